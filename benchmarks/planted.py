@@ -27,11 +27,10 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError
-from kernellab.explain.asking import device_of, time_of
+from kernellab.explain.asking import AskedLaunch, device_of, time_of
 from kernellab.explain.explaining import explained
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
-from kernellab.explain.profile.profiling import AskedLaunch
 from kernellab.explain.result import Cause, Explanation
 from kernellab.measure.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned

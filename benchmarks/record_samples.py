@@ -1,7 +1,7 @@
 """Records samples of a GPU as files for the tests: what Proton writes of three kernels, with their machine code.
 
 Usage: python -m benchmarks.record_samples [FOLDER]. Needs a CUDA GPU whose counters this user may read. It writes
-NAME.hatchet and NAME.sass into FOLDER (tests/explain/profile/recorded), the samples by source line, and
+NAME.hatchet and NAME.sass into FOLDER (tests/explain/recorded), the samples by source line, and
 NAME.numbered.hatchet, those of the binary that numbers its instructions. It prints how many samples a session of so
 many launches brought and how long it took, for the first session of a process and for the ones after it; then what a
 profile says.
@@ -101,8 +101,8 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.explain.profile.profiling import AskedLaunch
-    from kernellab.explain.profile.sampling import Sampler, numbered
+    from kernellab.explain.asking import AskedLaunch
+    from kernellab.explain.profilers import Sampler, numbered
     from kernellab.views.cards.profile import profile_text
 
     kernel, grid, arguments, meta = launches()[name]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernellab.capture.captured_function import CapturedFunction
     from kernellab.capture.program import Program
     from kernellab.compile.types import Compiled
-    from kernellab.explain.profile.result import Profile
+    from kernellab.explain.profile import Profile
     from kernellab.explain.result import Explanation
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.frames import read_frame, save_frame
@@ -97,7 +97,7 @@ _LAZY = {
     "LoadedVersion": "kernellab.registry.listing",
     "Merged": "kernellab.export.merging",
     "Panel": "kernellab.views.panels.panel",
-    "Profile": "kernellab.explain.profile.result",
+    "Profile": "kernellab.explain.profile",
     "Program": "kernellab.capture.program",
     "Regressions": "kernellab.registry.regressions",
     "Run": "kernellab.launch.run",

@@ -97,7 +97,7 @@ CHAPTERS = (
         (
             "kernellab.explain.result",
             "kernellab.explain.traffic.result",
-            "kernellab.explain.profile.result",
+            "kernellab.explain.profile",
         ),
     ),
     Chapter(

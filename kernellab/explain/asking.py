@@ -1,23 +1,148 @@
-"""The explanation of a call: its launch compiled, its traffic worked out; where there is a GPU, timed and sampled."""
+"""A call that is asked about: why its launch takes as long as it does, and where it spends its time.
+
+The launch is compiled, and its traffic worked out; where there is a GPU, it is timed and sampled. A file can make it
+again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
+from typing import Any
 
-from kernellab.errors import KernellabError, LaunchError
+from kernellab._triton.kernel import Kernel
+from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.explain.explaining import explained
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
 from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
-from kernellab.explain.profile.profiling import AskedLaunch, profiled, sampled
-from kernellab.explain.profile.result import Profile
+from kernellab.explain.profile import Profile
+from kernellab.explain.profilers import Refused, Sampler, counters_of, profile_of
 from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
+from kernellab.export.module import module_text
 from kernellab.ir.graph import main_file
+from kernellab.launch.calls import require_grid, require_kernel, require_launchable
+from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.runtime import Runtime
+from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.gpu_bench import gpu_bench
-from kernellab.measure.launches import BenchOptions, Implementation
-from kernellab.measure.provenance import ceilings_here
-from kernellab.target import multiprocessors
+from kernellab.measure.launches import BenchOptions, Implementation, Launches, implementation_of
+from kernellab.measure.provenance import can_time, ceilings_here
+from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
+from kernellab.registry.kernels import launch_of, result_of
+from kernellab.store import Version
+from kernellab.target import Target, device_name, multiprocessors
+
+BestConfig = Callable[[Launches], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLaunch:
+    """A call of a kernel that is to be looked at for a target, in a lab that has this runtime and side table.
+
+    ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
+    ``kernel`` may be name, ``name@version`` or id of a kept one, which stand for its latest recorded launch.
+    """
+
+    runtime: Runtime
+    kernels: Registry
+    bind: Callable[[Kernel], Any]
+    best: BestConfig
+    target: Target
+    kernel: Any
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether this machine has the GPU that it is compiled for."""
+        return can_time(self.runtime, self.target)
+
+    def implementation(self) -> Implementation:
+        """Return the launch that the call makes, compiled; of an autotuned kernel without a GPU, the first config.
+
+        Raises:
+            UsageError, LaunchError: the call does not fit the kernel.
+            CompileError: it does not compile.
+        """
+        from kernellab._triton.kernel import declared
+
+        if isinstance(self.kernel, str | int):
+            return self._recorded(self.kernel).implementation()
+        require_kernel(self.kernel)
+        require_grid(self.grid, "The call")
+        bound = self.bind(self.kernel)
+        launches = Launches(bound, self.grid, self.args, self.meta, self.target)
+        configs = declared(bound).configs
+        config = NO_CONFIG
+        if configs:
+            config = launches.effective(self.best(launches) if self.has_gpu else configs[0])
+        launch = launches.of(config)
+        require_launchable(launch.grid, launches.name, self.target)
+        with self.runtime.compiling(launches.name):
+            return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
+
+    def _recorded(self, key: str | int) -> AskedLaunch:
+        """Return the latest recorded launch of a kept kernel, on arguments like those that it had.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or no launch of it that can be made again.
+        """
+        from kernellab._triton.kernel import jit_function
+
+        version = self.kernels.version(key)
+        launch = recorded_version(self.kernels.store, version).launch
+        if launch is None or launch.grid is None:
+            raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
+        arguments = made_inputs(launch, "cuda" if self.has_gpu else "cpu")
+        meta = {**arguments, **values_of(launch)}
+        return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
+
+
+def reproducer_text(kernels: Registry, kernel: Kernel, implementation: Implementation) -> str:
+    """Return a module that makes a launch again, on inputs of the same shapes; nothing of it is kept.
+
+    Raises:
+        UsageError: an argument cannot be written down.
+    """
+    launch, compiled = implementation.kernel_launch, implementation.kernel
+    record = LaunchRecord(launch.function, compiled, launch.arguments, kernel, launch.grid, given_grid=launch.grid)
+    closure = launch.job.closure
+    version = Version(0, closure.name, 1, closure.digest, closure, time.time())
+    return module_text(RecordedVersion(version, (launch_of(kernels, record),), result_of(compiled)))
+
+
+def sampled(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
+    """Sample the launch of a call on the current GPU, in a worker of its own.
+
+    Raises:
+        KernellabError: the launch fails.
+    """
+    import torch  # only where there is a GPU
+
+    device, trials = torch.cuda.current_device(), call.runtime.trials
+    assert trials is not None, "there is a GPU"
+    return profile_of(implementation, Sampler(device, timeout_s, trials), device_name(device))
+
+
+def with_counters(profile: Profile, call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
+    """Return a profile with what Nsight Compute counts of the launch, made again by a file; or why it cannot."""
+    with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
+        path = Path(folder, "reproducer.py")
+        try:
+            path.write_text(reproducer_text(call.kernels, call.kernel, implementation), encoding="utf-8")
+            return replace(profile, counters=counters_of(path, implementation.kernel.kernel, timeout_s))
+        except KernellabError as exc:
+            why_not = f"The launch cannot be made again in another process: {exc.message}"
+        except Refused as exc:
+            why_not = str(exc)
+    return replace(profile, notes=(*profile.notes, why_not))
+
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0
@@ -29,32 +154,22 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
     """Return why the launch of a call takes as long as it does; with ``samples``, its profile is looked at, too.
 
     Raises:
-        UsageError, LaunchError: the call does not fit the kernel.
+        UsageError, LaunchError: the call does not fit the kernel, or its grid is empty.
         KernellabError: it does not compile, or fails while it runs.
     """
     implementation = call.implementation()
-    _require_programs(implementation)
+    grid, name = implementation.kernel_launch.grid, implementation.kernel.kernel
+    if 0 in grid:
+        raise LaunchError(
+            f"The grid of {name} is {grid}: it launches nothing, so there is no time to explain. "
+            "Give a grid without a zero.",
+            kernel=name,
+        )
     measured = None
     if call.has_gpu:
         profile = sampled(call, implementation, timeout_s) if samples else None
         measured = RunFacts(time_of(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
-
-
-def _require_programs(implementation: Implementation) -> None:
-    """Raise where a grid is empty: it launches nothing, which takes no time that could be explained.
-
-    Raises:
-        LaunchError: it is.
-    """
-    launch = implementation.launch
-    name = implementation.kernel.kernel
-    if launch is not None and 0 in launch.grid:
-        raise LaunchError(
-            f"The grid of {name} is {launch.grid}: it launches nothing, so there is no time to explain. "
-            "Give a grid without a zero.",
-            kernel=name,
-        )
 
 
 def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:
@@ -103,16 +218,28 @@ def time_of(call: AskedLaunch, implementation: Implementation, timeout_s: float)
     return median(played[0]) / 1e3
 
 
+_NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a machine with one, the same call samples."
+
+
 def profile_with_answer(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
     """Return the profile of a call; where nothing was sampled, with what an explanation says without.
+
+    With ``counters``, it has what Nsight Compute counts, too, or a note on why it cannot.
 
     Raises:
         UsageError, LaunchError: the call does not fit the kernel.
         KernellabError: it does not compile, or fails while it runs.
     """
-    found = profiled(call, timeout_s, counters=counters)
+    implementation = call.implementation()
+    if call.has_gpu:
+        found = sampled(call, implementation, timeout_s)
+        found = with_counters(found, call, implementation, timeout_s) if counters else found
+    else:
+        compiled, grid = implementation.kernel, implementation.kernel_launch.grid
+        refused = _NO_GPU.format(target=call.target)
+        found = Profile(compiled.kernel, str(call.target), "", grid, refused=refused, compiled=compiled)
     if not found.refused:
         return found
-    answer = explanation_from(call, call.implementation(), None)
+    answer = explanation_from(call, implementation, None)
     told = (answer.summary, *(f"{each.cause}: {each.text}" for each in answer.findings))
     return replace(found, notes=(*found.notes, *told))

@@ -9,7 +9,7 @@ from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import Bottleneck, Times, bound_of, floor_seconds, times_of
-from kernellab.explain.profile.samples import Stall
+from kernellab.explain.profile import Stall
 from kernellab.explain.result import Cause, Explanation, PerformanceFinding, finding_of
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)

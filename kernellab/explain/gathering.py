@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
-from kernellab.explain.profile.result import Profile
+from kernellab.explain.profile import Profile
 from kernellab.explain.reading import (
     Line,
     accesses_of,
@@ -48,8 +48,8 @@ def facts_of(
     """Return the facts of a launch; without ``traffic``, every access counts as ideal, and that is said."""
     facts = static_facts(implementation, device)
     if traffic is not None:
-        arguments = {} if implementation.launch is None else implementation.launch.arguments
-        facts = with_traffic(facts, traffic, implementation.kernel.graph, sizes_of(arguments))
+        sizes = sizes_of(implementation.kernel_launch.arguments)
+        facts = with_traffic(facts, traffic, implementation.kernel.graph, sizes)
     if measured is not None:
         facts = replace(facts, time_s=measured.time_s)
         if measured.profile is not None and measured.profile.samples:
@@ -59,8 +59,7 @@ def facts_of(
 
 def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     """Return what the compiled kernel and its arguments tell by themselves."""
-    compiled, launch = implementation.kernel, implementation.launch
-    assert launch is not None, "a function of the user is no kernel"
+    compiled, launch = implementation.kernel, implementation.kernel_launch
     warps, stages = int(compiled.options["num_warps"]), int(compiled.options["num_stages"])
     threads = compiled.resources.threads
     runs, code = runs_of(compiled.graph, launch.arguments, launch.grid), code_of(compiled)
@@ -143,8 +142,7 @@ def traffic_of_launch(implementation: Implementation) -> Traffic:
     Raises:
         UsageError: its arguments are not those that it was compiled for.
     """
-    launch = implementation.launch
-    assert launch is not None, "a function of the user is no kernel"
+    launch = implementation.kernel_launch
     given = [
         each
         for name, kind in launch.job.signature

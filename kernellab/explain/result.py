@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.display import Shown
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Bottleneck, Times, floor_seconds, times_of
-from kernellab.explain.profile.result import Profile
+from kernellab.explain.profile import Profile
 from kernellab.workers.forks_and_interrupts import imported_whole
 
 

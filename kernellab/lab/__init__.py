@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
     from kernellab.capture.captured_function import CapturedFunction
-    from kernellab.explain.profile.result import Profile
+    from kernellab.explain.profile import Profile
     from kernellab.explain.result import Explanation
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
@@ -480,7 +480,7 @@ class Lab(Workspace):
         return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
 
     def _call(self, *call: Any) -> Any:
-        from kernellab.explain.profile.profiling import AskedLaunch
+        from kernellab.explain.asking import AskedLaunch
         from kernellab.tune.autotune import best_of
 
         best = partial(best_of, self.launches, self.kernels)

@@ -271,6 +271,12 @@ class Implementation:
         assert self.compiled is not None, "a function has no compiled kernel"
         return self.compiled
 
+    @property
+    def kernel_launch(self) -> KernelLaunch:
+        """The launch of a kernel; not to be asked of a function."""
+        assert self.launch is not None, "a function is not launched"
+        return self.launch
+
 
 def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
     """Return the launch of a config, compiled, as a bench takes it; messages name it by kernel and config."""

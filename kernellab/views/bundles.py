@@ -11,7 +11,7 @@ from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
 from kernellab.display import Bundle
-from kernellab.explain.profile.result import Profile
+from kernellab.explain.profile import Profile
 from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.explain.profile.result import Profile
+from kernellab.explain.profile import Profile
 from kernellab.explain.result import Cause, Explanation
 from tests.notebook.conftest import Notebook
 

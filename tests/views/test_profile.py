@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.explain.profile.result import Counters, InstructionSamples, LineSamples, Profile
-from kernellab.explain.profile.samples import Share, Stall
+from kernellab.explain.profile import Counters, InstructionSamples, LineSamples, Profile, Share, Stall
 from kernellab.ir.graph import main_file
 from kernellab.views.cards.profile import counters_words, profile_html, profile_text
 from kernellab.views.explorers.heat import heat_of, percent

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from kernellab.errors import plural
-from kernellab.explain.profile.result import Counters, LineSamples, Profile, calls_text
+from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
 from kernellab.views.elements import (
     Table,

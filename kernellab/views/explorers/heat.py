@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
-from kernellab.explain.profile.result import LineSamples, Profile
-from kernellab.explain.profile.samples import Reasons, Stall, merged
+from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, merged
 from kernellab.ir.graph import short_file
 from kernellab.views.explorers.exploration import LineKey
 

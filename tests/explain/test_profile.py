@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from kernellab.explain.profile.result import Profile, SamplingSession, instructions_of, joined
-from kernellab.explain.profile.samples import FrameSamples, Stall
+from kernellab.explain.profile import FrameSamples, Profile, SamplingSession, Stall, instructions_of, joined
 from kernellab.ir.lines import stage_lines
 
 SASS = """\
@@ -27,7 +26,7 @@ CODE = stage_lines("sass", SASS)
 
 def sampled(**by_line: int) -> SamplingSession:
     """Return a session with samples of numbered instructions: ``n1=5`` for the first one."""
-    return SamplingSession(tuple(FrameSamples("k", "f", int(n[1:]), {Stall.MEMORY: c}) for n, c in by_line.items()))
+    return tuple(FrameSamples("k", "f", int(n[1:]), {Stall.MEMORY: c}) for n, c in by_line.items())
 
 
 def test_the_machine_code_of_other_functions_is_not_the_kernels() -> None:
@@ -56,13 +55,13 @@ def test_sessions_add_up_and_give_bounds() -> None:
 
 
 def test_without_numbers_the_lines_are_those_of_the_binary() -> None:
-    session = SamplingSession((FrameSamples("k", "/n/book.py", 7, {Stall.PIPE: 3}), FrameSamples("k", None, None, {})))
+    session = (FrameSamples("k", "/n/book.py", 7, {Stall.PIPE: 3}), FrameSamples("k", None, None, {}))
     lines, instructions = joined([session], CODE, "k", by_instruction=False)
     assert (lines[0].line, lines[0].main, instructions) == (7, Stall.PIPE, ())
 
 
 def test_the_main_reason_is_not_that_another_warp_had_its_turn() -> None:
-    session = SamplingSession((FrameSamples("k", "f", 7, {Stall.TURN: 9, Stall.ISSUING: 4}),))
+    session = (FrameSamples("k", "f", 7, {Stall.TURN: 9, Stall.ISSUING: 4}),)
     assert joined([session], CODE, "k", by_instruction=False)[0][0].main is Stall.ISSUING
 
 

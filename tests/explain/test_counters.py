@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.explain.profile.counters import METRICS, command, counters_from, values_of
+from kernellab.explain.profilers import METRICS, command, counters_from, values_of
 
 PRINTED = """\
 ==PROF== Connected to process 4242

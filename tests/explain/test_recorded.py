@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.explain.profile.line_table import instruction_address
-from kernellab.explain.profile.result import SamplingSession, joined
-from kernellab.explain.profile.samples import Stall, are_apart, merged, samples_of
+from kernellab.explain.profile import SamplingSession, Stall, are_apart, joined, merged, samples_of
+from kernellab.explain.proton import instruction_address
 from kernellab.ir.lines import stage_lines
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -54,7 +53,7 @@ def test_numbered_lines_are_instructions() -> None:
 
 
 def test_two_sessions_of_it_tell_the_leading_instructions_apart() -> None:
-    session = SamplingSession(samples_of(recorded("softmax.numbered"), "softmax"))
+    session = samples_of(recorded("softmax.numbered"), "softmax")
     lines, _ = joined([session, session], (), "softmax", by_instruction=False)
     assert are_apart([line.share for line in lines])
     assert lines[0].share.value == pytest.approx(0.3546, abs=1e-3)
@@ -62,7 +61,7 @@ def test_two_sessions_of_it_tell_the_leading_instructions_apart() -> None:
 
 def test_samples_of_instructions_come_back_to_their_source_lines() -> None:
     sass = stage_lines("sass", (RECORDED / "strided_copy.sass").read_text(encoding="utf-8"))
-    session = SamplingSession(samples_of(recorded("strided_copy.numbered"), "strided_copy"))
+    session = samples_of(recorded("strided_copy.numbered"), "strided_copy")
     lines, instructions = joined([session], sass, "strided_copy", by_instruction=True)
     assert [(line.line, line.main) for line in lines[:2]] == [(32, Stall.MEMORY_QUEUE), (33, Stall.MEMORY)]
     assert instructions[0].text == "@!P1 LDG.E R2, desc[UR4][R6.64]"
@@ -70,4 +69,4 @@ def test_samples_of_instructions_come_back_to_their_source_lines() -> None:
 
 
 def session_samples(session: SamplingSession) -> int:
-    return sum(each.samples for each in session.samples)
+    return sum(each.samples for each in session)

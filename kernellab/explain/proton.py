@@ -1,4 +1,4 @@
-"""The line table of a binary in which every instruction is a line of its own.
+"""What Triton's profiler is given and asked: a binary whose line table numbers its instructions, and sessions.
 
 Proton reports samples of the program counter by file and line, as the line table of the binary has them, and keeps
 neither the address nor the calls that were inlined. In a binary whose table numbers its instructions, the line of a
@@ -6,13 +6,17 @@ sample is its instruction. The code is untouched, so what is sampled is what is 
 
 A cubin is a little-endian ELF file, its table DWARF 2, with the address of each function as a relocation.
 https://dwarfstd.org/doc/DWARF4.pdf, section 6.2
+
+A session is held in a worker, around the launches that other jobs of its process make, so nothing heavy is imported.
 """
 
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 INSTRUCTION_BYTES = 16
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -143,3 +147,44 @@ def _unsigned(value: int) -> bytes:
         found.append(low | (0x80 if value else 0))
         if not value:
             return bytes(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session that has begun; where it was refused, ``refused`` has CUPTI's words."""
+
+    session: int = 0
+    folder: str = ""
+    refused: str = ""
+
+
+def open_session(payload: object, progress: object) -> Opened:
+    """Begin to sample what this process launches, which has one client of CUPTI at a time.
+
+    Only kernels that are loaded after this have their lines told.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kernellab-samples-"))
+    refused = "Proton is switched off; unset TRITON_PROTON_DISABLE"
+    try:
+        from triton import profiler  # loads CUPTI; a Triton that was built without Proton has none
+
+        session = profiler.start(str(folder / "samples"), hook="triton", backend="cupti", mode="pcsampling")
+        if session is not None:
+            return Opened(int(session), str(folder))
+    except (RuntimeError, ImportError, AttributeError) as exc:
+        refused = f"{exc}" or type(exc).__name__
+    folder.rmdir()
+    return Opened(refused=refused)
+
+
+def close_session(opened: Opened, progress: object) -> str:
+    """End a session, and return what Proton wrote of it: frames with their samples, as JSON."""
+    from triton import profiler
+
+    folder = Path(opened.folder)
+    profiler.finalize(opened.session)
+    text = (folder / "samples.hatchet").read_text(encoding="utf-8")
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    return text

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import RunError
-from kernellab.explain.profile.samples import FrameSamples, Share, Stall, are_apart, merged, samples_of, share_of
+from kernellab.explain.profile import FrameSamples, Share, Stall, are_apart, merged, samples_of, share_of
 
 
 def frame(name: str, *children: Any, **stalls: int) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.explain.profile.profiling import AskedLaunch, reproducer_text
-from kernellab.explain.profile.sampling import Refused, Sampler, is_of_profiler, profile_of, remedy
+from kernellab.explain.asking import AskedLaunch, reproducer_text
+from kernellab.explain.profilers import Refused, Sampler, is_of_profiler, profile_of, remedy
 from kernellab.gpu.trial import GpuTrials
-from tests.explain.profile.test_samples import frame, hatchet
+from tests.explain.test_samples import frame, hatchet
 from tests.kernels.cases import all_cases
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.explain.profile.line_table import NoLineTable, instruction_address, numbered_instructions
-from kernellab.explain.profile.sampling import numbered
+from kernellab.explain.profilers import numbered
+from kernellab.explain.proton import NoLineTable, instruction_address, numbered_instructions
 from tests.kernels.cases import all_cases
 
 

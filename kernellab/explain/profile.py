@@ -1,0 +1,418 @@
+"""A profile: where the samples of a launch fell, by source line and by instruction, and what the counters said.
+
+Samples are those of the program counter, as Proton writes them: how many on each line, and what the warps waited for.
+A file of Proton is a tree of frames as JSON. The samples of a kernel hang below a frame with its name, one frame
+``FILE:LINE@FUNCTION`` for each line that the line table of its binary gives them.
+https://github.com/triton-lang/triton/tree/main/third_party/proton
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain, pairwise
+from math import sqrt
+from typing import Any
+
+from kernellab.compile.types import Compiled
+from kernellab.display import Shown
+from kernellab.errors import RunError
+from kernellab.explain.proton import instruction_address
+from kernellab.ir.graph import Location, calls_of
+from kernellab.ir.instructions import instruction_of
+from kernellab.ir.lines import StageLine
+from kernellab.workers.forks_and_interrupts import imported_whole
+
+
+class Stall(StrEnum):
+    """What a warp is about when it is sampled, in a user's words."""
+
+    MEMORY = "waits for memory"
+    MEMORY_QUEUE = "queue to memory full"
+    STORES = "waits for its stores"
+    SHARED = "waits for shared memory"
+    SHARED_QUEUE = "queue to shared memory full"
+    BARRIER = "waits for a barrier"
+    FENCE = "waits for a memory fence"
+    PIPE = "pipe busy"
+    RESULT = "waits for a result"
+    INSTRUCTION = "no instruction ready"
+    CONSTANT = "waits for a constant"
+    BRANCH = "waits for a branch"
+    TURN = "ready, another warp issued"
+    ISSUING = "issues"
+    OTHER = "other"
+
+    @property
+    def about(self) -> str:
+        """A sentence on what that is, for a tip."""
+        return _ABOUT[self]
+
+
+_ABOUT = {
+    Stall.MEMORY: "a value from global or local memory has not arrived (long scoreboard)",
+    Stall.MEMORY_QUEUE: "more accesses to global memory are under way than the unit takes (LG throttle)",
+    Stall.STORES: "the warp is done and its stores are not out yet (drain)",
+    Stall.SHARED: "a value from shared memory, or of exp, sin and the like, has not arrived (short scoreboard)",
+    Stall.SHARED_QUEUE: "more accesses to shared memory are under way than the unit takes (MIO throttle)",
+    Stall.BARRIER: "other warps of the program have not reached the barrier yet",
+    Stall.FENCE: "memory has to be in order first (membar)",
+    Stall.PIPE: "the arithmetic unit, or the tensor core, takes no more (math pipe throttle)",
+    Stall.RESULT: "the instruction before takes a fixed number of cycles (wait)",
+    Stall.INSTRUCTION: "the instruction has not been fetched: much code, or a jump",
+    Stall.CONSTANT: "an argument or constant is not in its cache (IMC miss)",
+    Stall.BRANCH: "the target of a jump is being worked out",
+    Stall.TURN: "the scheduler chose another warp, so it had work (not selected)",
+    Stall.ISSUING: "an instruction is being issued",
+    Stall.OTHER: "something else",
+}
+_STALLS = {
+    "long_scoreboard": Stall.MEMORY,
+    "tex_throttle": Stall.MEMORY_QUEUE,
+    "lg_throttle": Stall.MEMORY_QUEUE,
+    "drain": Stall.STORES,
+    "short_scoreboard": Stall.SHARED,
+    "mio_throttle": Stall.SHARED_QUEUE,
+    "barrier": Stall.BARRIER,
+    "membar": Stall.FENCE,
+    "math_pipe_throttle": Stall.PIPE,
+    "wait": Stall.RESULT,
+    "no_instruction": Stall.INSTRUCTION,
+    "imc_miss": Stall.CONSTANT,
+    "branch_resolving": Stall.BRANCH,
+    "not_selected": Stall.TURN,
+    "selected": Stall.ISSUING,
+}
+_STALLED = "stalled_"
+_FRAME = re.compile(r"(.*):(\d+)@(.*)")
+
+Reasons = Mapping[Stall, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSamples:
+    """The samples of one line of a binary's line table; ``file`` and ``line`` are None where it has none for them."""
+
+    function: str
+    file: str | None
+    line: int | None
+    reasons: Reasons
+
+    @property
+    def samples(self) -> int:
+        """How often a warp was seen there, whatever it did."""
+        return sum(self.reasons.values())
+
+
+def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
+    """Return the samples of a kernel, by its name in the binary, from the text of a ``.hatchet`` file.
+
+    Proton counts each sample under its reason, and in ``num_samples`` once more where nothing was issued at all; the
+    reasons alone are counted here.
+
+    Raises:
+        RunError: the text is no such file.
+    """
+    found: dict[tuple[str | None, int | None], Counter[Stall]] = {}
+    for name, metrics, within in _nodes(text):
+        place = _place_of(name, within, function)
+        reasons = _reasons(metrics)
+        if place is not None and reasons:
+            found.setdefault(place, Counter()).update(reasons)
+    return tuple(FrameSamples(function, file, line, dict(reasons)) for (file, line), reasons in found.items())
+
+
+def _place_of(name: str, within: Sequence[str], function: str) -> tuple[str | None, int | None] | None:
+    """Return file and line of a frame of a kernel; None for a frame of anything else."""
+    match = _FRAME.fullmatch(name)
+    if match is not None:
+        return (match[1], int(match[2])) if match[3] == function else None
+    return (None, None) if function in (name, *within) else None
+
+
+def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+    """Yield each frame with its metrics and the names of the frames around it."""
+    try:
+        waiting: list[tuple[Any, tuple[str, ...]]] = [(node, ()) for node in json.loads(text) if "frame" in node]
+        while waiting:
+            node, within = waiting.pop()
+            name = str(node["frame"]["name"])
+            yield name, node["metrics"], within
+            waiting += [(child, (*within, name)) for child in node["children"]]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise RunError(f"The samples cannot be read: {type(exc).__name__}: {exc}.") from exc
+
+
+def _reasons(metrics: Mapping[str, Any]) -> Counter[Stall]:
+    found: Counter[Stall] = Counter()
+    for name, value in metrics.items():
+        if name.startswith(_STALLED) and value:
+            found[_STALLS.get(name.removeprefix(_STALLED).lower(), Stall.OTHER)] += int(value)
+    return found
+
+
+def merged(reasons: Iterable[Reasons]) -> Reasons:
+    """Return the sum of samples by reason, most first."""
+    total: Counter[Stall] = Counter()
+    for each in reasons:
+        total.update(each)
+    return dict(total.most_common())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of the samples fall on a line, from 0 to 1, and between which bounds that lies."""
+
+    value: float
+    low: float
+    high: float
+
+
+_WIDTH = 2.576  # of a normal distribution, for 99 %
+
+
+def share_of(counts: Sequence[int], totals: Sequence[int]) -> Share:
+    """Return the share of a line in sessions that brought ``counts`` of ``totals`` samples.
+
+    Samples of one session depend on each other, since its warps wait together. So the bounds follow from how much the
+    sessions differ, and are no closer than independent samples would have them.
+    """
+    total = sum(totals)
+    if total == 0:
+        return Share(0.0, 0.0, 1.0)
+    value = sum(counts) / total
+    independent = value * (1 - value) / total
+    shares = [count / whole for count, whole in zip(counts, totals, strict=True) if whole]
+    spread = 0.0
+    if len(shares) > 1:
+        mean = sum(shares) / len(shares)
+        spread = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
+    half = _WIDTH * sqrt(max(independent, spread)) + 0.5 / total
+    return Share(value, max(0.0, value - half), min(1.0, value + half))
+
+
+_LEADING = 3
+_LEVEL = 0.02
+
+
+def are_apart(shares: Sequence[Share]) -> bool:
+    """Tell whether the leading lines are told from those after them: by their bounds, or since they are level.
+
+    Two are level where the bounds of both lie within `_LEVEL` of each other.
+    """
+    ordered = sorted(shares, key=lambda share: -share.value)
+    for first, second in pairwise(ordered[: _LEADING + 1]):
+        if first.low < second.high and max(first.high, second.high) - min(first.low, second.low) > _LEVEL:
+            return False
+    return True
+
+
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
+_SECTION = re.compile(r"//-+\s+\.text\.(\S+)")
+Calls = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSamples:
+    """The samples of one instruction, at ``address`` of the kernel's code, in bytes.
+
+    ``calls`` are the places that called the function which it was inlined from, from the inside out.
+    """
+
+    address: int
+    text: str
+    file: str | None
+    line: int | None
+    reasons: Reasons
+    calls: Calls = ()
+
+    @property
+    def samples(self) -> int:
+        """How often a warp was seen at it."""
+        return sum(self.reasons.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LineSamples:
+    """The samples of a source line; ``share`` is that of the kernel's, with bounds. ``calls`` as for an instruction."""
+
+    file: str | None
+    line: int | None
+    samples: int
+    share: Share
+    reasons: Reasons
+    calls: Calls = ()
+
+    @property
+    def main(self) -> Stall | None:
+        """What its warps did most often, other than waiting for their turn; None without samples."""
+        waiting = {stall: count for stall, count in self.reasons.items() if stall is not Stall.TURN}
+        return max(waiting, key=lambda stall: waiting[stall], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the hardware counted of one launch, as shares of what it can do at best, from 0 to 1; None if not known.
+
+    ``dram_bytes`` were read and written; ``seconds`` is the time under the counters, whose clocks are fixed.
+    """
+
+    dram: float | None = None
+    l2: float | None = None
+    tensor: float | None = None
+    multiprocessor: float | None = None
+    dram_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Profile(Shown):
+    """Where the time of a launch goes.
+
+    ``lines`` and ``instructions`` come with most samples first; ``instructions`` is empty where only lines are known.
+    ``sessions`` of ``launches`` launches in all brought them. Where sampling is refused, there are no samples, and
+    ``refused`` says why in a sentence, with the remedy; ``notes`` then hold what is known without. ``compiled`` is the
+    kernel that was sampled.
+    """
+
+    kernel: str
+    target: str
+    device: str
+    grid: tuple[int, int, int]
+    lines: tuple[LineSamples, ...] = ()
+    instructions: tuple[InstructionSamples, ...] = ()
+    launches: int = 0
+    sessions: int = 0
+    seconds: float = 0.0
+    counters: Counters | None = None
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+    compiled: Compiled | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def samples(self) -> int:
+        """All samples of the kernel."""
+        return sum(line.samples for line in self.lines)
+
+    @property
+    def reasons(self) -> Reasons:
+        """What its warps were about, most often first."""
+        return merged(line.reasons for line in self.lines)
+
+    @property
+    def frame(self) -> Any:
+        """A row per source line and one per instruction, as a DataFrame.
+
+        Columns: ``file``, ``line``, ``called_from``, ``address`` and ``instruction`` (none for a line), ``samples``,
+        ``share`` of all samples, ``low`` and ``high`` (none for an instruction), ``reason``, the main one in words, and
+        a column for each reason that occurs, with its samples.
+        """
+        imported_whole("pandas")
+        import pandas as pd  # keeps `import kernellab` light
+
+        stalls = list(self.reasons)
+        names = ["file", "line", "called_from", "address", "instruction", "samples", "share", "low", "high", "reason"]
+        rows = [
+            *(_line_row(line, stalls) for line in self.lines),
+            *(_instruction_row(each, stalls, self.samples) for each in self.instructions),
+        ]
+        found = pd.DataFrame(rows, columns=[*names, *map(str, stalls)])
+        found = found.astype({"line": "Int64", "address": "Int64"})
+        found.attrs |= {"kernel": self.kernel, "target": self.target, "device": self.device, "refused": self.refused}
+        return found
+
+
+def _line_row(line: LineSamples, stalls: Sequence[Stall]) -> list[Any]:
+    share = line.share
+    main = "" if line.main is None else str(line.main)
+    known = [line.file, line.line, calls_text(line.calls), None, "", line.samples, share.value, share.low, share.high]
+    return [*known, main, *(line.reasons.get(stall, 0) for stall in stalls)]
+
+
+def _instruction_row(each: InstructionSamples, stalls: Sequence[Stall], total: int) -> list[Any]:
+    share = each.samples / total if total else 0.0
+    main = max(each.reasons, key=lambda stall: each.reasons[stall], default="")
+    known = [each.file, each.line, calls_text(each.calls), each.address, each.text, each.samples, share, None, None]
+    return [*known, str(main), *(each.reasons.get(stall, 0) for stall in stalls)]
+
+
+def calls_text(calls: Calls) -> str:
+    """Return the places that called, from the inside out: ``In[3]:12, In[3]:20``."""
+    return ", ".join(f"{file}:{line}" for file, line in calls)
+
+
+SamplingSession = Sequence[FrameSamples]
+"""The samples of one session, by lines of the binary's table, which may stand for instructions."""
+
+_Place = tuple[str | None, int | None, Calls]
+_NOWHERE: _Place = (None, None, ())
+
+
+def joined(
+    sessions: Sequence[SamplingSession], sass: Sequence[StageLine], kernel: str, *, by_instruction: bool
+) -> tuple[tuple[LineSamples, ...], tuple[InstructionSamples, ...]]:
+    """Return the samples of sessions by source line and, where the lines of the binary number them, by instruction.
+
+    ``sass`` is the machine code of the kernel, each line with its place. Instructions that were inlined from one line
+    through different calls count for one line each.
+    """
+    if not by_instruction:
+        return _by_place(sessions, lambda frame: (frame.file, frame.line, ())), ()
+    code = instructions_of(sass, kernel)
+    places = {address: (place.file, place.line, _calls(place)) for address, (_, place) in code.items()}
+    parts: dict[int, list[Reasons]] = {}
+    for frame in chain.from_iterable(sessions):
+        if frame.line is not None:
+            parts.setdefault(instruction_address(frame.line), []).append(frame.reasons)
+    found = []
+    for address, reasons in parts.items():
+        text, _ = code.get(address, ("", None))
+        file, line, calls = places.get(address, _NOWHERE)
+        found.append(InstructionSamples(address, text, file, line, merged(reasons), calls))
+
+    def place_of_frame(frame: FrameSamples) -> _Place:
+        return _NOWHERE if frame.line is None else places.get(instruction_address(frame.line), _NOWHERE)
+
+    found.sort(key=lambda each: -each.samples)
+    return _by_place(sessions, place_of_frame), tuple(found)
+
+
+def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tuple[str, Location]]:
+    """Return the instructions of a kernel, as text with its place, by their address in bytes."""
+    found: dict[int, tuple[str, Location]] = {}
+    is_own = True
+    for line in sass:
+        section = _SECTION.match(line.text)
+        if section:
+            is_own = section[1] == kernel
+        match = _INSTRUCTION.match(line.text) if is_own else None
+        if match and instruction_of("sass", line.text) is not None:
+            found[int(match[1], 16)] = (" ".join(match[2].split()), line.place)
+    return found
+
+
+def _calls(place: Location) -> Calls:
+    return tuple((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
+
+
+def _by_place(
+    sessions: Sequence[SamplingSession], place_of_frame: Callable[[FrameSamples], _Place]
+) -> tuple[LineSamples, ...]:
+    """Return the lines that samples belong to, with their share in each session."""
+    totals = [sum(frame.samples for frame in session) for session in sessions]
+    counts: dict[_Place, list[int]] = {}
+    reasons: dict[_Place, list[Reasons]] = {}
+    for number, session in enumerate(sessions):
+        for frame in session:
+            place = place_of_frame(frame)
+            counts.setdefault(place, [0] * len(sessions))[number] += frame.samples
+            reasons.setdefault(place, []).append(frame.reasons)
+    lines = [
+        LineSamples(file, line, sum(found), share_of(found, totals), merged(reasons[file, line, calls]), calls)
+        for (file, line, calls), found in counts.items()
+    ]
+    return tuple(sorted(lines, key=lambda line: -line.samples))
