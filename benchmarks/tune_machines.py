@@ -35,8 +35,8 @@ from benchmarks.tune_over_table import table
 from kernellab.lab.workspace import measuring_here
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment
-from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.cluster_cases import cluster_cases
+from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.tuning import Environment, Options, tuned
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"

@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean, median
 
 from benchmarks.tune_over_table import MULTIPROCESSORS, MeasuredTable, Shape, TableCases, table
 from kernellab.measure.config import Config
-from kernellab.tune.dispatch.over import OverSizes, policy_of
+from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.dispatch.table import Table
@@ -36,7 +36,7 @@ def replayed(
     """Tune over some shapes of the table, and look up what the rule picks for others."""
     known = Table([shape.sizes for shape in seen], measured.configs, MULTIPROCESSORS)
     cases = TableCases(measured, seen)
-    dispatch = OverSizes("matmul", known, Plan(known, policy or policy_of(8)), cases).run()
+    dispatch = OverSizes("matmul", known, Plan(known, policy or PlanPolicy()), cases).run()
     places = {config: place for place, config in enumerate(measured.configs)}
     tried = [(seen[number], places[config]) for number, configs in cases.tried.items() for config in configs]
     return Replay(
@@ -126,10 +126,10 @@ def _random(measured: MeasuredTable) -> list[str]:
     whole = PlanPolicy(share=1.0, first=len(measured.configs), at_least=len(measured.configs))
     lines = ["", f"{SPLITS} random splits each, {NOISE:.0%} of noise on the times that are seen"]
     for words, shapes, seen, policy in (
-        ("24 seen of the 36", asked, 24, policy_of(8)),
+        ("24 seen of the 36", asked, 24, PlanPolicy()),
         ("24 seen of the 36, all cells measured", asked, 24, whole),
-        ("12 seen of the 36", asked, 12, policy_of(8)),
-        ("24 seen of 60", every, 24, policy_of(8)),
+        ("12 seen of the 36", asked, 12, PlanPolicy()),
+        ("24 seen of 60", every, 24, PlanPolicy()),
         ("24 seen of 60, all cells measured", every, 24, whole),
     ):
         splits = [_split(measured, shapes, seen, policy, seed) for seed in range(SPLITS)]

@@ -16,8 +16,8 @@ from typing import Any
 
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.measuring import ForecastSearch
+from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.result import Row
 
 PATH = Path(__file__).parent / "results" / "tune_over_table.json"

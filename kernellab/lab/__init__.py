@@ -215,7 +215,7 @@ class Lab(Workspace):
         call = self._user_call("tune_over", kernel, grid, args, meta)
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
-        from kernellab.tune.dispatch.asking import OverOptions, tuned_over  # keeps `import kernellab` light
+        from kernellab.tune.dispatch.over import OverOptions, tuned_over  # keeps `import kernellab` light
 
         asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
         asked = replace(asked, opened=measuring_here, exporter=self.export)

@@ -10,8 +10,7 @@ import pytest
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.tune.dispatch import Dispatch
-from kernellab.tune.dispatch.result import Regret
-from kernellab.tune.dispatch.selection import CoverStep
+from kernellab.tune.dispatch.result import CoverStep, Regret
 from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
 from tests.tune.dispatch.tuned import LARGE, SMALL, dispatch_of

@@ -4,9 +4,8 @@
 measured of it, `MeasuredCase` what came of that, and a `CaseMeasurer` measures them, here or elsewhere.
 """
 
-from kernellab.tune.dispatch.cases import CaseMeasurer, CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.config_files import read_folder, read_table
-from kernellab.tune.dispatch.result import Dispatch
+from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, Dispatch, Forecast, MeasuredCase
 from kernellab.tune.dispatch.rule import Cost, Extent, Rule, Term
 
 __all__ = [

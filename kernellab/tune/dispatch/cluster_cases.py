@@ -14,7 +14,7 @@ from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import Measurement, Version
 from kernellab.tune.cluster import Call, CallQueue, GpuOwner
 from kernellab.tune.cluster_tuning import OpenEnvironment, SentWork, done_here, queue_of, sent_kernel
-from kernellab.tune.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
+from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.tune.result import Records
 from kernellab.tune.tuning import Environment
 

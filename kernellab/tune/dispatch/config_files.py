@@ -26,8 +26,7 @@ from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
 from kernellab.measure.config import Config, Status
 from kernellab.source import Malformed, is_name, parsed_json, reading, require
-from kernellab.tune.dispatch.cases import MeasuredCase
-from kernellab.tune.dispatch.result import Dispatch, Regret
+from kernellab.tune.dispatch.result import Dispatch, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row
 

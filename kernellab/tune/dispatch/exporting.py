@@ -26,9 +26,8 @@ from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.content import is_reference
-from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
-from kernellab.tune.dispatch.result import Dispatch
+from kernellab.tune.dispatch.result import Dispatch, MeasuredCase
 
 DispatchKind = Literal["dispatch", "torch-op", "table", "vllm"]
 DISPATCH_KINDS: tuple[str, ...] = get_args(DispatchKind)

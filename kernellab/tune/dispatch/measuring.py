@@ -5,33 +5,25 @@ Within a case, forecasts say what to try, what was measured corrects them, and l
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf, log
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
-from kernellab.compile.cache import Compiler, JobSource, made
-from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
-from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
+from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
-from kernellab.tune.tuner import longest_first
-from kernellab.tune.tuning import Environment, Options, PreparedTuning, carried_out, prepared
-from kernellab.workers.forks_and_interrupts import TICK_S, Told, Work
+from kernellab.tune.tuning import Environment, Options, carried_out, prepared
 
-_END_S = 15.0
-_MOST_AHEAD = 64
+_BATCH = 4
 SHORT_FINALS = Policy(
     screen_runs=3,
     at_once=16,
@@ -96,7 +88,6 @@ class LocalCases:
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
     _version: Version | None = None
-    _ahead: CompilingAhead | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
@@ -104,99 +95,49 @@ class LocalCases:
 
     def take(self) -> MeasuredCase:
         """Measure the case that was noted first; a failure of the whole case is in the answer."""
-        environment, request = self.environment, self._waiting.pop(0)
-        begin_s, sizes = environment.clock(), dict(request.sizes)
+        clock, request = self.environment.clock, self._waiting.pop(0)
+        begin_s = clock()
         try:
-            if self._launches is None:
-                self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
-                self._version = environment.kernels.current(self.kernel)
-            arguments = self.spec.arguments(self.kernel, sizes, request.number)
-            launches = self._launches.with_arguments((), arguments)
-            search = ForecastSearch(request)
-            options = self.spec.options(search)
-            asked = prepared(environment, launches, options, self._version, sizes)
-            self._compile_ahead(launches, request)
-            found = measured_case(environment, asked, search, options)
+            found = self._measured(request)
         except KernellabError as exc:
-            return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
-        return replace(found, seconds=environment.clock() - begin_s)
+            found = MeasuredCase(request.number, dict(request.sizes), failure=exc.message)
+        return replace(found, seconds=clock() - begin_s)
 
     def close(self) -> None:
-        """Forget what was noted, and compile nothing more."""
+        """Forget what was noted."""
         self._waiting.clear()
-        if self._ahead is not None:
-            self._ahead.close()
 
-    def _compile_ahead(self, launches: Launches, request: CaseRequest) -> None:
-        """Let configs that the first case does not ask for compile while others are measured, the longest first."""
-        if self._ahead is not None or self.environment.make_bench is None:
-            return
-        asked = {forecast.config for forecast in request.forecasts}
-        left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
-        jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
-        self._ahead = CompilingAhead(self.environment.compiler, jobs)
+    def _measured(self, request: CaseRequest) -> MeasuredCase:
+        """Measure a case; its rows are in the store then.
 
-
-class CompilingAhead:
-    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
-
-    def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
-        self._compiler, self._jobs = compiler, jobs
-        self._closed = threading.Event()
-        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
-        if self._work is not None:
-            self._work.begin()
-
-    def close(self) -> None:
-        """Stop what is under way."""
-        self._closed.set()
-        if self._work is not None:
-            self._work.await_end(_END_S)
-
-    def _run(self, tell: Told) -> None:
-        with suppress(_Closed):
-            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
-                self._go_on(0.0)
-
-    def _go_on(self, wait_s: float = TICK_S) -> bool:
-        if self._closed.wait(wait_s):
-            raise _Closed
-        return True
-
-
-class _Closed(Exception):
-    """Nothing more is to be compiled."""
-
-
-def _job(launches: Launches, config: Config) -> CompileJob:
-    return launches.of(config).job
-
-
-def measured_case(
-    environment: Environment, asked: PreparedTuning, search: ForecastSearch, options: Options
-) -> MeasuredCase:
-    """Measure a case as it was prepared, with the search of its request; its rows are in the store then.
-
-    Raises:
-        KernellabError: the case as a whole failed.
-    """
-    begin_s, launches, request = environment.clock(), asked.launches, search.request
-    search.request = _without_pruned(request, launches)
-    if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
-        search.known = frozenset(asked.known(options)) & launches.originals.keys()
-    tuning = carried_out(environment, asked, options, begin_s)
-    rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)
-    return MeasuredCase(
-        number=request.number,
-        sizes=dict(request.sizes),
-        rows=rows,
-        grids=_grids(launches, rows),
-        resident=_resident(rows, limits_of(environment.device.target)),
-        key=asked.records.key,
-        provenance=_facts(tuning),
-        known=sum(row.config in search.known for row in rows),
-        is_interrupted=tuning.is_interrupted,
-    )
+        Raises:
+            KernellabError: the case as a whole failed.
+        """
+        environment, sizes = self.environment, dict(request.sizes)
+        if self._launches is None:
+            self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
+            self._version = environment.kernels.current(self.kernel)
+        launches = self._launches.with_arguments((), self.spec.arguments(self.kernel, sizes, request.number))
+        search = ForecastSearch(request)
+        options = self.spec.options(search)
+        asked = prepared(environment, launches, options, self._version, sizes)
+        search.request = _without_pruned(request, launches)
+        is_timed = environment.make_bench is not None
+        if is_timed and options.check is None:  # where a reference counts, none is taken
+            search.known = frozenset(asked.known(options)) & launches.originals.keys()
+        tuning = carried_out(environment, asked, options, environment.clock())
+        rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or not is_timed)
+        return MeasuredCase(
+            number=request.number,
+            sizes=sizes,
+            rows=rows,
+            grids=_grids(launches, rows),
+            resident=_resident(rows, limits_of(environment.device.target)),
+            key=asked.records.key,
+            provenance=_facts(tuning),
+            known=sum(row.config in search.known for row in rows),
+            is_interrupted=tuning.is_interrupted,
+        )
 
 
 def _without_pruned(request: CaseRequest, launches: Launches) -> CaseRequest:
@@ -230,9 +171,6 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
     return {**kept, "multiprocessors": multiprocessors()}
 
 
-BATCH = 4
-
-
 @dataclass(slots=True)
 class ForecastSearch:
     """Asks for the configs of a request, a few at a time, as long as one of them may be the best. A `tune.Search`.
@@ -259,7 +197,7 @@ class ForecastSearch:
         owed = self.request.at_least - tried
         if len(wanted) < owed:
             wanted += [each.config for each in left if each.config not in wanted][: owed - len(wanted)]
-        found = wanted[: min(max(BATCH, owed), self.request.at_most - tried)]
+        found = wanted[: min(max(_BATCH, owed), self.request.at_most - tried)]
         self._given |= set(found)
         return found
 

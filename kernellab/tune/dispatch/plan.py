@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernellab.errors import UsageError
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
+from kernellab.tune.dispatch.deciding import best_set
 from kernellab.tune.dispatch.model import Array, Fit, design_of
-from kernellab.tune.dispatch.selection import best_set
+from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.table import Table
 from kernellab.tune.tuner import longest_first
 
@@ -28,7 +29,10 @@ class PlanPolicy:
     ``revisited`` of these at most, since a visit costs as much as several configs. In a round, ``rest`` goes to the
     configs of the rule, on cases where they come within about ``near`` of the best, and the other part to configs that
     may be better than the best of a case. The model is not fitted anew for a case where no more than
-    the share ``stale`` of the times is.
+    the share ``stale`` of the times is. The rule has ``max_configs`` at most.
+
+    Raises:
+        UsageError: that is no positive number.
     """
 
     share: float = 0.25
@@ -43,6 +47,10 @@ class PlanPolicy:
     near: float = 0.2
     stale: float = 0.05
     max_configs: int = 8
+
+    def __post_init__(self) -> None:
+        if type(self.max_configs) is not int or self.max_configs < 1:
+            raise UsageError(f"max_configs is {self.max_configs!r}; expected a positive integer.")
 
 
 _LEAST_GAIN = 1e-4  # as a logarithm
@@ -208,7 +216,7 @@ def _expected_gain(best: float, mean: float, spread: float) -> float:
 def first_configs(configs: Sequence[Config], count: int) -> list[Config]:
     """Return so many configs that lie far apart, none of those that compile longest where there are enough others.
 
-    They compile while the first ones are measured: the longest of 48 matrix products takes ten times the shortest.
+    The first case waits for these: the longest of 48 matrix products takes ten times the shortest to compile.
     """
     light = longest_first(configs)[min(len(configs) // _HEAVY_SHARE, len(configs) - count) :]
     kept = set(light)

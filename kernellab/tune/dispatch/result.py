@@ -1,4 +1,7 @@
-"""What tuning over sizes leaves: rows per case and config, the rule that picks, what it loses; and how far one is."""
+"""What tuning over sizes tells: what is measured of a case, the rule that picks, what that loses, and how far it is.
+
+A case is one combination of sizes.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,103 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.display import Shown
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
-from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
-from kernellab.tune.dispatch.cases import MeasuredCase
+from kernellab.launch.calls import Grid3
+from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, Status, record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
+from kernellab.tune.result import Row
 from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas
 
-    from kernellab.tune.dispatch.selection import CoverStep
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expected of a config: its time in milliseconds, None where nothing tells.
+
+    ``spread`` is the standard deviation of the logarithm of that time: 0.05 where it may well be off by 5 %.
+    """
+
+    config: Config
+    time_ms: float | None = None
+    spread: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRequest:
+    """What is to be measured of a case: configs in the order of trying, each until it cannot be the best any more.
+
+    ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
+    where its forecast, less ``doubt`` times its ``spread``, is not faster than the best one by more than ``margin``, a
+    difference of logarithms. ``at_least`` so
+    many of the first are measured whatever their forecasts say, and no more than ``at_most``. ``case_spread`` is the
+    standard deviation of what all forecasts of this case are off by in common. It can be pickled if the configs can.
+    """
+
+    number: int
+    sizes: Mapping[str, int]
+    forecasts: tuple[Forecast, ...]
+    at_least: int = 1
+    at_most: int = 16
+    case_spread: float = 0.1
+    doubt: float = 1.5
+    margin: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCase:
+    """What is known of a case: a row for each config that was tried, or known before.
+
+    ``grids`` are the extents of the grid of configs, as far as it was called; ``resident`` is how many programs of a
+    config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the
+    store, ``provenance`` has device
+    and versions. ``failure`` says why the whole case could not be measured: no memory for its inputs, a lost worker.
+    ``known`` counts rows that were not measured anew. ``is_interrupted`` tells that the user ended it: the rows count,
+    and nothing more is to be measured.
+    """
+
+    number: int
+    sizes: Mapping[str, int]
+    rows: tuple[Row, ...] = ()
+    grids: Mapping[Config, Grid3] = field(default_factory=dict)
+    resident: Mapping[Config, int] = field(default_factory=dict)
+    key: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    known: int = 0
+    failure: str = ""
+    is_interrupted: bool = False
+
+    @property
+    def times_ms(self) -> dict[Config, float]:
+        """The medians of the configs that ran well."""
+        good = (row for row in self.rows if row.status is Status.OK and row.time_ms is not None)
+        return {row.config: row.time_ms or 0.0 for row in good}
+
+
+class CaseMeasurer(Protocol):
+    """Measures cases, ``lanes`` of them side by side. Rows enter the store before a case comes back.
+
+    A case that fails comes back with its ``failure``; nothing is raised for it.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """How many cases are worth handing over before the first has come back."""
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Hand a case over."""
+
+    def take(self) -> MeasuredCase:
+        """Wait for the next case that ends, in whatever order; raises `KeyboardInterrupt` where that is interrupted."""
+
+    def close(self) -> None:
+        """Give up what has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +124,19 @@ class Regret:
     regret: float | None
     estimated: float | None
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoverStep:
+    """What so many configs lose, as ratios: on the measured cases, the mean and the worst; on sizes between, the mean.
+
+    What was not measured counts with what is expected of it.
+    """
+
+    configs: int
+    mean: float
+    worst: float
+    between: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,6 +324,8 @@ class DispatchProgress:
 
 
 Watch = Callable[[DispatchProgress], None]
+
+
 Progress = Callable[[str], AbstractContextManager[Watch]]
 
 

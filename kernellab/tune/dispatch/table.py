@@ -15,8 +15,8 @@ import numpy as np
 
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.model import Array, Fit, Prior, design_of, fitted
+from kernellab.tune.dispatch.result import MeasuredCase
 from kernellab.tune.dispatch.rule import ALIGNMENT, QUANTITIES, Cost, Extent, Quantity, Term
 from kernellab.tune.result import Row
 

@@ -7,9 +7,18 @@ rounded up to powers of two, which Inductor calls size hints. Lists of configs g
 """
 
 from kernellab.tune.workloads.blocks import MAX_BLOCK, MAX_GRID, Numel
-from kernellab.tune.workloads.combined import Subkernel, combined
 from kernellab.tune.workloads.elementwise import Tile, pointwise
-from kernellab.tune.workloads.given import fixed, foreach, given, template
+from kernellab.tune.workloads.given import (
+    Subkernel,
+    combined,
+    covering,
+    fixed,
+    floored,
+    foreach,
+    given,
+    reproducible,
+    template,
+)
 from kernellab.tune.workloads.products import attention, matmul
 from kernellab.tune.workloads.reductions import (
     Hint,
@@ -18,9 +27,9 @@ from kernellab.tune.workloads.reductions import (
     persistent_reduction,
     reduction,
     split_scan,
+    tiled_persistent_reduction,
+    tiled_reduction,
 )
-from kernellab.tune.workloads.restrictions import covering, floored, reproducible
-from kernellab.tune.workloads.tiled import tiled_persistent_reduction, tiled_reduction
 
 __all__ = [
     "MAX_BLOCK",

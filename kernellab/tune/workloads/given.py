@@ -1,13 +1,23 @@
-"""Configs that somebody has settled: those of a template, of a kernel over lists of tensors, and of the user."""
+"""Configs that do not follow from extents: those that somebody has settled, and lists of other configs made into one.
+
+Several kernels in one launch each have blocks of their own, ``XBLOCK_0``, ``XBLOCK_1``. What a kernel demands of its
+configs beyond their speed are least blocks, and one rounding for all runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from kernellab.errors import UsageError, value_message
+from kernellab.launch.calls import CallRule
 from kernellab.measure.config import Config
-from kernellab.tune.workloads.blocks import generator
+from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of
+
+_CONFIGS = list_of(Config, "a list of configs, such as workloads.reduction returns")
+_LEAST = CallRule("a positive integer for each block", lambda value: all(map(is_positive, value.values())))
 
 
 @generator()
@@ -46,3 +56,136 @@ def _config(config: Any) -> Config:
     if hasattr(config, "kwargs") and hasattr(config, "num_warps"):
         return Config.from_triton(config)
     raise UsageError(value_message("a config", config, "a dict of values, or a triton.Config"))
+
+
+@dataclass(frozen=True, slots=True)
+class Subkernel:
+    """One of the kernels of a launch: the configs that it would have alone, the first to start from, and its elements.
+
+    ``numel`` is the product of its extents, as powers of two: of equal ones, it need not be exact.
+    """
+
+    configs: tuple[Config, ...]
+    numel: int = 1
+
+    def __post_init__(self) -> None:
+        if not _CONFIGS.allows(self.configs):
+            raise UsageError(value_message("configs", self.configs, _CONFIGS.expected, owner="a subkernel"))
+        if not self.configs:
+            raise UsageError("a subkernel has no configs; give those that one of the generators returns for it.")
+
+
+_SUBKERNELS = list_of(Subkernel, "a list of Subkernel")
+
+
+@generator(subkernels=_SUBKERNELS)
+def combined(subkernels: Sequence[Subkernel], *, equal_together: bool = False) -> list[Config]:
+    """Return configs for several kernels in one launch: the first of each, then changes of it, one after the other.
+
+    The first config has the most warps and stages of all. The others change the blocks of one kernel, the largest
+    first; or, with ``equal_together``, those of all kernels equal to it. The last ones change warps and stages.
+    In that order, a coordinate descent finds what to change next.
+
+    Raises:
+        UsageError: there are no kernels, or one has no configs.
+    """
+    if not subkernels:
+        raise UsageError("combined got no subkernels; give one at least.")
+    starts = [each.configs[0] for each in subkernels]
+    base = Config(
+        tuple(_named(dict(enumerate(starts))).items()),
+        num_warps=max(start.num_warps or 1 for start in starts),
+        num_stages=max(start.num_stages or 1 for start in starts),
+    )
+    changed = [
+        _changed(base, dict.fromkeys(places, config))
+        for places in _groups(subkernels, equal_together)
+        for config in subkernels[places[0]].configs
+    ]
+    pairs = dict.fromkeys((config.num_warps, config.num_stages) for each in subkernels for config in each.configs)
+    return distinct([base, *changed, *(replace(base, num_warps=w, num_stages=s) for w, s in pairs)])
+
+
+def _groups(subkernels: Sequence[Subkernel], equal_together: bool) -> list[list[int]]:
+    """Return the places of kernels that change together, the largest kernels first."""
+    groups: dict[Any, list[int]] = {}
+    for place, each in enumerate(subkernels):
+        groups.setdefault(each if equal_together else place, []).append(place)
+    return sorted(groups.values(), key=lambda places: -subkernels[places[0]].numel)
+
+
+def _named(configs: dict[int, Config]) -> dict[str, Any]:
+    """Return values of configs by place: blocks get it into their names, compile options are those of the launch."""
+    return {
+        f"{name}_{place}" if name.endswith("BLOCK") else name: value
+        for place, config in configs.items()
+        for name, value in config.parameters
+    }
+
+
+def _changed(base: Config, configs: dict[int, Config]) -> Config:
+    return replace(base, parameters=tuple({**dict(base.parameters), **_named(configs)}.items()))
+
+
+@generator(configs=_CONFIGS, least=_LEAST)
+def covering(configs: Sequence[Config], **least: int) -> list[Config]:
+    """Return the configs whose blocks are no smaller, after the first one with its blocks made as large.
+
+    A TMA descriptor demands that: the last extent of its block has 16 bytes or more. So there is one config at least.
+
+    Raises:
+        UsageError: the configs lack a block of that name.
+    """
+    if not configs:
+        return []
+    first = configs[0].values
+    missing = [name for name in least if name not in first]
+    if missing:
+        raise UsageError(f"covering got {missing[0]}, which the configs lack; they have {', '.join(first)}.")
+    raised = configs[0].with_values({name: max(first[name], block) for name, block in least.items()})
+    large = [config for config in configs if all(config.values[name] >= block for name, block in least.items())]
+    return distinct([raised, *large])
+
+
+@generator(configs=_CONFIGS)
+def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> list[Config]:
+    """Return the configs with no smaller ``XBLOCK`` and ``R0_BLOCK``, where they have them.
+
+    Where one grows, the other is halved, the reduced one first, so that tiles keep their size if the least allows it.
+    """
+    least = {"R0_BLOCK": reduced, "XBLOCK": rows}
+    return distinct(config.with_values(_raised(config, least)) for config in configs)
+
+
+@generator(configs=_CONFIGS)
+def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[Config]:
+    """Return the one config of a reduction that is taken without any measurement, so that all runs round alike.
+
+    Blocks of four reduced elements or fewer go, and those of one row unless some access is ``contiguous`` along the
+    reduced extent. Of the rest, that with the second-largest reduced block stays, then of warps, then of rows.
+    """
+    if len(configs) < 2:
+        return list(configs)
+    left = _those(configs, lambda config: config.values.get("R0_BLOCK", 5) > 4)
+    left = _those(left, lambda config: contiguous or config.values.get("XBLOCK") != 1)
+    for name in ("R0_BLOCK", "num_warps", "XBLOCK"):
+        sizes = sorted({config.values.get(name, -1) for config in left})
+        if len(sizes) > 1:
+            left = [config for config in left if config.values.get(name, -1) == sizes[-2]]
+    return left[:1]
+
+
+def _those(configs: Sequence[Config], hold: Callable[[Config], bool]) -> list[Config]:
+    """Return the configs for which something holds, or all where it holds for none."""
+    return [config for config in configs if hold(config)] or list(configs)
+
+
+def _raised(config: Config, least: Mapping[str, int]) -> dict[str, int]:
+    """Return the blocks, raised to their least; then halved, in order, while the tile is larger than it was."""
+    values = config.values
+    tile = prod(values[name] for name in least if name in values)
+    blocks = {name: max(values[name], block) for name, block in least.items() if name in values}
+    for name, floor in least.items():
+        while name in blocks and prod(blocks.values()) > tile and blocks[name] > floor:
+            blocks[name] //= 2
+    return blocks

@@ -1,13 +1,17 @@
-"""Configs for reductions and scans: along one extent or two, looped over, held whole, or split over programs."""
+"""Configs for reductions and scans: along one extent or two, looped over, held whole, or split over programs.
+
+With two kept extents, blocks are tiles: long where memory accesses coalesce.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
 from kernellab.tune.workloads.blocks import (
@@ -25,14 +29,16 @@ from kernellab.tune.workloads.blocks import (
 Hint = Literal["inner", "outer", "tiny", "default"]
 Reduced = Numel | tuple[Numel, Numel]
 
-MAX_RSPLIT = 64
-MAX_PERSISTENT_NUMEL = 4096
+_MAX_RSPLIT = 64
+_MAX_PERSISTENT_NUMEL = 4096
 _MIN_SPLIT_SCAN_BLOCK = 256
 _LONGEST_WHOLE_ROW = 32768
+_AXES = ("X", "Y", "R0_")
+_LEAST_REDUCED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ReducingKernel:
+class _Kernel:
     """What the rules ask of a kernel that reduces; the numbers are those of `reduction`."""
 
     loads: int = 0
@@ -42,7 +48,7 @@ class ReducingKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class ReducedExtents:
+class _Extents:
     """The kept extent and the reduced ones, as powers of two, with the rules of a device."""
 
     rules: DeviceRules
@@ -110,40 +116,13 @@ def reduction(
     ``size_arguments`` counts sizes that the kernel takes beside the extents, for which addresses need registers.
     ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of them.
     """
-    kernel = ReducingKernel(loads, reductions, size_arguments, whole_rows)
+    kernel = _Kernel(loads, reductions, size_arguments, whole_rows)
     one = None if hint == "default" or exhaustive else hint
 
-    def of(extents: ReducedExtents) -> list[Config]:
-        return looped(extents.rules, kernel, extents.x, extents.rnumel, extents.config, one)
+    def of(extents: _Extents) -> list[Config]:
+        return _looped(extents.rules, kernel, extents.x, extents.rnumel, extents.config, one)
 
     return _for_all_extents(of, xnumel, rnumel, hint, target)
-
-
-def looped(
-    rules: DeviceRules, kernel: ReducingKernel, x: int, r: int, make: Callable[..., Config], one: Hint | None = None
-) -> list[Config]:
-    """Return the configs of a reduction that loops over its elements: for one hint, or for all where that is None.
-
-    ``make`` returns a config from a block of rows, one of reduced elements, and what is known of the warps.
-    """
-    is_heavy = x >= 1024 and kernel.loads + kernel.reductions >= 10
-    make_heavy = partial(make, register_intensive=is_heavy)
-    longest = min(r, 1024 if is_heavy else rules.longest_reduction_block)
-    rows, part, warps = (64, 8, None) if rules.is_amd else _outer(x, r, kernel)
-    hinted = {
-        "inner": make_heavy(2 if r <= 2048 else 1, longest),
-        "outer": make_heavy(rows, part, num_warps=warps),
-        "tiny": make_heavy(_tiny(r), longest),
-    }
-    whole = []
-    if kernel.whole_rows and kernel.loads + kernel.reductions <= 8:
-        whole = [make_heavy(max(MAX_PERSISTENT_NUMEL // r, 1), min(r, _LONGEST_WHOLE_ROW))]
-    if one is not None:
-        return [*whole, hinted[one]]
-    more = [make(64, 64), make(8, 512), make(64, 4, num_warps=8)]
-    if rules.is_amd:
-        more += [make(1024, 8, num_warps=4, waves_per_eu=2), make(512, 8, num_warps=4, waves_per_eu=1)]
-    return distinct([*whole, *hinted.values(), *more])
 
 
 @generator()
@@ -162,33 +141,75 @@ def persistent_reduction(
     A hint leaves few configs; ``exhaustive`` gives all of them.
     """
 
-    def of(extents: ReducedExtents) -> list[Config]:
+    def of(extents: _Extents) -> list[Config]:
         rows = max(extents.x, 4096) if same_for_any_rows else extents.x
-        return [without_reduced_blocks(config) for config in _persistent(replace(extents, x=rows), exhaustive)]
+        return [_without_reduced_blocks(config) for config in _persistent(replace(extents, x=rows), exhaustive)]
 
     return _for_all_extents(of, xnumel, rnumel, hint, target)
 
 
-def persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
-    """Return how many rows a program is tried with that holds whole rows."""
-    return (1, 4, 8, 16, 32, 64, 128, 256) if rules.is_amd else (1, 8, 32, 128)
+@generator()
+def tiled_reduction(
+    xnumel: Numel,
+    ynumel: Numel,
+    rnumel: Numel,
+    scores: tuple[float, float, float] = (1, 1, 1),
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    loads: int = 0,
+    reductions: int = 0,
+    size_arguments: int = 0,
+    whole_rows: bool = False,
+) -> list[Config]:
+    """Return configs with ``XBLOCK``, ``YBLOCK``, ``R0_BLOCK`` for a reduction with two kept extents.
+
+    ``scores`` say how much coalesced memory traffic runs along x, y and the reduced extent: a block gets its doublings
+    in that proportion, and an extent without any only those for which the others have no room. The other parameters
+    are those of `reduction`.
+    """
+    rules = rules_of(target)
+    kernel = _Kernel(loads, reductions, size_arguments, whole_rows)
+
+    def of(*hints: int) -> list[Config]:
+        def make(rows: int, part: int, *, num_warps: int | None = None, **more: Any) -> Config:
+            shares = _shared_out(rules, dict(zip(_AXES, hints, strict=True)), _scored(_AXES, scores), rows * part)
+            return _tile(rules, hints, shares, **more)
+
+        return _looped(rules, kernel, hints[0], hints[2], make)
+
+    return for_all_hints(of, xnumel, ynumel, rnumel)
 
 
-def _persistent(extents: ReducedExtents, exhaustive: bool) -> list[Config]:
-    x, r, hint, rules = extents.x, extents.rnumel, extents.hint, extents.rules
-    found = [
-        extents.config(block, r, register_intensive=True)
-        for block in persistent_row_blocks(rules)
-        if block == 1 or (r * block <= MAX_PERSISTENT_NUMEL and block <= x)
-    ]
-    tiny = replace(extents, hint="default").config(_tiny(r), r)
-    if exhaustive:
-        return [*found, tiny] if rules.is_amd else found
-    if hint == "inner" and r >= 256:
-        if r > 1024 or x // 8 < 128:
-            return found[:1]
-        return [extents.config(min(1024 // r, 8), r, register_intensive=True, num_warps=1, min_warps=1)]
-    return {"outer": found[-1:], "tiny": [tiny]}.get(hint, found)
+@generator()
+def tiled_persistent_reduction(
+    xnumel: Numel,
+    ynumel: Numel,
+    rnumel: Numel,
+    scores: tuple[float, float] = (1, 1),
+    *,
+    target: Target | str = DEFAULT_TARGET,
+) -> list[Config]:
+    """Return configs with ``XBLOCK`` and ``YBLOCK`` for a reduction with two kept extents that holds whole rows.
+
+    Raises:
+        UsageError: a row is longer than 4096 elements.
+    """
+    rules = rules_of(target)
+
+    def of(x: int, y: int, r: int) -> list[Config]:
+        if r > _MAX_PERSISTENT_NUMEL:
+            raise UsageError(
+                f"rows have {r} elements; a tile holds rows of {_MAX_PERSISTENT_NUMEL} at most: loop over them."
+            )
+        hints = {"X": x, "Y": y}
+        found = []
+        for block in _persistent_row_blocks(rules):
+            if block * r <= _MAX_PERSISTENT_NUMEL:
+                shares = _shared_out(rules, hints, _scored(("X", "Y"), scores), block)
+                found.append(_tile(rules, (x, y, r), {**shares, "R0_": r}))
+        return distinct(map(_without_reduced_blocks, found))
+
+    return for_all_hints(of, xnumel, ynumel, rnumel)
 
 
 @generator()
@@ -208,7 +229,7 @@ def mixed_order_reduction(
     is one without ``stages``. The columns of all programs are added afterwards.
     """
 
-    def of(extents: ReducedExtents) -> list[Config]:
+    def of(extents: _Extents) -> list[Config]:
         found, r = _persistent(extents, exhaustive), extents.rnumel
         if hint == "inner" and not exhaustive and r >= 256:
             found = [extents.config(1, r, register_intensive=True)]
@@ -222,12 +243,6 @@ def mixed_order_reduction(
         ]
 
     return _for_all_extents(of, xnumel, (rnumel,), hint, target)
-
-
-def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
-    if r <= 1024:
-        return [max(warps // 2, 1), *([2] if exhaustive else [])]
-    return [warps, *([2 * warps] if exhaustive and warps < (16 if rules.is_amd else 32) else [])]
 
 
 @generator()
@@ -247,7 +262,7 @@ def cooperative_reduction(
     most = 1 << (multiprocessors.bit_length() - 1)
 
     def of(x: int, r: int) -> list[Config]:
-        split = max(1, min(r, most // x, MAX_RSPLIT))
+        split = max(1, min(r, most // x, _MAX_RSPLIT))
         each = persistent_reduction if persistent else reduction
         parts = each(x, r // split, hint, target=target)
         return [replace(config, parameters=(*config.parameters, ("RSPLIT", split))) for config in parts]
@@ -272,7 +287,34 @@ def split_scan(
     return distinct(found)
 
 
-def _outer(x: int, r: int, kernel: ReducingKernel) -> tuple[int, int, int | None]:
+def _looped(
+    rules: DeviceRules, kernel: _Kernel, x: int, r: int, make: Callable[..., Config], one: Hint | None = None
+) -> list[Config]:
+    """Return the configs of a reduction that loops over its elements: for one hint, or for all where that is None.
+
+    ``make`` returns a config from a block of rows, one of reduced elements, and what is known of the warps.
+    """
+    is_heavy = x >= 1024 and kernel.loads + kernel.reductions >= 10
+    make_heavy = partial(make, register_intensive=is_heavy)
+    longest = min(r, 1024 if is_heavy else rules.longest_reduction_block)
+    rows, part, warps = (64, 8, None) if rules.is_amd else _outer(x, r, kernel)
+    hinted = {
+        "inner": make_heavy(2 if r <= 2048 else 1, longest),
+        "outer": make_heavy(rows, part, num_warps=warps),
+        "tiny": make_heavy(_tiny(r), longest),
+    }
+    whole = []
+    if kernel.whole_rows and kernel.loads + kernel.reductions <= 8:
+        whole = [make_heavy(max(_MAX_PERSISTENT_NUMEL // r, 1), min(r, _LONGEST_WHOLE_ROW))]
+    if one is not None:
+        return [*whole, hinted[one]]
+    more = [make(64, 64), make(8, 512), make(64, 4, num_warps=8)]
+    if rules.is_amd:
+        more += [make(1024, 8, num_warps=4, waves_per_eu=2), make(512, 8, num_warps=4, waves_per_eu=1)]
+    return distinct([*whole, *hinted.values(), *more])
+
+
+def _outer(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
     """Return rows, elements and warps for a reduction along the slow dimension: enough programs, then wide loads."""
     if x <= 1024:
         return max(min(x // 128, 8), 2), min(r, 64), None
@@ -293,14 +335,42 @@ def _tiny(r: int) -> int:
     return 2 * (256 // r) if r <= 256 else 1
 
 
-def without_reduced_blocks(config: Config) -> Config:
+def _persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
+    """Return how many rows a program is tried with that holds whole rows."""
+    return (1, 4, 8, 16, 32, 64, 128, 256) if rules.is_amd else (1, 8, 32, 128)
+
+
+def _persistent(extents: _Extents, exhaustive: bool) -> list[Config]:
+    x, r, hint, rules = extents.x, extents.rnumel, extents.hint, extents.rules
+    found = [
+        extents.config(block, r, register_intensive=True)
+        for block in _persistent_row_blocks(rules)
+        if block == 1 or (r * block <= _MAX_PERSISTENT_NUMEL and block <= x)
+    ]
+    tiny = replace(extents, hint="default").config(_tiny(r), r)
+    if exhaustive:
+        return [*found, tiny] if rules.is_amd else found
+    if hint == "inner" and r >= 256:
+        if r > 1024 or x // 8 < 128:
+            return found[:1]
+        return [extents.config(min(1024 // r, 8), r, register_intensive=True, num_warps=1, min_warps=1)]
+    return {"outer": found[-1:], "tiny": [tiny]}.get(hint, found)
+
+
+def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
+    if r <= 1024:
+        return [max(warps // 2, 1), *([2] if exhaustive else [])]
+    return [warps, *([2 * warps] if exhaustive and warps < (16 if rules.is_amd else 32) else [])]
+
+
+def _without_reduced_blocks(config: Config) -> Config:
     """Return the config of a kernel that knows how long its rows are."""
     kept = tuple((name, value) for name, value in config.parameters if name not in {"R0_BLOCK", "R1_BLOCK"})
     return replace(config, parameters=kept)
 
 
 def _for_all_extents(
-    rule: Callable[[ReducedExtents], list[Config]],
+    rule: Callable[[_Extents], list[Config]],
     xnumel: Numel,
     rnumel: Reduced | tuple[Numel],
     hint: Hint,
@@ -314,4 +384,43 @@ def _for_all_extents(
     rules = rules_of(target)
     require_choice("hint", hint, get_args(Hint))
     reduced = rnumel if isinstance(rnumel, tuple) else (rnumel,)
-    return for_all_hints(lambda x, *r: rule(ReducedExtents(rules, x, r, hint)), xnumel, *reduced)
+    return for_all_hints(lambda x, *r: rule(_Extents(rules, x, r, hint)), xnumel, *reduced)
+
+
+def _shared_out(
+    rules: DeviceRules, hints: Mapping[str, int], scores: Mapping[str, float], numel: int
+) -> dict[str, int]:
+    """Return blocks by axis whose product is ``numel`` where the extents allow it, doubled in proportion to scores."""
+    if not any(scores.values()):
+        scores = dict.fromkeys(scores, 1.0)
+    blocks = {axis: _LEAST_REDUCED if axis == "R0_" else 1 for axis in scores}
+    claims = dict(scores)
+    while prod(blocks.values()) < numel and claims:
+        axis = max(claims, key=claims.__getitem__)
+        if blocks[axis] >= min(rules.max_block(axis), hints[axis]):
+            del claims[axis]
+            continue
+        blocks[axis] *= 2
+        claims[axis] /= 2
+    return blocks
+
+
+def _scored(axes: tuple[str, ...], scores: tuple[float, ...]) -> dict[str, float]:
+    if len(scores) != len(axes) or min(scores) < 0:
+        raise UsageError(f"scores is {scores!r}; expected {len(axes)} numbers from 0 on.")
+    return dict(zip(axes, scores, strict=True))
+
+
+def _tile(
+    rules: DeviceRules,
+    hints: tuple[int, ...],
+    shares: Mapping[str, int],
+    *,
+    register_intensive: bool = False,
+    waves_per_eu: int | None = None,
+) -> Config:
+    """Return a tile with a warp for 256 elements, whatever the warps of the block that was shared out."""
+    blocks = [(f"{axis}BLOCK", min(shares[axis], hint)) for axis, hint in zip(_AXES, hints, strict=True)]
+    least = rules.warps(prod(block for _, block in blocks) // 256, least=1)
+    warps = rules.warps(least, most=16, register_intensive=register_intensive)
+    return Config(with_waves(blocks, waves_per_eu), num_warps=warps, num_stages=1)

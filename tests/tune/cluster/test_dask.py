@@ -20,7 +20,7 @@ import triton.language as tl
 import kernellab
 from kernellab.launch.calls import UserCall
 from kernellab.tune.autotune import tune_and_launch
-from kernellab.tune.dispatch.asking import OverOptions, tuned_over
+from kernellab.tune.dispatch.over import OverOptions, tuned_over
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Options
 from tests.labs import shared_lab

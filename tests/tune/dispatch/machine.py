@@ -9,10 +9,10 @@ from itertools import product
 from math import exp
 
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
+from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.table import Table
 from kernellab.tune.result import Row
 

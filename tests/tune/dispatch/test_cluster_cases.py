@@ -18,10 +18,10 @@ from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
-from kernellab.tune.dispatch.asking import OverOptions, measurer_of
-from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.cluster_cases import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
+from kernellab.tune.dispatch.over import OverOptions, measurer_of
+from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.result import Row, row_of
 from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab

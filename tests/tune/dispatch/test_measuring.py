@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Launches
-from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
-from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
+from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
+from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, lab_here
 
@@ -106,38 +104,6 @@ def test_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks(lab: kernellab
     assert found.choose(n=1000) is CONFIGS[0]
     assert "There is no GPU, so nothing was timed" in found.notes[-1]
     assert found.regret.reason.tolist() == ["not measured: there is no GPU"] * 2
-
-
-def test_what_the_first_case_leaves_out_compiles_while_others_are_measured() -> None:
-    grid = (4,)
-    configs = [triton.Config({"BLOCK": 32}, num_warps=warps) for warps in (1, 2, 8)]
-    values = list(map(Config.from_triton, configs))
-    kernel = lab_here().bind(scale)
-    cases = LocalCases(cpu_environment(), kernel, CaseSpec(grid, {}, inputs, configs))
-    cases.submit(request(901, values[0]))
-    assert [row.config for row in cases.take().rows] == values[:1]
-    assert cases._ahead is not None
-    assert cases._ahead._work is not None
-    cases._ahead._work.await_end(60.0)
-    launches = Launches(kernel, grid, (), inputs(901), lab_here().target)
-    assert all(lab_here().compiler.has(launches.of(value).job) for value in values)
-    cases.close()
-
-
-def test_compiling_ahead_ends_with_the_cases() -> None:
-    waited: list[bool] = []
-
-    def stream(jobs: Any, idle: Any) -> Any:
-        while True:
-            waited.append(idle())
-            yield 0, None
-
-    compiler: Any = SimpleNamespace(stream=stream)
-    ahead = CompilingAhead(compiler, [lambda: None])  # type: ignore[list-item, return-value]
-    ahead.close()
-    assert ahead._work is not None
-    assert ahead._work._is_over
-    assert all(waited)
 
 
 def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kernellab.errors import UsageError
 from kernellab.measure.config import Status
 from kernellab.tune import Space
-from kernellab.tune.dispatch.over import cases_of, policy_of
+from kernellab.tune.dispatch.over import cases_of
 from kernellab.tune.dispatch.plan import PlanPolicy, first_configs
 from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
 from kernellab.tune.tuner import longest_first
@@ -194,7 +194,7 @@ def test_a_hundred_thousand_cases_are_listed_at_once() -> None:
 
 def test_max_configs_is_a_positive_integer() -> None:
     with pytest.raises(UsageError, match="expected a positive integer"):
-        policy_of(0)
+        PlanPolicy(max_configs=0)
 
 
 def test_the_first_configs_lie_far_apart_and_are_none_of_those_that_compile_longest() -> None:
