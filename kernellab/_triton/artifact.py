@@ -1,12 +1,19 @@
-"""A compiled kernel from its files, in a process that never saw its source; launches of it, and of all others seen."""
+"""A compiled kernel: what the tools in Triton's wheel tell of its binary, and its handle out of files, to be launched.
+
+A process that never saw the source gets along with that. Launches of all kernels are seen here, too.
+"""
 
 from __future__ import annotations
 
+import re
+import subprocess
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import triton
@@ -21,24 +28,75 @@ from kernellab.source import portable_type
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
-    arg_names: tuple[str, ...]
+class BinaryResources:
+    """Registers per thread, and bytes of stack per thread and of static shared memory per block."""
+
+    registers: int
+    stack_bytes: int
+    static_shared_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What Triton's launcher asks of the source of a kernel: types and which arguments are constants."""
+def read_resources(cubin: Path) -> BinaryResources | None:
+    """Return what a cubin declares, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
+    text = _tool_output([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
+    match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text or "")
+    return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
 
-    fn: _Function
-    signature: dict[str, Any]
-    constants: dict[tuple[int, ...], None]
+
+def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
+    """Return what the metadata at the end of an AMD kernel's assembly declares; None where it has another form.
+
+    That is registers per lane and per wave, and bytes, by the names of `kernellab.compile.types.Resources`. A spill is
+    a store to scratch, of four bytes, and several may share their place there: so all of the stack at most.
+    https://llvm.org/docs/AMDGPUUsage.html#code-object-v3-metadata
+    """
+    found = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
+    try:
+        stack = found["private_segment_fixed_size"]
+        return {
+            "registers": found["vgpr_count"],
+            "accumulation_registers": found.get("agpr_count"),
+            "scalar_registers": found["sgpr_count"],
+            "scalar_spills": found["sgpr_spill_count"],
+            "stack_bytes": stack,
+            "spill_bytes": min(stack, 4 * found.get("vgpr_spill_count", 0)),
+            "static_shared_bytes": found["group_segment_fixed_size"],
+        }
+    except KeyError:
+        return None
+
+
+def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
+    """Return the bytes of a stack that hold spilled registers.
+
+    Whether any are spilled, ptxas says. What the PTX declares itself lies there as well: the arguments of
+    ``tl.device_print``, arrays of libdevice. https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#ptxas-options
+    """
+    traffic = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if traffic and not any(int(count) for pair in traffic for count in pair):
+        return 0
+    declared = sum(map(int, re.findall(r"\.local\s+\.align\s+\d+\s+\.b8\s+\S+\[(\d+)\]", ptx)))
+    if traffic and declared >= stack_bytes:
+        return stack_bytes
+    return max(0, stack_bytes - declared)
+
+
+def disassemble(cubin: Path) -> str | None:
+    """Return the SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
+    return _tool_output([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)])
+
+
+def _tool_output(command: list[str]) -> str | None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return result.stdout if result.returncode == 0 else None
 
 
 def compiled_from_files(
     files: Mapping[str, str], digest: str, signature: Mapping[str, Any], constants: tuple[tuple[int, ...], ...]
 ) -> Any:
     """Return Triton's handle of a kernel that another process compiled."""
-    source = _Source(_Function(tuple(signature)), dict(signature), dict.fromkeys(constants))
+    function = SimpleNamespace(arg_names=tuple(signature))
+    source = SimpleNamespace(fn=function, signature=dict(signature), constants=dict.fromkeys(constants))
     return CompiledKernel(source, dict(files), digest)
 
 
@@ -122,17 +180,7 @@ def use_driver_without_torch(
 
 
 @contextmanager
-def each_launch(seen: Callable[[str], None]) -> Iterator[None]:
-    """Call ``seen`` with the name of every kernel that any thread launches inside a with statement.
-
-    Where the user has put a hook of another kind in place of Triton's chain of hooks, nothing is called.
-    """
-    with around_launches(seen, lambda: None):
-        yield
-
-
-@contextmanager
-def around_launches(enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
+def around_launches(enter: Callable[[str], None], leave: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Call ``enter`` with the name of a kernel before each launch inside a with statement, and ``leave`` after it.
 
     That is by any thread, and after a launch that failed nothing is called. Where the user has put a hook of another

@@ -12,17 +12,17 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import triton
+from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.compiler import make_backend
 from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
-from kernellab._triton.binary import ptxas_log
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
@@ -82,7 +82,7 @@ def build(given: Input, closure: Closure) -> Built:
         module, log = lowering.module, io.StringIO()
         for stage, lower in lowering.stages.items():
             assembling = stage == "cubin"
-            with ptxas_log() if assembling else nullcontext(log) as log, _lines_of_ptxas(module, assembling):
+            with _ptxas_log() if assembling else nullcontext(log) as log, _lines_of_ptxas(module, assembling):
                 module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
             files[f"{name}.{stage}"] = _content(module)
             clock.lap(stage)
@@ -120,6 +120,18 @@ class _Lowering:
     def first_stage(self) -> Callable[[Any, dict[str, Any]], Any]:
         """Return the stage that makes TTIR, or TTGIR of Gluon."""
         return self.stages[next(iter(self.stages))]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _ptxas_log() -> Iterator[io.StringIO]:
+    """Collect what ptxas says of the binary that is compiled meanwhile, on the standard output as Triton does it."""
+    told, is_wanted = io.StringIO(), knobs.nvidia.dump_ptxas_log
+    with knobs.nvidia.scope():
+        knobs.nvidia.dump_ptxas_log = True
+        with redirect_stdout(told):
+            yield told
+    if is_wanted:
+        print(told.getvalue())
 
 
 class _Clock:

@@ -15,7 +15,7 @@ from typing import Any
 from triton.backends.driver import DriverBase
 from triton.runtime.driver import driver
 
-from kernellab._triton.binary import read_resources
+from kernellab._triton.artifact import read_resources
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
 from kernellab.workers.forks_and_interrupts import Scratch, uninterrupted

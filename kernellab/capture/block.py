@@ -138,7 +138,7 @@ def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> An
 
     Before each, memory is looked at that something else than torch can change.
     """
-    from kernellab._triton.artifact import each_launch
+    from kernellab._triton.artifact import around_launches
 
     thread = threading.get_ident()
 
@@ -150,7 +150,7 @@ def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> An
         if is_here and not is_own:
             found[name] = None
 
-    return each_launch(note)
+    return around_launches(note)
 
 
 def seen(kernels: Registry, launched: Launched) -> Seen:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.binary import read_amd_resources, read_resources, spill_bytes
+from kernellab._triton.artifact import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.compiling import Built, Input, build, build_ttir
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
@@ -147,8 +147,7 @@ def _input(job: CompileJob) -> Input:
 
 def _binary_summary(folder: Path, job: CompileJob, log: str) -> Mapping[str, int | None] | None:
     if job.target.backend != "cuda":
-        declared = read_amd_resources(next(folder.glob("*.amdgcn")).read_text())
-        return None if declared is None else asdict(declared)
+        return read_amd_resources(next(folder.glob("*.amdgcn")).read_text())
     resources = read_resources(next(folder.glob("*.cubin")))
     if resources is None:
         return None
