@@ -103,7 +103,7 @@ def profile(name: str, folder: Path) -> None:
     import kernellab
     from kernellab.explain.asking import AskedLaunch
     from kernellab.explain.profilers import Sampler, numbered
-    from kernellab.views.cards.profile import profile_text
+    from kernellab.views.cards.explanation import profile_text
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:

@@ -78,7 +78,7 @@ class KernelBench:
         """
         from kernellab.benchmark.baselines import BaselineFile, compared_with_baseline
         from kernellab.launch.calls import UserCall
-        from kernellab.views.cards.baselines import comparison_text
+        from kernellab.views.cards.kernels import baseline_text
 
         __tracebackhide__ = True
         if baseline in self._seen:
@@ -100,7 +100,7 @@ class KernelBench:
         found = compared_with_baseline(baseline, before, now, self._margin(margin))
         self._tell(found)
         if found.failures:
-            pytest.fail(f"{comparison_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
+            pytest.fail(f"{baseline_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
         return found
 
     def _written(self, file: BaselineFile, baseline: str, now: Baseline) -> BaselineComparison:
@@ -113,9 +113,9 @@ class KernelBench:
 
     def _tell(self, found: BaselineComparison) -> None:
         """Leave the row for the summary; a worker of pytest-xdist sends it along with the report."""
-        from kernellab.views.cards.baselines import cells
+        from kernellab.views.cards.kernels import baseline_cells
 
-        self._test.user_properties.append((_PROPERTY, json.dumps(cells(found, self._name))))
+        self._test.user_properties.append((_PROPERTY, json.dumps(baseline_cells(found, self._name))))
 
     def _margin(self, margin: float | None) -> float:
         if margin is not None:
@@ -139,10 +139,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if key == _PROPERTY
     ]
     if rows:
-        from kernellab.views.cards.baselines import table_lines
+        from kernellab.views.cards.kernels import baseline_lines
 
         terminalreporter.write_sep("=", "kernels beside their baselines")
-        for line in table_lines(rows):
+        for line in baseline_lines(rows):
             terminalreporter.write_line(line)
 
 

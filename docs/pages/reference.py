@@ -112,7 +112,6 @@ CHAPTERS = (
             "kernellab.benchmark.baselines.Baseline",
             "kernellab.benchmark.baselines.BaselineComparison",
             "kernellab.views.figures.sweep",
-            "kernellab.views.figures.roofline",
         ),
     ),
     Chapter(

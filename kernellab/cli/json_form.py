@@ -190,7 +190,7 @@ def listing_data(listing: Listing) -> dict[str, Any]:
 
 def merged_data(merged: Merged) -> dict[str, Any]:
     """Return what a merge brought: the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
-    from kernellab.views.cards.merged import conflict_words
+    from kernellab.views.cards.kernels import conflict_words
 
     return {
         "source": merged.source,

@@ -172,7 +172,7 @@ def ls_command(lab: Lab, given: Namespace) -> Answer:
 
 def merge_command(lab: Lab, given: Namespace) -> Answer:
     """Enter the kernels and measurements of another store."""
-    from kernellab.views.cards.merged import merged_text
+    from kernellab.views.cards.kernels import merged_text
 
     merged = lab.merge(given.path)
     return Answer(json_form.merged_data(merged), lambda: merged_text(merged))
@@ -181,7 +181,7 @@ def merge_command(lab: Lab, given: Namespace) -> Answer:
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
     """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
     from kernellab.registry.listing import key_of
-    from kernellab.views.cards.regressions import regressions_text
+    from kernellab.views.cards.kernels import regressions_text
 
     kernel = None if given.kernel is None else key_of(given.kernel)
     found = lab.regressions(kernel, since=given.since, margin=given.margin)

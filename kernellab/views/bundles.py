@@ -34,16 +34,21 @@ from kernellab.views.cards.benchmark import (
     comparison_text,
 )
 from kernellab.views.cards.card import card_html, card_text
-from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
-from kernellab.views.cards.explanation import explanation_html, explanation_text
-from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.explanation import explanation_html, explanation_text, profile_html, profile_text
+from kernellab.views.cards.kernels import (
+    listing_html,
+    listing_text,
+    loaded_html,
+    loaded_text,
+    merged_html,
+    merged_text,
+    regressions_html,
+    regressions_text,
+)
 from kernellab.views.cards.layouts import layout_html, layouts_html, layouts_text
-from kernellab.views.cards.merged import merged_html, merged_text
-from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
-from kernellab.views.cards.regressions import regressions_html, regressions_text
 from kernellab.views.cards.traffic import traffic_html, traffic_text
-from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.cards.tuning import dispatch_html, dispatch_text, tuning_html, tuning_text
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.report import CellReport, summary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
@@ -363,9 +363,14 @@ def badge(kind: Access, text: str, *, word: str = "", tip: str = "") -> str:
     return f'<span class="kl-badge kl-{kind}"{title(tip)}><b>{head}</b>{" " if text else ""}{escape(text)}</span>'
 
 
+def share_bar(share: float, style: str = "") -> str:
+    """Return a bar for a share from 0 to 1; ``style`` are further CSS classes."""
+    return f'<span class="{f"kl-bar {style}".strip()}"><i style="width:{share:.0%}"></i></span>'
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of text under a head; ``tips`` are what hovering over a row tells."""
+    """Cells of text under a head, nothing at all without rows; ``tips`` are what hovering over a row tells."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -378,14 +383,17 @@ class Table:
 
     def text(self) -> list[str]:
         """Return aligned columns for a terminal, the head first."""
-        lines = [self.head, *self.rows]
+        lines = [self.head, *self.rows] if self.rows else []
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
         return ["  ".join(line).rstrip() for line in padded]
 
-    def html(self, aligned: Mapping[str, str] | None = None) -> str:
-        """Return a table; ``aligned`` gives columns their ``text-align``, which is else "right"."""
-        styles = [f' style="text-align:{aligned.get(name, "right")}"' if aligned else "" for name in self.head]
+    def html(self, left: Collection[str] = ()) -> str:
+        """Return a table; where some columns are aligned ``left``, the others are aligned to the right."""
+        if not self.rows:
+            return ""
+        sides = ["left" if name in left else "right" for name in self.head]
+        styles = [f' style="text-align:{side}"' if left else "" for side in sides]
         titles = (f'<th scope="col"{each}>{escape(name)}</th>' for name, each in zip(self.head, styles, strict=True))
         rows = []
         for at, row in enumerate(self.rows):

@@ -12,7 +12,7 @@ import torch
 
 from kernellab.benchmark.baselines import Baseline, BaselineFile, compared_with_baseline, samples_of
 from kernellab.errors import UsageError
-from kernellab.views.cards.baselines import comparison_text
+from kernellab.views.cards.kernels import baseline_text
 
 GOOD = Baseline(
     kernel="add_kernel",
@@ -89,7 +89,7 @@ def test_what_is_better_or_of_another_version_is_a_note() -> None:
     assert not found.failures
     assert found.notes[0].startswith("it is 50.0% faster than its baseline")
     assert "triton is 3.10.0; the baseline is of 3.9.0" in found.notes
-    assert "16 (was 32)" in comparison_text(found)
+    assert "16 (was 32)" in baseline_text(found)
 
 
 def test_rounding_is_allowed_as_far_as_the_formats_go() -> None:

@@ -17,7 +17,7 @@ import kernellab
 from kernellab.benchmark.timer import SWITCHED_OFF
 from kernellab.errors import UsageError
 from kernellab.measure.timing import Turn, gpu_stopwatch
-from kernellab.views.figures.roofline import has_roofline
+from kernellab.views.figures.sweep import has_roofline
 from kernellab.workers.worker import Job, Worker
 from tests.kernels.matmul import matmul_kernel
 

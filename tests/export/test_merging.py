@@ -14,7 +14,7 @@ from kernellab.export.merging import Disagreement, Merged, RowOrigin, merge
 from kernellab.export.write import write_measurements
 from kernellab.registry import Registry
 from kernellab.store import FILE, SCHEMA, Measurement, Store
-from kernellab.views.cards.merged import conflict_words, merged_html, merged_text
+from kernellab.views.cards.kernels import conflict_words, merged_html, merged_text
 from tests.registry.kept import CHANGED, START, entered, key, measured, store_of
 from tests.store.test_store import LAUNCH
 

@@ -14,8 +14,7 @@ import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.store import Measurement, Store
-from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
-from kernellab.views.cards.merged import merged_text
+from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text, merged_text
 from kernellab.views.cards.results import exported_text
 from tests.alone import run_with_lab
 from tests.labs import shell_with_extension

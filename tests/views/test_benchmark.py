@@ -13,8 +13,7 @@ from kernellab.errors import UsageError
 from kernellab.measure.config import Status
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text, summary
 from kernellab.views.cards.tuning import tuning_html
-from kernellab.views.figures.roofline import has_roofline, roofline_figure
-from kernellab.views.figures.sweep import main_metric, sweep_figure, sweep_heat_map
+from kernellab.views.figures.sweep import has_roofline, main_metric, roofline_figure, sweep_figure, sweep_heat_map
 from tests.benchmark.frames import CEILINGS, blocks, dtypes, products, roofed, sweep, untimed
 from tests.tune.frames import large_tuning, small_tuning
 

@@ -11,7 +11,7 @@ from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.result import CoverStep, Regret
-from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
+from kernellab.views.cards.tuning import dispatch_html, dispatch_text
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
 from tests.tune.dispatch.tuned import LARGE, SMALL, dispatch_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from kernellab.registry import Registry
 from kernellab.registry.regressions import Regressions, regressions_of
 from kernellab.store import Store
-from kernellab.views.cards.regressions import regressions_html, regressions_text
+from kernellab.views.cards.kernels import regressions_html, regressions_text
 from tests.registry.kept import CHANGED, entered, key, measured, store_of
 
 

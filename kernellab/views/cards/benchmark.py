@@ -17,8 +17,7 @@ from kernellab.views import elements
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture, value_text
-from kernellab.views.figures.roofline import roofline_figure
-from kernellab.views.figures.sweep import sweep_figure, sweep_heat_map
+from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
 _TEXT_ROWS = 40
 _HTML_ROWS = 24

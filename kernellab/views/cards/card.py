@@ -14,7 +14,7 @@ from kernellab.views import elements
 from kernellab.views.cards.annotated_source import annotated, source_table
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_html, answer_lines
-from kernellab.views.elements import badge, body, details, dim, framed, header, message, section, shortened
+from kernellab.views.elements import badge, body, details, dim, framed, header, message, section, share_bar, shortened
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
@@ -131,9 +131,7 @@ def resources(report: KernelReport) -> str:
     for fact in elements.resource_facts(report.compiled.resources):
         detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
         alarm = " kl-alarm" if fact.alarm else ""
-        bar = ""
-        if fact.share is not None:
-            bar = f'<span class="kl-bar"><i style="width:{fact.share:.0%}"></i></span>'
+        bar = "" if fact.share is None else share_bar(fact.share)
         cells.append(
             f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
             f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"

@@ -15,7 +15,6 @@ _WRONG, _RIGHT, _FRAME = "#e03e4a", "#0f9d75", "#8a8f98"
 _BAR_PX, _GAP_PX, _HEIGHT_PX, _LABEL_PX = 34, 6, 64, 14
 _LEAST_BAR = 0.04
 _THOUSAND = 1000
-_ALIGNED = {"program": "left", "tile": "left", "worst element": "left"}
 
 
 def check_picture(check: Check) -> str:
@@ -30,7 +29,7 @@ def _of_detail(argument: str, detail: ErrorDetail) -> list[str]:
     if detail.histogram is not None:
         parts.append(_captioned(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
     if detail.worst:
-        table = worst_table(detail.worst).html(_ALIGNED)
+        table = worst_table(detail.worst).html(left=("program", "tile", "worst element"))
         parts.append(_captioned(table, worst_words(argument, detail.worst), is_above=True))
     return parts
 

@@ -1,19 +1,36 @@
-"""Kernels that are kept: their table, one that was brought back, and all that is known of one as a page."""
+"""What is kept, as tables: kernels, one of them as a page, times that were merged, that changed, beside baselines."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from kernellab.benchmark.baselines import RESOURCES, BaselineComparison
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
+from kernellab.export.merging import Conflict, Disagreement, Merged
 from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
+from kernellab.registry.kept_times import KeptTime
+from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views import elements
 from kernellab.views.cards.results import compiled_html
-from kernellab.views.elements import html_page
+from kernellab.views.elements import (
+    Table,
+    body,
+    framed,
+    grid_words,
+    header,
+    html_page,
+    interval,
+    message,
+    number,
+    seconds_words,
+    section,
+    warning,
+)
 
 _COLUMNS = ("kernel", "id", "launched", "last", "config", "best time", "tags", "from")
 _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
@@ -22,19 +39,19 @@ _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 def listing_html(listing: Listing) -> str:
     """Return a row per version; its notes below it."""
     if not listing.rows:
-        return elements.framed(elements.body(elements.message("kl-note", _nothing(listing))))
+        return framed(body(message("kl-note", _nothing(listing))))
     head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
     rows = "".join(_html_row(row, listing.now) for row in listing.rows)
     table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    gone = elements.message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
-    return elements.framed(elements.body(gone, table))
+    gone = message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
+    return framed(body(gone, table))
 
 
 def listing_text(listing: Listing) -> str:
     """Return the same as aligned columns."""
     if not listing.rows:
         return _nothing(listing)
-    table = elements.Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows])
+    table = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows])
     lines = [f"{_removed(listing)}; left are:"] if listing.removed else []
     for line, row in zip(table.text(), (None, *listing.rows), strict=True):
         lines += [line, *(f"    {note}" for note in (row.notes if row else ()))]
@@ -43,9 +60,9 @@ def listing_text(listing: Listing) -> str:
 
 def loaded_html(loaded: LoadedVersion) -> str:
     """Return what was defined, then the source."""
-    messages = [elements.warning(words) for words in _missing(loaded)]
+    messages = [warning(words) for words in _missing(loaded)]
     source = f"<pre>{escape(loaded.source)}</pre>"
-    return elements.framed(elements.section(elements.header(loaded.row.label, _facts(loaded)), *messages, source))
+    return framed(section(header(loaded.row.label, _facts(loaded)), *messages, source))
 
 
 def loaded_text(loaded: LoadedVersion) -> str:
@@ -99,7 +116,7 @@ def _launched_words(row: VersionRow) -> str:
 
 def _time_words(row: VersionRow) -> str:
     """Return the best time where a GPU measured one; a time of the interpreter says nothing about the kernel."""
-    return "" if row.best_ms is None else f"{elements.seconds_words(row.best_ms / 1e3)} ({row.where})"
+    return "" if row.best_ms is None else f"{seconds_words(row.best_ms / 1e3)} ({row.where})"
 
 
 def _html_row(row: VersionRow, now: float) -> str:
@@ -178,7 +195,7 @@ def _version_facts(row: VersionRow) -> str:
     launched = plural(row.launches, "time") if row.launches else ""
     facts += [("launched", launched), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
-        facts.append(("best time", f"{elements.seconds_words(row.best_ms / 1e3)} on {row.where}"))
+        facts.append(("best time", f"{seconds_words(row.best_ms / 1e3)} on {row.where}"))
     facts += [("note", note) for note in row.notes]
     cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts if value)
     return f'<table class="facts">{"".join(cells)}</table>'
@@ -189,9 +206,9 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
         yield (
             date_words(row.last),
             row.launch.where if row.launch.by == "launch" else f"{row.launch.by} on the {row.launch.where}",
-            "" if row.launch.grid is None else elements.grid_words(row.launch.grid),
+            "" if row.launch.grid is None else grid_words(row.launch.grid),
             ", ".join(map(argument_words, row.launch.arguments)),
-            "" if row.seconds is None else elements.seconds_words(row.seconds),
+            "" if row.seconds is None else seconds_words(row.seconds),
             f"{row.count:,}",
         )
 
@@ -199,7 +216,7 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
 def _measurements(rows: list[MeasurementRow]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         made = row.measurement
-        time = "" if made.time_ms is None else elements.seconds_words(made.time_ms / 1e3)
+        time = "" if made.time_ms is None else seconds_words(made.time_ms / 1e3)
         yield config_words(made.config), made.status, time, made.device, date_words(row.created)
 
 
@@ -216,3 +233,168 @@ def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table class="facts"><tr>{head}</tr>{body}</table></div>'
+
+
+_BASELINES = (
+    *("test", "kernel", "baseline", "device", "ms", "interval", "was", "change"),
+    *("registers", "spills", "shared", "verdict"),
+)
+
+
+def baseline_text(comparison: BaselineComparison) -> str:
+    """Return the table of a launch beside its baseline, then what failed and what is worth knowing, a line each."""
+    failed = [f"failed: {line}" for line in comparison.failures]
+    notes = [f"note: {line}" for line in comparison.notes]
+    return "\n".join([*baseline_lines([baseline_cells(comparison)]), *failed, *notes])
+
+
+def baseline_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of `baseline_cells` as the lines of a table, the head first, without empty columns."""
+    return Table(_BASELINES, rows).filled().text()
+
+
+def baseline_cells(comparison: BaselineComparison, test: str = "") -> tuple[str, ...]:
+    """Return the row of a comparison, that of a ``test`` if it is named."""
+    now, before = comparison.now, comparison.before
+    was = None if before is None else before.time_ms
+    change = "" if was is None or now.time_ms is None else f"{now.time_ms / was - 1:+.1%}"
+    times = (number(now.time_ms, ".4g"), interval(now.low_ms, now.high_ms), number(was, ".4g"), change)
+    needs = [_beside(getattr(now, name), getattr(before, name, None)) for name in RESOURCES]
+    verdict = "written" if before is None else "failed" if comparison.failures else "ok"
+    return (test, now.kernel, comparison.name, now.device, *times, *needs, verdict)
+
+
+def _beside(now: int | None, before: int | None) -> str:
+    if now is None:
+        return ""
+    return f"{now:,}" if before in (None, now) else f"{now:,} (was {before:,})"
+
+
+_MERGED = (
+    *("kernel", "launch", "device", "driver", "Triton", "version", "fastest", "ms", "interval", "configs"),
+    *("measured", "conflict"),
+)
+
+
+def merged_text(merged: Merged) -> str:
+    """Return what came, the table of all that is known of its kernels, and a line per conflict."""
+    conflicts = (f"conflict: {conflict_words(each)}" for each in merged.conflicts)
+    return "\n".join([_merged_words(merged), *_merged_table(merged).text(), *conflicts])
+
+
+def merged_html(merged: Merged) -> str:
+    """Return the same as a card."""
+    table = _merged_table(merged).html(left=set(_MERGED) - {"ms", "interval", "configs"})
+    conflicts = (warning(conflict_words(each)) for each in merged.conflicts)
+    return framed(body(message("kl-note", _merged_words(merged)), table, *conflicts))
+
+
+def conflict_words(conflict: Conflict) -> str:
+    """Return a conflict as a sentence: who measured what, and what differs."""
+    here, there = conflict.here, conflict.there
+    launch = f"{here.launch.kernel} ({conflict.launch})" if conflict.launch else here.launch.kernel
+    times = _time_or_status(here), _time_or_status(there)
+    if conflict.kind is Disagreement.CHOICE:
+        return (
+            f"{launch}: {here.words} is the fastest here ({times[0]}), {there.words} there ({times[1]}); "
+            f"what differs: {conflict.by}."
+        )
+    where = f"{here.launch.device}, driver {here.conditions.driver}, Triton {here.conditions.triton}, {here.version}"
+    more = "" if conflict.ratio is None else f", {conflict.ratio.median:.3g} times as long"
+    return f"{launch}, {here.words}: {times[0]} here, {times[1]} there{more}; both on {where}."
+
+
+def _merged_words(merged: Merged) -> str:
+    new, known = plural(merged.new, "measurement"), f"{merged.known:,}"
+    conflicts = plural(len(merged.conflicts), "conflict") if merged.conflicts else "no conflict"
+    versions = ", ".join(merged.versions) or "no kernel"
+    return f"{merged.source}: {versions}; {new} entered, {known} known before, {conflicts}."
+
+
+def _merged_table(merged: Merged) -> Table:
+    """Return launches with their fastest configs, by device, driver, Triton and version; what disagrees."""
+    rows = [
+        (
+            *(row.kernel, row.launch, row.device, row.driver, row.triton, row.version),
+            row.config if row.status == "ok" else row.status,
+            number(row.time_ms, ".4g"),
+            interval(row.low_ms, row.high_ms),
+            str(row.configs),
+            str(row.origin),
+            row.conflict,
+        )
+        for row in merged.rows
+    ]
+    return Table(_MERGED, rows).filled()
+
+
+def _time_or_status(kept: KeptTime) -> str:
+    return str(kept.status) if kept.time_ms is None else f"{kept.time_ms:.4g} ms"
+
+
+_CHANGED = ("kernel", "launch", "device", "became", "ratio", "interval", "before ms", "ms", "by", "config", "why")
+_QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
+
+
+def regressions_text(found: Regressions) -> str:
+    """Return the launches that changed as aligned columns, below what became of all of them."""
+    return "\n".join([_changed_words(found), *_changed_table(found).text(), *_left_out(found)])
+
+
+def regressions_html(found: Regressions) -> str:
+    """Return the same as a card."""
+    table = _changed_table(found).html(left=set(_CHANGED) - {"ratio", "interval", "before ms", "ms"})
+    rest = (message("kl-dim", line) for line in _left_out(found))
+    return framed(body(message("kl-note", _changed_words(found)), table, *rest))
+
+
+def _changed_table(found: Regressions) -> Table:
+    """Return the launches that changed, or of which more samples would tell."""
+    shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
+    return Table(_CHANGED, [_changed_cells(row) for row in shown]).filled()
+
+
+def _changed_words(found: Regressions) -> str:
+    if not found.rows:
+        return (
+            f"No launch of {found.kernel or 'any kernel'} is known under several versions of Triton, driver or kernel."
+        )
+    return f"Of each launch, its fastest configs before and after a change: {found.text}."
+
+
+def _left_out(found: Regressions) -> list[str]:
+    """Return lines on what the table leaves out: single configs, and what cannot be compared, by reason."""
+    alone = Counter(row.became for row in found.rows if row.config != FASTEST and row.became not in _QUIET)
+    counts = ", ".join(f"{alone[kind]} {kind}" for kind in TimeChange if alone[kind])
+    lines = [f"Single configs: {counts}; .frame has them."] if counts else []
+    reasons: dict[str, list[ChangedTime]] = {}
+    for row in found.rows:
+        if row.config == FASTEST and row.became is TimeChange.INCOMPARABLE:
+            reasons.setdefault(row.reason, []).append(row)
+    return [*lines, *(f"Not compared, {_which(rows)}: {reason}." for reason, rows in reasons.items())]
+
+
+def _which(rows: Sequence[ChangedTime]) -> str:
+    first = f"{rows[0].kernel} ({rows[0].launch})" if rows[0].launch else rows[0].kernel
+    return first if len(rows) == 1 else f"{plural(len(rows), 'launch')}, such as {first}"
+
+
+def _changed_cells(row: ChangedTime) -> tuple[str, ...]:
+    ratio = row.ratio
+    before, after = (None if kept is None else kept.time_ms for kept in (row.before, row.after))
+    return (
+        *(row.kernel, row.launch, row.device, str(row.became)),
+        "" if ratio is None else f"{ratio.median:.3f}",
+        "" if ratio is None else interval(ratio.low, ratio.high),
+        number(before, ".4g"),
+        number(after, ".4g"),
+        row.by,
+        _configs(row),
+        row.reason,
+    )
+
+
+def _configs(row: ChangedTime) -> str:
+    """Return the config, or what it was and is."""
+    was, now = (kept.words if kept is not None else "" for kept in (row.before, row.after))
+    return now if was in ("", now) else f"{now} (was {was})"

@@ -60,7 +60,7 @@ def layouts_text(found: Layouts) -> str:
     """Return a row for each value."""
     rows = [(each.name, each.operation, _lines(each), type_words(each), str(each.encoding)) for each in found.values]
     table = Table(("value", "made by", "line", "type", "layout"), rows)
-    return "\n".join([f"{found.kernel}  {found.target}", *(f"  {line}" for line in (table.text() if rows else []))])
+    return "\n".join([f"{found.kernel}  {found.target}", *(f"  {line}" for line in table.text())])
 
 
 Key = tuple[str, tuple[int, ...], int]

@@ -19,6 +19,8 @@ from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graph.drawing import tree_text
 from kernellab.views.report import KernelReport, access_lines, argument_reports
 
+_CHANGED = ("argument", "elements changed")
+
 
 def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
     """Return a compiled kernel as a card: arguments, resources, the explorer of its stages, graphs.
@@ -131,7 +133,7 @@ def run_html(run: Run) -> str:
             header(run.kernel, _run_words(run)),
             *(message(*card.finding_alert(each)) for each in run.findings),
             *(message("kl-note", note) for note in run.notes),
-            Table(("argument", "elements changed"), changed).html({"argument": "left", "elements changed": "left"}),
+            Table(_CHANGED, changed).html(left=_CHANGED),
             card.printed(run),
         )
     )

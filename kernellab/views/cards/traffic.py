@@ -25,6 +25,7 @@ from kernellab.views.elements import (
     message,
     number,
     section,
+    share_bar,
     size_words,
     style,
     title,
@@ -81,10 +82,9 @@ def traffic_html(traffic: Traffic) -> str:
 
 def traffic_text(traffic: Traffic) -> str:
     """Return a line per access of a launch, then what is remarkable, and what could not be worked out."""
-    rows = [_cells(row) for row in traffic.rows]
     lines = ["  ".join([traffic.kernel, *words(traffic)])]
-    lines += Table(_COLUMNS, rows).filled().text() if rows else []
-    lines += [] if rows or traffic.unknown else ["It accesses no memory."]
+    lines += Table(_COLUMNS, [_cells(row) for row in traffic.rows]).filled().text()
+    lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
     told = (*(f"unknown: {each}" for each in traffic.unknown), *(f"note: {note}" for note in traffic.notes))
     return "\n".join([*lines, *_untouched(traffic), *told])
 
@@ -171,7 +171,7 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
 
 def _bar(row: TrafficRow) -> str:
     share = min(1.0, row.efficiency or 0.0)
-    bar = f'<span class="kl-bar {waste_class(share)}"><i style="width:{share:.0%}"></i></span>'
+    bar = share_bar(share, waste_class(share))
     return f"{size_words(row.bytes_used)} of {size_words(row.bytes)}, {percent(share)}{bar}"
 
 
@@ -221,7 +221,7 @@ def _arguments(traffic: Traffic) -> str:
         f"{program_map(each, traffic.grid, traffic.wave_programs)}</figure>"
         for each in shown
     )
-    table = Table(_ARGUMENTS, rows).html({"argument": "left"})
+    table = Table(_ARGUMENTS, rows).html(left=("argument",))
     slider = program_slider(traffic.grid, count)
     return f'{table}{legend}<form class="kl-programs">{slider}<div class="kl-maps">{figures}</div></form>'
 

@@ -1,20 +1,26 @@
-"""What a tuning shows: the plot and a table of its configs as HTML, the table alone as text."""
+"""What a tuning shows, of one launch or over sizes: plots and tables as HTML, tables alone as text.
+
+Over sizes, that is a dispatch: the configs of its rule, what it loses on each case, the rule as Python.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
 from kernellab.errors import plural
 from kernellab.measure.config import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
+from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.result import Row, Tuning
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture
-from kernellab.views.figures.roofline import roofline_figure
+from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
+from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
 
 _ROWS = 12
@@ -48,7 +54,7 @@ def tuning_html(tuning: Tuning) -> str:
     if parameters_figure(frame) is not None and count > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
-    table = _table(tuning, _order(tuning)[:_MOST_ROWS]).html({"config": "left", "status": "left"})
+    table = _table(tuning, _order(tuning)[:_MOST_ROWS]).html(left=("config", "status"))
     part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
     parts.append(elements.details(plural(count, "config"), table, part, is_open=count <= _ROWS))
     parts += [elements.message("kl-note", note) for note in (*_left_out(tuning), *tuning.notes)]
@@ -188,3 +194,87 @@ def _differences(winner: Row, rival: Row) -> list[str]:
     if rival.registers and winner.registers and rival.registers > _LEAST_CHANGE * winner.registers:
         found.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
     return [each.replace("%", " %") for each in found]
+
+
+_CASES = 12
+_RULE = ("config", "picked for", "slots")
+
+
+def dispatch_text(dispatch: Dispatch) -> str:
+    """Return the dispatch_summary, the configs of the rule, and the cases on which it loses most, for a terminal."""
+    regrets = sorted(dispatch.regrets, key=lambda each: -(each.regret or each.estimated or 0.0))
+    shown = _regrets(dispatch, regrets[:_CASES])
+    rest = len(regrets) - _CASES
+    more = [f"... and {plural(rest, 'more case')} in .regret"] if rest > 0 else []
+    return "\n".join(
+        [dispatch_summary(dispatch), *_configs(dispatch).text(), "", *shown.text(), *more, *dispatch.notes]
+    )
+
+
+def dispatch_html(dispatch: Dispatch) -> str:
+    """Return a card: dispatch_summary, configs, pictures, and, folded, what is lost on each case, and the rule."""
+    is_timed = any(each.best is not None for each in dispatch.regrets)
+    parts = [elements.message("kl-note" if is_timed else "kl-note kl-warn", dispatch_summary(dispatch))]
+    parts.append(_configs(dispatch).html(left=("config",)))
+    parts.append(picture(lambda dark: winners_figure(dispatch, dark=dark), "configs over two sizes"))
+    parts.append(picture(lambda dark: regret_figure(dispatch, dark=dark), "what the rule loses over the sizes"))
+    parts.append(picture(lambda dark: cover_figure(dispatch, dark=dark), "what each further config buys"))
+    cases = _regrets(dispatch, dispatch.regrets).html(left=("config", "best", "reason"))
+    parts.append(
+        elements.details(plural(len(dispatch.regrets), "case"), cases, is_open=len(dispatch.regrets) <= _CASES)
+    )
+    if is_timed:
+        parts.append(elements.details("the rule as Python", f"<pre>{escape(dispatch.rule.source())}</pre>"))
+    parts += [elements.message("kl-note", note) for note in dispatch.notes]
+    words = [plural(len(dispatch.cases), "case"), device_words(dispatch.provenance), f"{dispatch.seconds:.2f} s"]
+    return elements.framed(elements.section(elements.header(dispatch.kernel, words), *parts))
+
+
+def dispatch_summary(dispatch: Dispatch) -> str:
+    """Return one sentence or two: what was tuned over, what it took, and what the rule loses."""
+    sizes = ", ".join(dispatch.rule.names)
+    head = f"{dispatch.kernel} over {sizes}: {plural(len(dispatch.cases), 'case')} in {dispatch.seconds:.2f} s"
+    measured = dispatch.provenance.get("measured", 0)
+    known = [each.regret for each in dispatch.regrets if each.regret is not None]
+    if not known:
+        return f"{head}; nothing was timed"
+    estimated = [each.estimated for each in dispatch.regrets if each.estimated is not None]
+    loss = f"at most {max(known):.3f} x the best of what was measured"
+    guess = (
+        f"; on sizes that it does not know, about {median(estimated):.3f} x (worst of the cases left out one by one: "
+        f"{max(estimated):.3f} x)"
+        if estimated
+        else ""
+    )
+    return (
+        f"{head}, {plural(measured, 'config')} measured; a rule of {plural(len(dispatch.rule.costs), 'config')}, "
+        f"{loss}{guess}"
+    )
+
+
+def _configs(dispatch: Dispatch) -> Table:
+    """Return a row per config of the rule: how many of the cases it is picked for, programs at a time."""
+    counts = Counter(each.config for each in dispatch.regrets if each.best is not None)
+    rows = [
+        (cost.config.text, number(counts[cost.config], "d"), number(cost.slots, "d")) for cost in dispatch.rule.costs
+    ]
+    return Table(_RULE, rows)
+
+
+def _regrets(dispatch: Dispatch, regrets: list[Regret] | tuple[Regret, ...]) -> Table:
+    names = dispatch.rule.names
+    head = (*names, "config", "ms", "best", "best ms", "x best", "if unknown", "reason")
+    rows = [
+        (
+            *(str(each.sizes[name]) for name in names),
+            "" if each.config is None else each.config.text,
+            number(each.time_ms, ".4g"),
+            "" if each.best is None or each.best == each.config else each.best.text,
+            number(each.best_ms, ".4g"),
+            number(each.regret, ".3f"),
+            number(each.estimated, ".3f"),
+            each.reason,
+        )
+        for each in regrets
+    ]
+    return Table(head, rows).filled()
