@@ -437,6 +437,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
         kernel.__class__ = bound
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
+    kernel.front = kernel.launcher.first
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class

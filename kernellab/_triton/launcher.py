@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any, Protocol
 
@@ -42,23 +42,6 @@ from kernellab._triton.launch_key import (
 from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, can_guard, guarded_source, launch_source
 from kernellab._triton.specialize import RUN_KNOBS
 from kernellab._triton.tracing import is_traced, traced_launch
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a launch function was made under: the driver, and what the kernel takes from outside itself."""
-
-    driver: Any
-    captures: tuple[CapturedValue, ...]
-
-    def is_now(self, other: Context) -> bool:
-        """Tell whether another context is the same; a kernel holds on to its captures as long as none changes."""
-        return self.driver is other.driver and self.captures is other.captures
-
-
-def context_of(function: Any) -> Context:
-    """Return what a launch function holds under: the driver, and what the kernel takes from outside."""
-    return Context(drivers._active, function.captures())
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
@@ -98,24 +81,6 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
     }
 
 
-def by_slot(chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the globals that stand for parameters: the type that each was given, and its default."""
-    scope: dict[str, Any] = {}
-    for slot, value, parameter in zip(slots, values, chain.function.params, strict=True):
-        scope[f"_kl_type_{slot.name}"] = layout_type(value)
-        if parameter.has_default:
-            scope[f"_kl_default_{slot.name}"] = parameter.default
-    return scope
-
-
-def by_context(context: Context) -> dict[str, Any]:
-    """Return the globals that circumstances are compared with."""
-    scope = {"_kl_driver": context.driver}
-    for i, capture in enumerate(context.captures):
-        scope[f"_kl_scope{i}"], scope[f"_kl_global{i}"] = capture.scope, capture.value
-    return scope
-
-
 def _current_device(active: Any) -> Any:
     """Return the function that tells the current device; of torch's own, the part after its check for a first use."""
     import torch
@@ -134,6 +99,7 @@ def _is_only_device(active: Any) -> bool:
 
 _OF_RUN = {"self", "grid", "warmup"}  # what `run` takes by name besides the arguments of the kernel
 _Types = tuple[type, ...]
+_Given = tuple[tuple[Any, ...], dict[str, Any]]
 _MOST_SEEN = 4096
 _COMPILED = tuple(COMPILED.split(", "))
 
@@ -150,33 +116,22 @@ class Switch(Protocol):
         """What launches kernel, grid, arguments and options in the kernel's place; None where nothing does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A launch that went the slow way: its key, the value of each parameter, and its options."""
-
-    key: tuple[Any, ...]
-    values: tuple[Any, ...]
-    options: dict[str, Any]
-
-    @property
-    def types(self) -> _Types:
-        return tuple(map(layout_type, self.values))
+def _types_of(values: tuple[Any, ...]) -> _Types:
+    """Return the types by which a launch function is chosen."""
+    return tuple(map(layout_type, values))
 
 
 @dataclass(slots=True)
 class Launcher:
-    """Launches one bound kernel."""
+    """Launches one bound kernel. What it has learnt holds under one driver, and for what the kernel captured then."""
 
     kernel: Bound
     switch: Switch
-    _context: Context | None = None
-    _functions: dict[_Types, Any] = field(default_factory=dict)
-    _layouts: dict[_Types, ArgumentLayout] = field(default_factory=dict)
-    _entries: dict[_Types, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
+    _driver: Any = None
+    _captures: tuple[CapturedValue, ...] | None = None
+    _functions: dict[_Types, tuple[Any, ArgumentLayout] | None] = field(default_factory=dict)
+    _entries: dict[_Types, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
     _seen: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.restart()
 
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
@@ -233,38 +188,41 @@ class Launcher:
     def _other(self, chain: Chain, values: tuple[Any, ...]) -> Any:
         """Return the launch function for arguments of these types, if there is one that is not in front already."""
         blocked = self.switch.slow or chain.function.pre_run_hooks or knobs.runtime.add_stages_inspection_hook
-        if blocked or self._context is None or not self._context.is_now(context_of(chain.function)):
+        known = None if blocked else self._functions.get(_types_of(values_with_defaults(chain, values)))
+        if known is None or not self._is_current(chain):
             return None
-        function = self._functions.get(tuple(map(layout_type, values_with_defaults(chain, values))))
+        function = known[0]
         behind = getattr(self.kernel.front, "__globals__", {}).get("_kl_general")  # a guarded function has asked it
         return None if function in (self.kernel.front, behind) else function
 
     def _learn(self, chain: Chain, values: tuple[Any, ...]) -> None:
         """Make the launch function for these arguments, and forget all if the kernel's globals have changed."""
-        context = context_of(chain.function)
-        if self._context is None or not self._context.is_now(context):
-            self._context, self._functions, self._layouts, self._entries = context, {}, {}, defaultdict(dict)
+        if not self._is_current(chain):
+            self._functions, self._entries = {}, defaultdict(dict)
             self._seen.clear()
             self.restart()
-        if not all(capture.is_fixed() for capture in context.captures) or MISSING in values:
+        self._driver, self._captures = drivers._active, chain.function.captures()
+        if not all(capture.is_fixed() for capture in self._captures) or MISSING in values:
             return
-        types = tuple(map(layout_type, values))
+        types = _types_of(values)
         if types not in self._functions:
             slots = slots_of(chain, values)
             self._functions[types] = None if slots is None else self._function(chain, slots, values)
-        self.kernel.front = self._functions[types] or self.kernel.front
+        known = self._functions[types]
+        if known is not None:
+            self.kernel.front = known[0]
 
-    def _enter(
-        self, chain: Chain, key: Any, computed: Any, handle: Any, given: tuple[tuple[Any, ...], dict[str, Any]]
-    ) -> None:
+    def _is_current(self, chain: Chain) -> bool:
+        """Tell whether what was learnt holds; a kernel holds on to its captures as long as none changes."""
+        return self._driver is drivers._active and self._captures is chain.function.captures()
+
+    def _enter(self, chain: Chain, key: Any, computed: Any, handle: Any, given: _Given) -> None:
         """Keep what a launch with this key came to for the next one."""
-        options = {name: value for name, value in given[1].items() if name not in chain.function.arg_names}
-        launch = _Known(key, values_of(chain, *given), options)
-        entries = self._entries[launch.types]
+        entries = self._entries[_types_of(values_of(chain, *given))]
         compiled = (handle, handle.run, handle.function, handle.packed_metadata, *direct_launch(handle.run))
         found = dict(zip(_COMPILED, compiled, strict=True))
         if chain.tuner is None:
-            entries[key] = (self._guarded(launch, found), *compiled)
+            entries[key] = (self._guarded(chain, key, given, found), *compiled)
             return
         choice = chain.tuner.best_config
         tuned = tuning_key(chain, *given)
@@ -276,7 +234,7 @@ class Launcher:
         if not chain.inner_heuristics:
             found |= {"_kl_tuned": tuned, "_kl_choice": choice}
             found |= {f"_kl_value_{name}": value for name, value in constants.items()}
-            entries[key] = (*head, self._guarded(launch, found), *compiled)
+            entries[key] = (*head, self._guarded(chain, key, given, found), *compiled)
             return
         known = entries.get(key)
         inner = known[4] if known is not None and known[1] is choice else {}
@@ -284,16 +242,19 @@ class Launcher:
             inner[computed] = compiled
         entries[key] = (*head, None, inner)
 
-    def _guarded(self, launch: _Known, found: dict[str, Any]) -> Any:
+    def _guarded(self, chain: Chain, key: Any, given: _Given, found: dict[str, Any]) -> Any:
         """Return the guarded function of an entry; None where there is none. ``found`` is what it launches."""
-        function, layout = self._functions.get(launch.types), self._layouts.get(launch.types)
-        if function is None or layout is None or not _are_usual(function.__globals__, layout, launch.key):
+        values = values_of(chain, *given)
+        known = self._functions.get(_types_of(values))
+        if known is None or not _are_usual(known[0].__globals__, known[1], key):
             return None
-        features = features_in(layout, launch.key)
-        slots = list(zip(layout.slots, launch.values, strict=True))
+        function, layout = known
+        features = features_in(layout, key)
+        slots = list(zip(layout.slots, values, strict=True))
         rich = (value for slot, value in slots if slot.kind is ArgumentKind.RICH_CONSTANT)
         if not can_guard(layout, features) or not all(map(is_immutable, rich)):
             return None
+        options = {name: value for name, value in given[1].items() if name not in chain.function.arg_names}
         env = _env_knobs()
         were = {group: dict(vars(getattr(knobs, group))) for group in KNOB_GROUPS}
         scope = {
@@ -303,7 +264,7 @@ class Launcher:
             "_kl_debug": features.debug,
             **{f"_kl_value_{slot.name}": value for slot, value in slots if slot.goes_by_value},
             **dict(zip((f"_kl_dtype_{n}" for n in layout.names(ArgumentKind.TENSOR)), features.dtypes, strict=True)),
-            **{f"_kl_option{i}": value for i, value in enumerate(launch.options.values())},
+            **{f"_kl_option{i}": value for i, value in enumerate(options.values())},
             **{f"_kl_env_{name}": read for name, read in env.items()},
             **{f"_kl_was_{name}": read() for name, read in env.items()},
             **{f"_kl_set_{group}": vars(getattr(knobs, group)) for group in KNOB_GROUPS},
@@ -311,7 +272,7 @@ class Launcher:
             **found,
         }
         circumstances = Circumstances(
-            options=tuple(launch.options),
+            options=tuple(options),
             env_knobs=tuple(env),
             set_knobs=tuple(group for group in KNOB_GROUPS if were[group]),
             is_direct=found["_kl_launch"] is not None,
@@ -328,36 +289,36 @@ class Launcher:
         self._seen.add(address)
         return True
 
-    def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> Any:
-        assert self._context is not None
+    def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> tuple[Any, ArgumentLayout]:
+        captures = chain.function.captures()
         layout = ArgumentLayout(
             name=chain.function.__name__,
             slots=slots,
             heuristics=tuple(name for name, _ in chain.heuristics),
             inner_heuristics=tuple(name for name, _ in chain.inner_heuristics),
             configs=0 if chain.tuner is None else len(chain.tuner.configs),
-            scopes=tuple(capture.name for capture in self._context.captures),
-            style=style_of(self._context.driver),
+            scopes=tuple(capture.name for capture in captures),
+            style=style_of(self._driver),
             device_type=drivers.active.get_active_torch_device().type,
             knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in RUN_KNOBS)),
         )
-        scope = {
-            **scope_of(
-                chain,
-                miss=self.miss,
-                switch=self.switch,
-                entries=self._entries[tuple(map(layout_type, values))],
-                fields=vars(self.kernel),
-                seen=self._seen,
-                see=self._see,
-            ),
-            **by_slot(chain, slots, values),
-            **by_context(self._context),
-        }
+        scope = scope_of(
+            chain,
+            miss=self.miss,
+            switch=self.switch,
+            driver=self._driver,
+            entries=self._entries[_types_of(values)],
+            fields=vars(self.kernel),
+            seen=self._seen,
+            see=self._see,
+        )
+        scope |= {f"_kl_type_{slot.name}": layout_type(value) for slot, value in zip(slots, values, strict=True)}
+        scope |= {f"_kl_default_{p.name}": p.default for p in chain.function.params if p.has_default}
+        for i, capture in enumerate(captures):
+            scope |= {f"_kl_scope{i}": capture.scope, f"_kl_global{i}": capture.value}
         for prefix, pairs in (("_kl_heuristic", chain.heuristics), ("_kl_inner_heuristic", chain.inner_heuristics)):
-            scope.update({f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)})
-        self._layouts[tuple(map(layout_type, values))] = layout
-        return _defined(layout.name, launch_source(layout), scope)
+            scope |= {f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)}
+        return _defined(layout.name, launch_source(layout), scope), layout
 
 
 @lru_cache(maxsize=1024)
