@@ -17,10 +17,9 @@ import torch
 from benchmarks.traffic_launch import TrafficLaunch
 from benchmarks.traffic_launches import traffic_launches
 from benchmarks.traffic_truth import RECORD, unpacked
-from kernellab.explain.traffic.launch import rows_of
+from kernellab.explain.traffic.launch import Trace, rows_of, traced
 from kernellab.explain.traffic.parameters import RuntimeArgument, bound_arguments
 from kernellab.explain.traffic.result import TrafficRow
-from kernellab.explain.traffic.trace import Trace, traced
 from kernellab.ir.ptx import ptx_kernel
 
 _OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}

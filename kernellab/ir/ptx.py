@@ -57,6 +57,11 @@ class Address:
 Operand = Register | Symbol | Immediate | Vector | Address
 
 
+def members_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return the operands that an operand in braces holds; of any other, itself."""
+    return operand.members if isinstance(operand, Vector) else (operand,)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PtxInstruction:
     """One instruction: its name in parts (``ld.global.v4.b32`` gives four) and its operands as they are written.

@@ -9,14 +9,21 @@ from typing import Literal
 import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, width_of
-from kernellab.explain.traffic.counting import SECTOR_BYTES, WARP, Count, atomic_count, global_count, shared_count
-from kernellab.explain.traffic.coverage import MAPPED_PROGRAMS, Coverage
+from kernellab.explain.traffic.counting import (
+    MAPPED_PROGRAMS,
+    SECTOR_BYTES,
+    WARP,
+    Count,
+    Coverage,
+    atomic_count,
+    global_count,
+    shared_count,
+)
 from kernellab.explain.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
-from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory
-from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared
-from kernellab.explain.traffic.shared import SharedMemory
+from kernellab.explain.traffic.memory import TAG_SHIFT, Executed, LaunchMemory, SharedMemory
+from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
 from kernellab.explain.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
-from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector
+from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members_of
 
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
@@ -41,29 +48,6 @@ class WarpExample:
     sectors: int
     ideal_sectors: int
     begin_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """An instruction that a machine executes, by its position in the kernel, for ``active`` threads: None for all."""
-
-    machine: Machine
-    number: int
-    instruction: PtxInstruction
-    active: Array | None
-
-    @property
-    def lanes(self) -> Array:
-        """Which threads execute it, a row per program."""
-        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
-
-    def address(self, operand: Operand) -> Array | UnknownValue:
-        """Return what an operand points to."""
-        assert isinstance(operand, Address)
-        base = self.machine.value(operand.base)
-        if isinstance(base, UnknownValue):
-            return base
-        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +136,7 @@ class Accesses:
         self.unknown[executed.instruction.location.line, f"it depends on {reason}"] = None
         destination = destination_of(executed.instruction)
         if destination is not None:
-            for member in destination.members if isinstance(destination, Vector) else (destination,):
+            for member in members_of(destination):
                 executed.machine.put(member, UnknownValue(reason), None, "b32")
 
     def _addressed(self, executed: Executed, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
@@ -243,20 +227,17 @@ class Accesses:
 
     def _load(self, executed: Executed, addresses: Array) -> None:
         active, kind = executed.active, executed.instruction.type
-        destination = destination_of(executed.instruction)
-        members = destination.members if isinstance(destination, Vector) else (destination,)
         size = width_of(kind) // 8
         lanes = np.broadcast_to(
             np.True_ if active is None else active,
             np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape),
         )
         spread = np.broadcast_to(addresses, lanes.shape)
-        for place, member in enumerate(members):
+        for place, member in enumerate(members_of(executed.instruction.operands[0])):
             bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
             if size == 8:
                 bits = self.memory.adopted(bits)
-            if member is not None:
-                executed.machine.put(member, _extended(bits, kind), active, f"b{max(32, 8 * size)}")
+            executed.machine.put(member, _extended(bits, kind), active, f"b{max(32, 8 * size)}")
 
     def _write(self, executed: Executed, addresses: Array) -> None:
         instruction, lanes = executed.instruction, executed.lanes
@@ -265,9 +246,7 @@ class Accesses:
         if not (self.relevance.follows_stores or executed.number in self.relevance.positions):
             self.memory.store(spread, lanes, None, access_bytes(instruction))
         elif instruction.name == "st":
-            value = next(each for each in instruction.operands if not isinstance(each, Address))
-            members = value.members if isinstance(value, Vector) else [value]
-            for place, member in enumerate(members):
+            for place, member in enumerate(members_of(values_of(instruction)[0])):
                 bits = executed.machine.value(member)
                 known = None if isinstance(bits, UnknownValue) else _low_part(bits, size)
                 self.memory.store(spread + np.uint64(place * size), lanes, known, size)
@@ -276,8 +255,7 @@ class Accesses:
 
     def _update(self, executed: Executed, addresses: Array) -> None:
         machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
-        operands = [each for each in instruction.operands if not isinstance(each, Address)]
-        values = operands if instruction.name == "red" else operands[1:]
+        values = values_of(instruction)
         size = width_of(instruction.type) // 8
         inputs = [machine.value(each) for each in values]
         reason = next((each.reason for each in inputs if isinstance(each, UnknownValue)), None)
@@ -309,7 +287,7 @@ class Accesses:
         self._entry(executed, touched.operation, "shared", touched.size_bytes).count.add(count)
         if self.shared is not None:
             is_needed = executed.number in self.relevance.positions
-            self.shared.execute(executed.machine, instruction, touched.addresses, executed.active, is_needed)
+            self.shared.execute(executed, touched.addresses, is_needed)
 
     def _async_copy(self, executed: Executed) -> None:
         """Count a copy from global to shared memory; threads whose source is empty only clear what they write.
@@ -337,7 +315,7 @@ class Accesses:
         count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
         self._entry(executed, "load", "global", size).count.add(count)
         if self.shared is not None:
-            self.shared.forget(machine, target, active, size, "what was copied to shared memory asynchronously")
+            self.shared.forget(executed, target, size, "what was copied to shared memory asynchronously")
 
     # tensor maps
 

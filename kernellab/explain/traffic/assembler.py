@@ -19,11 +19,22 @@ from kernellab.explain.traffic.relevance import (
     destination_of,
     is_access,
     is_shared,
+    read_by,
     registers_in,
     sources_of,
     written_by,
 )
-from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
+from kernellab.ir.ptx import (
+    Address,
+    Immediate,
+    Operand,
+    PtxInstruction,
+    PtxKernel,
+    Register,
+    Symbol,
+    Vector,
+    members_of,
+)
 
 _KERNELS_KEPT = 64
 _WORD = 4
@@ -64,15 +75,11 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
             found += moves
             continue
         written = set(written_by(each))
-        known = [load for load in known if not written & {*_registers(load), *_guards(load), *written_by(load)}]
-        if _is_plain_load(each) and not written & set(_registers(each)):
+        known = [load for load in known if not written & {*read_by(load), *written_by(load)}]
+        if _is_plain_load(each) and written.isdisjoint(read_by(each)):
             known.append(each)
         found.append(each)
     return tuple(found)
-
-
-def _registers(instruction: PtxInstruction) -> list[str]:
-    return [name for operand in sources_of(instruction) for name in registers_in(operand)]
 
 
 def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
@@ -80,7 +87,7 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     here, there = _address(load), _address(first)
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
-    members, loaded = _members(load), _members(first)
+    members, loaded = _loaded(load), _loaded(first)
     same = (here.base, _kind(load), load.guard, load.negated) == (there.base, _kind(first), first.guard, first.negated)
     if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
         return []
@@ -89,14 +96,12 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     return [replace(load, parts=parts, operands=pair) for pair in pairs]
 
 
+def _loaded(load: PtxInstruction) -> tuple[Operand, ...]:
+    return members_of(load.operands[0])
+
+
 def _kind(load: PtxInstruction) -> tuple[str, ...]:
     return tuple(part for part in load.parts if part not in {"v2", "v4", "v8"})
-
-
-def _members(load: PtxInstruction) -> tuple[Operand, ...]:
-    destination = destination_of(load)
-    assert destination is not None
-    return destination.members if isinstance(destination, Vector) else (destination,)
 
 
 # neighbouring loads from shared memory
@@ -121,7 +126,8 @@ def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[Ptx
             groups.setdefault(_address(each).base, []).append((place, each))
     result: list[PtxInstruction | None] = list(window)
     for base, loads in groups.items():
-        aligned = min(_WIDEST, 1 << _zeros_of(base, zeros))
+        known = 0 if isinstance(base, Immediate) else _zeros_of_operand(base, zeros)
+        aligned = min(_WIDEST, 1 << known)
         between = window[loads[0][0] : loads[-1][0]]
         if aligned > _WORD and not any(set(registers_in(base)) & set(written_by(each)) for each in between):
             _join(loads, aligned, result)
@@ -132,7 +138,7 @@ def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: lis
     """Replace loads in ``result`` by wider ones; one of 16 bytes may leave its last word unused."""
     words: dict[int, tuple[int, PtxInstruction, Operand]] = {}
     for place, load in loads:
-        for index, member in enumerate(_members(load)):
+        for index, member in enumerate(_loaded(load)):
             words.setdefault(_address(load).offset_bytes + _WORD * index, (place, load, member))
     replaced: set[int] = set()
     for size in (_WIDEST, 2 * _WORD):
@@ -150,7 +156,7 @@ def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: lis
 def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
     """Tell whether the loads at some places lie within a range of bytes."""
     taken = [load for place, load in loads if place in places]
-    spans = [(_address(load).offset_bytes, _WORD * len(_members(load))) for load in taken]
+    spans = [(_address(load).offset_bytes, _WORD * len(_loaded(load))) for load in taken]
     return all(offset >= start and offset + length <= start + size for offset, length in spans)
 
 
@@ -174,13 +180,6 @@ def _address(load: PtxInstruction) -> Address:
     operand = load.operands[1]
     assert isinstance(operand, Address)
     return operand
-
-
-def _zeros_of(base: Operand, zeros: dict[str, int]) -> int:
-    """Return how many of the lowest bits of a base are known to be zero."""
-    if isinstance(base, Register):
-        return zeros.get(base.name, 0)
-    return 4 if isinstance(base, Symbol) else 0
 
 
 # threads that leave early
@@ -213,14 +212,10 @@ def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tu
 def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> bool:
     """Tell whether all that is done with a loaded value is to store it, not to compute with it."""
     names = set(written_by(load))
-    users = [each for each in tail if names & {*_registers(each), *_guards(each)}]
+    users = [each for each in tail if names & set(read_by(each))]
     operands = [operand for each in users for operand in each.operands if isinstance(operand, Address)]
     addresses = {name for operand in operands for name in registers_in(operand)}
     return all(each.name in {"st", "red", "atom"} for each in users) and not names & addresses
-
-
-def _guards(instruction: PtxInstruction) -> list[str]:
-    return [] if instruction.guard is None else [instruction.guard.name]
 
 
 def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list[PtxInstruction]:
@@ -230,8 +225,7 @@ def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list
     for place in range(len(tail) - 1, -1, -1):
         if needed & set(written_by(tail[place])):
             early.add(place)
-            needed |= set(_registers(tail[place]))
-            needed |= set(_guards(tail[place]))
+            needed |= set(read_by(tail[place]))
     if any(is_access(tail[place]) for place in early):
         return list(tail)
     first = [each for place, each in enumerate(tail) if place in early]

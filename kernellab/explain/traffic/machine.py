@@ -17,7 +17,17 @@ import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, bits_type, operation_of, raw, typed, width_of
 from kernellab.explain.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of, target_of
-from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
+from kernellab.ir.ptx import (
+    Address,
+    Immediate,
+    Operand,
+    PtxInstruction,
+    PtxKernel,
+    Register,
+    Symbol,
+    Vector,
+    members_of,
+)
 
 _PARAMETER_SPACE = 0x7F << 24
 _PARAMETER_SHIFT = 12
@@ -292,8 +302,7 @@ class Machine:
         self.put(destination, result, mask, result_type(instruction))
 
     def _spoil(self, destination: Operand, unknown: UnknownValue) -> None:
-        members = destination.members if isinstance(destination, Vector) else (destination,)
-        for member in members:
+        for member in members_of(destination):
             self.put(member, unknown, None, "b32")
 
 
@@ -348,7 +357,7 @@ def _parameter(machine: Machine, instruction: PtxInstruction, destination: Opera
     """Load a parameter of the kernel, or of several the one that threads choose by its address."""
     address = instruction.operands[1]
     assert isinstance(address, Address)
-    members = destination.members if isinstance(destination, Vector) else (destination,)
+    members = members_of(destination)
     base = machine.value(address.base)
     if isinstance(base, UnknownValue) and isinstance(address.base, Symbol):
         base = UnknownValue("what a called function returns, or a table of constants")
@@ -373,7 +382,7 @@ def _parameter_bytes(launched: PtxLaunch, address: int, size: int) -> bytes:
 def _shuffle(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Exchange registers within each warp. PTX ISA, "shfl.sync"."""
     values = machine.values(instruction.operands[1:4])
-    members = destination.members if isinstance(destination, Vector) else (destination,)
+    members = members_of(destination)
     if isinstance(values, UnknownValue):
         for member in members:
             machine.put(member, values, mask, "b32")
@@ -433,7 +442,7 @@ def _vote(machine: Machine, instruction: PtxInstruction, destination: Operand, m
 def _reduced(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Combine integers over each warp; threads that are off take no part. PTX ISA, "redux.sync"."""
     value = machine.value(instruction.operands[1])
-    combine = _COMBINED.get(instruction.parts[2])
+    combine = COMBINED.get(instruction.parts[2])
     if isinstance(value, UnknownValue) or combine is None:
         reason = value.reason if isinstance(value, UnknownValue) else f"what {instruction.opcode} computes"
         machine.put(destination, UnknownValue(reason), mask, "b32")
@@ -450,7 +459,7 @@ def _reduced(machine: Machine, instruction: PtxInstruction, destination: Operand
     machine.put(destination, raw(spread.astype(warps.dtype), instruction.type), mask, "b32")
 
 
-_COMBINED: dict[str, np.ufunc] = {
+COMBINED: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,

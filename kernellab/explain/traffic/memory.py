@@ -1,8 +1,10 @@
-"""Memory as a kernel sees it while its traffic is worked out: the arguments under addresses of their own numbering.
+"""Memory as a kernel sees it while its traffic is worked out: its arguments, and the shared memory of its programs.
 
-The top 16 bits of an address are 1 + the number of an argument, the rest its position around the middle of 256 TiB. So
-an address tells which argument it belongs to, wherever it points. Its low 16 bits are those of the true address, and so
-alignment is the same. Addresses that arguments hold, as tables of pointers do, are true ones.
+Arguments lie under addresses of their own numbering. The top 16 bits of an address are 1 + the number of an argument,
+the rest its position around the middle of 256 TiB. So an address tells which argument it belongs to, wherever it
+points. Its low 16 bits are those of the true address, and so alignment is the same. Addresses that arguments hold, as
+tables of pointers do, are true ones. What shared memory holds matters only where a kernel takes addresses or
+conditions from it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, raw, typed
+from kernellab.explain.traffic.arithmetic import Array, raw, typed, width_of
+from kernellab.explain.traffic.machine import COMBINED, Machine, UnknownValue
+from kernellab.explain.traffic.relevance import destination_of, values_of
+from kernellab.ir.ptx import Address, Operand, PtxInstruction, members_of
 
 TAG_SHIFT = 48
 _MIDDLE = 1 << (TAG_SHIFT - 1)
@@ -188,15 +193,7 @@ def _gathered(data: Array, places: Array, size: int) -> Array:
     return words
 
 
-_COMBINED: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "exch": lambda old, new: new,
-}
+_UPDATES: dict[str, Callable[[Array, Array], Array]] = {**COMBINED, "exch": lambda old, new: new}
 
 
 def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[Array], size: int) -> Array:
@@ -205,7 +202,7 @@ def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[A
     ``parts`` name the operation and its type, as ``atom.global.add.u32`` does; ``values`` are its operands as bits.
     """
     kind = parts[-1]
-    name = next(part for part in parts if part in _COMBINED or part in {"cas", "inc", "dec"})
+    name = next(part for part in parts if part in _UPDATES or part in {"cas", "inc", "dec"})
     old = np.zeros(places.shape, f"u{size}")
     words = data.view(f"u{size}") if data.size % size == 0 else data[: data.size // size * size].view(f"u{size}")
     for index, place in enumerate((places // size).tolist()):
@@ -217,7 +214,7 @@ def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[A
         elif name in {"inc", "dec"}:
             words[place] = _wrapping(name, int(before[0]), int(given[0][0]))
         else:
-            words[place] = raw(_COMBINED[name](typed(before, kind), typed(given[0], kind)), kind)[0]
+            words[place] = raw(_UPDATES[name](typed(before, kind), typed(given[0], kind)), kind)[0]
     return old
 
 
@@ -225,3 +222,163 @@ def _wrapping(name: str, before: int, limit: int) -> int:
     if name == "inc":
         return 0 if before >= limit else before + 1
     return limit if before == 0 or before > limit else before - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction that a machine executes, by its position in the kernel, for ``active`` threads: None for all."""
+
+    machine: Machine
+    number: int
+    instruction: PtxInstruction
+    active: Array | None
+
+    @property
+    def lanes(self) -> Array:
+        """Which threads execute it, a row per program."""
+        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
+
+    def address(self, operand: Operand) -> Array | UnknownValue:
+        """Return what an operand points to."""
+        assert isinstance(operand, Address)
+        base = self.machine.value(operand.base)
+        if isinstance(base, UnknownValue):
+            return base
+        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
+
+
+@dataclass(slots=True)
+class SharedMemory:
+    """The shared memory of some programs, a row of bytes each; ``unknown`` marks those whose value is not known."""
+
+    programs: int
+    size_bytes: int
+    data: Array = field(init=False)
+    unknown: Array = field(init=False)
+    reason: str = "shared memory that was never written"
+
+    def __post_init__(self) -> None:
+        self.size_bytes = -(-self.size_bytes // 16) * 16
+        self.data = np.zeros(self.programs * self.size_bytes, np.uint8)
+        self.unknown = np.zeros(self.data.shape, bool)
+
+    def execute(self, executed: Executed, addresses: Array, is_needed: bool) -> None:
+        """Do a load, store or atomic."""
+        places = self._places(executed.machine, addresses)
+        if executed.instruction.name in {"ldmatrix", "stmatrix"}:
+            self._matrix(executed, places, is_needed)
+        elif executed.instruction.name == "ld":
+            if is_needed:
+                self._load(executed, places)
+        elif executed.instruction.name == "st":
+            self._store(executed, places)
+        else:
+            self._update(executed, places, is_needed)
+
+    def forget(self, executed: Executed, addresses: Array, size: int, reason: str) -> None:
+        """Mark bytes as not known."""
+        places = self._places(executed.machine, addresses)[executed.lanes]
+        self.reason = reason
+        for byte in range(size):
+            self.unknown[places + byte] = True
+
+    def forget_all(self, reason: str) -> None:
+        """Mark everything as not known."""
+        self.reason = reason
+        self.unknown[:] = True
+
+    def _places(self, machine: Machine, addresses: Array) -> Array:
+        inside = np.minimum(addresses.astype(np.int64), self.size_bytes - 16)
+        return np.broadcast_to(inside, machine.shape) + np.arange(self.programs)[:, None] * self.size_bytes
+
+    def _load(self, executed: Executed, places: Array) -> None:
+        machine, instruction, active, lanes = executed.machine, executed.instruction, executed.active, executed.lanes
+        size = width_of(instruction.type) // 8
+        for place, member in enumerate(members_of(instruction.operands[0])):
+            at = places + place * size
+            if self.unknown[at[lanes]].any():
+                machine.put(member, UnknownValue(self.reason), active, "b32")
+                continue
+            bits = self._bits(np.where(lanes, at, 0), size)
+            if instruction.type[0] == "s" and size < 4:
+                bits = bits.view(f"i{size}").astype(np.int32).view(np.uint32)
+            machine.put(member, bits, active, f"b{max(32, 8 * size)}")
+
+    def _bits(self, places: Array, size: int) -> Array:
+        bytes_of = np.stack([self.data[places + byte] for byte in range(size)], axis=-1)
+        return np.ascontiguousarray(bytes_of).view(f"u{size}")[..., 0]
+
+    def _store(self, executed: Executed, places: Array) -> None:
+        size = width_of(executed.instruction.type) // 8
+        for place, member in enumerate(members_of(values_of(executed.instruction)[0])):
+            self._put(places + place * size, executed.lanes, executed.machine.value(member), size)
+
+    def _put(self, places: Array, lanes: Array, value: Array | UnknownValue, size: int) -> None:
+        at = places[lanes]
+        if isinstance(value, UnknownValue):
+            self.reason = value.reason
+        else:
+            narrow = value.astype(f"u{size}") if value.dtype.itemsize != size else value
+            bits = np.ascontiguousarray(np.broadcast_to(narrow, places.shape)[lanes]).view(np.uint8).reshape(-1, size)
+        for byte in range(size):
+            self.unknown[at + byte] = isinstance(value, UnknownValue)
+            if not isinstance(value, UnknownValue):
+                self.data[at + byte] = bits[:, byte]
+
+    def _update(self, executed: Executed, places: Array, is_needed: bool) -> None:
+        machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
+        size = width_of(instruction.type) // 8
+        values = [machine.value(each) for each in values_of(instruction)]
+        destination = destination_of(instruction)
+        unknown = next((each for each in values if isinstance(each, UnknownValue)), None)
+        if unknown is not None or self.unknown[places[lanes]].any():
+            reason = self.reason if unknown is None else unknown.reason
+            self._put(places, lanes, UnknownValue(reason), size)
+            if is_needed and destination is not None:
+                machine.put(destination, UnknownValue(reason), None, "b32")
+            return
+        given = [
+            np.broadcast_to(each, machine.shape)[lanes].astype(f"u{size}")
+            for each in values
+            if not isinstance(each, UnknownValue)
+        ]
+        found = updated(self.data, places[lanes], instruction.parts, given, size)
+        if is_needed and destination is not None:
+            old = np.zeros(machine.shape, found.dtype)
+            old[lanes] = found
+            machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
+
+    def _matrix(self, executed: Executed, places: Array, is_needed: bool) -> None:
+        """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
+
+        Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a
+        transposed one, of column i / 4.
+        """
+        machine, instruction, active = executed.machine, executed.instruction, executed.active
+        loads = instruction.name == "ldmatrix"
+        if loads and not is_needed:
+            return
+        lane = np.arange(machine.shape[1])
+        warp = lane // 32 * 32
+        for matrix, member in enumerate(members_of(instruction.operands[0 if loads else 1])):
+            halves = []
+            for half in range(2):
+                row, column = (lane % 32) // 4, 2 * (lane % 4) + half
+                if "trans" in instruction.parts:
+                    row, column = column, row
+                halves.append(places[:, warp + 8 * matrix + row] + 2 * column)
+            if not loads:
+                self._scatter(machine, machine.value(member), halves)
+            elif any(self.unknown[half].any() for half in halves):
+                machine.put(member, UnknownValue(self.reason), active, "b32")
+            else:
+                low, high = (self._bits(half, 2).astype(np.uint32) for half in halves)
+                machine.put(member, low | (high << np.uint32(16)), active, "b32")
+
+    def _scatter(self, machine: Machine, value: Array | UnknownValue, halves: Sequence[Array]) -> None:
+        everyone = np.ones(machine.shape, bool)
+        for half, places in enumerate(halves):
+            part = (
+                value if isinstance(value, UnknownValue) else (value >> value.dtype.type(16 * half)).astype(np.uint16)
+            )
+            self._put(places, everyone, part, 2)

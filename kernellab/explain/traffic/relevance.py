@@ -146,6 +146,16 @@ def sources_of(instruction: PtxInstruction) -> tuple[Operand, ...]:
     return instruction.operands if destination_of(instruction) is None else instruction.operands[1:]
 
 
+def values_of(instruction: PtxInstruction) -> list[Operand]:
+    """Return the operands that a store or an atomic brings to memory."""
+    return [each for each in sources_of(instruction) if not isinstance(each, Address)]
+
+
+def read_by(instruction: PtxInstruction) -> list[str]:
+    """Return the registers that an instruction reads, its guard included."""
+    return _registers_of(instruction, sources_of(instruction))
+
+
 def is_shared(instruction: PtxInstruction) -> bool:
     """Tell whether an instruction goes to shared memory."""
     return any(part.startswith("shared") for part in instruction.parts)
@@ -241,7 +251,7 @@ class _Slice:
                 self.undecided[branch.block] = branch
 
     def _follow(self, branch: Branch) -> None:
-        self.needed.update(_read(self.kernel.blocks[branch.block][-1], ()))
+        self.needed.update(_registers_of(self.kernel.blocks[branch.block][-1], ()))
         self.blocks.add(branch.block)
 
     def grow(self) -> None:
@@ -255,7 +265,7 @@ class _Slice:
                 if self.needed.isdisjoint(written):
                     rest.append((written, each))
                     continue
-                self.needed.update(_read(each, sources_of(each)))
+                self.needed.update(read_by(each))
                 self.blocks.add(each.block)
             writers = rest[::-1]
             for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
@@ -266,18 +276,18 @@ class _Slice:
 def _seeds(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
     """Return the registers that matter by what an instruction does beside writing registers."""
     if instruction.name == "tensormap" or "tensor" in instruction.parts:
-        return _read(instruction, instruction.operands)
+        return _registers_of(instruction, instruction.operands)
     if not is_access(instruction):
         return ()
     follows = follows_shared if is_shared(instruction) else follows_stores
     if instruction.name in _SHARED_WRITERS and follows:
-        return _read(instruction, sources_of(instruction))
+        return read_by(instruction)
     addresses = [each for each in instruction.operands if isinstance(each, Address)]
     sizes = instruction.operands[3:4] if instruction.name == "cp" else ()
-    return _read(instruction, (*addresses, *sizes))
+    return _registers_of(instruction, (*addresses, *sizes))
 
 
-def _read(instruction: PtxInstruction, operands: Iterable[Operand]) -> list[str]:
+def _registers_of(instruction: PtxInstruction, operands: Iterable[Operand]) -> list[str]:
     found = [name for operand in operands for name in registers_in(operand)]
     return found if instruction.guard is None else [*found, instruction.guard.name]
 
@@ -293,7 +303,7 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
         for each in reversed(waiting):
             written = written_by(each)
             if not written or each.name in {"atom", "mbarrier"} or not live.isdisjoint(written) or _is_volatile(each):
-                live.update(_read(each, sources_of(each)))
+                live.update(read_by(each))
             else:
                 rest.append(each)
         waiting = rest[::-1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from kernellab.explain.traffic.launch import Trace, traced
 from kernellab.explain.traffic.parameters import RuntimeArgument, bound_arguments
 from kernellab.explain.traffic.relevance import relevance_of
-from kernellab.explain.traffic.trace import Trace, traced
 from kernellab.ir.ptx import ptx_kernel
 
 HEADER = """
