@@ -34,8 +34,7 @@ from benchmarks.tune_over import inputs as inputs_on_gpu
 from benchmarks.tune_over_table import table
 from kernellab.lab.workspace import measuring_here
 from kernellab.tune.autotune import environment_of
-from kernellab.tune.cluster_tuning import OpenEnvironment
-from kernellab.tune.dispatch.cluster_cases import cluster_cases
+from kernellab.tune.cluster_tuning import OpenEnvironment, cluster_cases
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.tuning import Environment, Options, tuned
 

@@ -85,13 +85,9 @@ def elsewhere_of(
     """Return the tuning as a process of the executor measured it; None where nothing is to be, or can be."""
     if opened is None or options.executor is None or environment.make_bench is not None:
         return None
-    from kernellab.tune.cluster_tuning import queue_of, tuned_elsewhere  # most tunings need none of it
+    from kernellab.tune.cluster_tuning import tuned_elsewhere  # most tunings need none of it
 
-    queue = queue_of(environment, options.executor, opened)
-    if queue.open() is None:
-        queue.close()
-        return None
-    return tuned_elsewhere(queue, opened, environment, call, options)
+    return tuned_elsewhere(environment, opened, call, options)
 
 
 def best_config(

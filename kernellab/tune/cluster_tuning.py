@@ -1,4 +1,7 @@
-"""A whole tuning in a process of an executor, which owns a GPU: what is sent there, what it does, what comes back."""
+"""Tunings and cases in processes of an executor that own a GPU: what is sent there, what they do, what comes back.
+
+A tuning goes there as a whole, as does each case of a tuning over sizes, whose inputs are made there.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import fcntl
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,13 @@ from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
 from kernellab.registry import version_digest
+from kernellab.registry.kept_times import fields_of_key
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
-from kernellab.tune.cluster import Call, CallQueue, Declined, GpuOwner, cluster_of
-from kernellab.tune.result import Tuning, measurement_of
+from kernellab.tune.cluster_calls import Call, CallQueue, Declined
+from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
+from kernellab.tune.executors import GpuOwner, cluster_of
+from kernellab.tune.result import Records, Tuning, measurement_of
 from kernellab.tune.tuning import Environment, Options, prepared, tuned
 from kernellab.workers.forks_and_interrupts import Interrupted
 
@@ -31,15 +37,20 @@ OpenEnvironment = Callable[[], Environment | None]
 
 
 @dataclass(frozen=True, slots=True)
-class SentKernel:
-    """A kernel as it travels: its closure, and the name under which the store has it.
+class SentWork:
+    """What another process is to do with a kernel, in an environment that ``open`` returns there.
 
-    ``known`` are measurements of it, which the process that gets it does not make again.
+    ``kind`` is that of the GPU, as `GpuOwner` says it; a process with another one declines. The kernel travels as its
+    closure, with the name under which the store has it; ``known`` are measurements of it, which are not made again.
+    ``work`` travels with what it holds, such as functions of the notebook.
     """
 
+    open: OpenEnvironment
+    kind: str
     name: str
     closure: Closure
-    known: tuple[Measurement, ...] = ()
+    known: tuple[Measurement, ...]
+    work: Callable[[Environment, Kernel], Any]
 
     def entered(self, environment: Environment) -> Kernel:
         """Enter the kernel into the registry of this process, with what is known of it; return it."""
@@ -49,25 +60,6 @@ class SentKernel:
         here = {(row.measurement.key, str(row.measurement.config)) for row in history.measurements(version.id)}
         history.add_measurements(version.id, [m for m in self.known if (m.key, str(m.config)) not in here])
         return kernels[version.id]  # type: ignore[no-any-return]
-
-
-def sent_kernel(version: Version, known: Sequence[Measurement] = ()) -> SentKernel:
-    """Return the kernel of a version as it travels."""
-    return SentKernel(version.name, version.closure, tuple(known))
-
-
-@dataclass(frozen=True, slots=True)
-class SentWork:
-    """What another process is to do with a kernel, in an environment that ``open`` returns there.
-
-    ``kind`` is that of the GPU, as `GpuOwner` says it; a process with another one declines. ``work`` travels with what
-    it holds, such as functions of the notebook.
-    """
-
-    open: OpenEnvironment
-    kind: str
-    kernel: SentKernel
-    work: Callable[[Environment, Kernel], Any]
 
 
 def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
@@ -104,21 +96,14 @@ def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
     return GpuOwner(device, gpu, torch.cuda.device_count(), properties.multi_processor_count)
 
 
-def question(opened: OpenEnvironment) -> Call:
-    """Return the call that asks a process for its GPU."""
-    return Call(owner_here, opened, "the question which GPU a process owns")
+def done_here(sent: SentWork) -> Any:
+    """Do what was sent in this process, which an executor calls, while no other one here measures on its GPU.
 
-
-@contextmanager
-def measuring(opened: OpenEnvironment, kind: str) -> Iterator[Environment | Declined]:
-    """Give what to measure with in this process, while no other one on this machine measures on its GPU.
-
-    Where the GPU is of another kind, that is `Declined`.
+    Return what that gives, or that it is `Declined`, since the GPU is of another kind.
     """
-    environment, owner = opened(), owner_here(opened)
-    if environment is None or owner is None or owner.kind != kind:
-        yield Declined("no GPU" if owner is None else owner.kind)
-        return
+    environment, owner = sent.open(), owner_here(sent.open)
+    if environment is None or owner is None or owner.kind != sent.kind:
+        return Declined("no GPU" if owner is None else owner.kind)
     name = "".join(each if each.isalnum() else "-" for each in owner.gpu)
     with open(Path(tempfile.gettempdir()) / f"kernellab-{os.getuid()}-{name}.lock", "a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or the process is gone
@@ -126,15 +111,7 @@ def measuring(opened: OpenEnvironment, kind: str) -> Iterator[Environment | Decl
             import torch
 
             torch.cuda.empty_cache()  # of the arguments before: the worker of the GPU needs room for copies
-        yield environment
-
-
-def done_here(sent: SentWork) -> Any:
-    """Do what was sent in this process, which an executor calls; return what that gives, or that it declines."""
-    with measuring(sent.open, sent.kind) as environment:
-        if isinstance(environment, Declined):
-            return environment
-        return sent.work(environment, sent.kernel.entered(environment))
+        return sent.work(environment, sent.entered(environment))
 
 
 def tuned_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
@@ -143,26 +120,30 @@ def tuned_here(environment: Environment, kernel: Kernel, grid: Any, arguments: b
     return replace(tuned(environment, kernel, grid, args, meta, options), configs=())
 
 
-def queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
+def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
     """Return the queue of calls to the processes of an executor that own a GPU; nobody is asked yet.
 
     Raises:
         UsageError: it is no executor.
     """
-    limit_s = environment.compiler.timeout_s
-    return CallQueue(cluster_of(executor), question(opened), str(environment.device.target), limit_s)
+    question = Call(owner_here, opened, "the question which GPU a process owns")
+    return CallQueue(cluster_of(executor), question, str(environment.device.target), environment.compiler.timeout_s)
 
 
 def tuned_elsewhere(
-    queue: CallQueue, opened: OpenEnvironment, environment: Environment, call: UserCall, options: Options
-) -> Tuning:
-    """Tune in a process of the queue, which is open. The rows enter the store.
+    environment: Environment, opened: OpenEnvironment, call: UserCall, options: Options
+) -> Tuning | None:
+    """Tune in a process of the executor that owns a GPU; None where there is none. The rows enter the store.
 
     Raises:
         KernellabError: what the tuning raised there, or that its processes were lost.
+        UsageError: it is no executor.
     """
-    owner = queue.owner
-    assert owner is not None, "somebody owns a GPU"
+    queue = _queue_of(environment, options.executor, opened)
+    owner = queue.open()
+    if owner is None:
+        queue.close()
+        return None
     launches = Launches(call.kernel, call.grid, call.args, call.meta, owner.device.target)
     version = environment.kernels.current(call.kernel)
     records = prepared(replace(environment, device=owner.device), launches, options, version).records
@@ -170,7 +151,7 @@ def tuned_elsewhere(
     known = [measurement_of(row, records.key, records.device) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
     work = partial(tuned_here, grid=call.grid, arguments=packed_arguments(call.args, call.meta), options=sent)
-    sent_work = SentWork(opened, owner.kind, sent_kernel(version, known), work)
+    sent_work = SentWork(opened, owner.kind, version.name, version.closure, tuple(known), work)
     tuning = _answer(queue, Call(done_here, sent_work, f"The tuning of {launches.name}"))
     records.add([row for row in tuning.rows if before.get(row.config) != row])
     return replace(
@@ -194,3 +175,116 @@ def _answer(queue: CallQueue, call: Call) -> Tuning:
     if not isinstance(answered.result, Tuning):
         raise WorkerError(f"{call.subject} came back as a {type(answered.result).__name__}.")
     return replace(answered.result, notes=(*answered.result.notes, f"measured by {answered.name}"))
+
+
+MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
+"""Makes what measures cases of a kernel in one process. It travels, with functions of the notebook that it holds."""
+
+
+def measured_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, request: CaseRequest) -> MeasuredCase:
+    """Measure a case in this process."""
+    with closing(make(environment, kernel)) as measurer:
+        measurer.submit(request)
+        return measurer.take()
+
+
+@dataclass(slots=True)
+class ClusterCases:
+    """Measures cases in the processes of a queue, which is open; their rows enter the store here.
+
+    ``owner`` is one of them, and the others have such a GPU. A process that is lost costs its case, which goes to
+    another one, once; then it comes back with its ``failure``.
+    """
+
+    queue: CallQueue
+    open: OpenEnvironment
+    environment: Environment
+    version: Version
+    measurer: MakeMeasurer
+    owner: GpuOwner
+    _requests: dict[int, CaseRequest] = field(default_factory=dict)
+    _count: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """How many processes measure."""
+        return self.queue.lanes
+
+    @property
+    def multiprocessors(self) -> int | None:
+        """How many each of the GPUs has."""
+        return self.owner.multiprocessors
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know: who measures nothing, and who was lost."""
+        return self.queue.notes
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Hand a case over.
+
+        Raises:
+            UsageError: what it needs cannot travel, such as an ``inputs`` that holds an open file.
+        """
+        version, known = self.version, tuple(self._known())
+        work = partial(measured_here, make=self.measurer, request=request)
+        self._count += 1
+        self._requests[self._count] = request
+        sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
+        sent = SentWork(self.open, self.owner.kind, version.name, version.closure, known, work)
+        self.queue.put(self._count, Call(done_here, sent, f"The case {sizes}"))
+
+    def take(self) -> MeasuredCase:
+        """Wait for the next case that ends, in whatever order; its rows are in the store then."""
+        answered = self.queue.take()
+        request, found = self._requests.pop(answered.number), answered.result
+        if not isinstance(found, MeasuredCase):
+            reason = found.message if isinstance(found, KernellabError) else f"it came back as {found!r}"
+            return MeasuredCase(request.number, request.sizes, failure=reason)
+        self._enter(found)
+        return found
+
+    def close(self) -> None:
+        """Give up what has not begun; a process that measures ends its case by itself."""
+        self.queue.close()
+        self._requests.clear()
+
+    def _enter(self, case: MeasuredCase) -> None:
+        if not case.key or not case.rows:
+            return
+        device = str(case.provenance.get("device") or self.owner.device.name)
+        records = Records(self.environment.kernels.store.history, self.version.id, case.key, device)
+        known = records.known()
+        records.add([row for row in case.rows if known.get(row.config) != row])
+
+    def _known(self) -> list[Measurement]:
+        """Return what the store knows of the kernel on such a GPU."""
+        found = self.environment.kernels.store.history.measurements(self.version.id)
+        return [row.measurement for row in found if _is_of(row.measurement, self.owner)]
+
+
+def cluster_cases(
+    environment: Environment, executor: Any, opened: OpenEnvironment, kernel: Kernel, measurer: MakeMeasurer
+) -> ClusterCases:
+    """Return what measures cases of a kernel in the processes of an executor that own a GPU.
+
+    Raises:
+        UsageError: it is no executor.
+        WorkerError: none of its processes owns a GPU, or can be asked.
+    """
+    queue = _queue_of(environment, executor, opened)
+    owner = queue.open()
+    if owner is None:
+        queue.close()
+        why = f" {queue.failure.message}" if queue.failure is not None else ""
+        raise WorkerError(
+            f"No process of the executor owns a GPU, so nothing can be measured there.{why} Start one worker per GPU "
+            "first, and wait for it: client.wait_for_workers(1) with dask."
+        )
+    return ClusterCases(queue, opened, environment, environment.kernels.current(kernel), measurer, owner)
+
+
+def _is_of(measurement: Measurement, owner: GpuOwner) -> bool:
+    device, fields = owner.device, fields_of_key(measurement.key)
+    wanted = {"device": device.name, "driver": device.driver, "triton": device.facts["triton"]}
+    return all(fields.get(name) == value for name, value in wanted.items())

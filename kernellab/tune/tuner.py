@@ -137,7 +137,8 @@ class Tuner:
         try:
             self._screen_all()
             self._judge(launches=True)
-            final = self._settled() or self._finals()
+            if self.pool is not None:
+                final = self._settled() or self._finals(self.pool)
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
             if best is None and (self.pool is not None or not self._counts.compiled):
@@ -371,18 +372,18 @@ class Tuner:
             return None
         return Final(winners[0], tuple(tied))
 
-    def _finals(self) -> Final:
+    def _finals(self, pool: DevicePool) -> Final:
         """Measure the fastest configs against each other, and enter what that says: also of one that fails there."""
         chosen = qualified(self._rows, self.policy)
-        if not chosen or self.pool is None:
-            return Final(chosen[0] if chosen else None, ())
+        if not chosen:
+            return Final(None, ())
         self._tell("final")
         self._compile_adopted(chosen)
         finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
         if not finalists:  # known from before, and cannot be compiled now: whoever launches it is told why
             return Final(chosen[0], ())
         batch_s = self.policy.batch_rounds * sum(map(self._time_of, chosen)) / 1e3
-        rounds = self._early.rounds_of(*self.pool.final_bench(batch_s), finalists)
+        rounds = self._early.rounds_of(*pool.final_bench(batch_s), finalists)
         self._submitted += len(rounds.finalists)
         try:
             final, rows = settle(rounds, self._rows, self.name)
@@ -391,7 +392,7 @@ class Tuner:
             if not 0 < len(failures) < len(rounds.finalists):  # no config is to blame
                 raise
             self._expel(failures)
-            return self._finals()
+            return self._finals(pool)
         device = self._device(0)
         rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
         beaten = [c for c in self._good() if self._rows[c].standing in {"winner", "tied"} and c not in rows]

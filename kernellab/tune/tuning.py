@@ -318,8 +318,7 @@ def _compiler(environment: Environment, options: Options) -> Compiler:
     """Return what compiles: the workers of the lab, or those of an executor."""
     if options.executor is None:
         return environment.compiler
-    from kernellab.tune.cluster import executor_of  # most tunings need none of it
-    from kernellab.tune.remote import ExecutorPool
+    from kernellab.tune.executors import ExecutorPool, executor_of  # most tunings need none of it
 
     pool = ExecutorPool(executor_of(options.executor))
     return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)

@@ -23,7 +23,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.tune.remote import ExecutorPool, RemoteBuilt
+from kernellab.tune.executors import ExecutorPool, RemoteBuilt
 from kernellab.workers.worker import Job
 from tests.labs import shared_lab
 

@@ -115,7 +115,7 @@ def measurer_of(
     """Return who measures, with what is to be said of it: processes of the executor that own a GPU, else this one."""
     if options.executor is None or options.opened is None:
         return LocalCases(environment, kernel, spec), ()
-    from kernellab.tune.dispatch.cluster_cases import cluster_cases  # most need none of it
+    from kernellab.tune.cluster_tuning import cluster_cases  # most need none of it
 
     make = partial(LocalCases, spec=spec)
     try:

@@ -10,7 +10,8 @@ from typing import Any
 
 from kernellab.measure.provenance import Device
 from kernellab.target import parse_target
-from kernellab.tune.cluster import Call, GpuOwner
+from kernellab.tune.cluster_calls import Call
+from kernellab.tune.executors import GpuOwner
 
 H100 = Device(parse_target("cuda:90"), "H100", "570", {"triton": "3.9.0", "host": "here"}, 0)
 A100 = Device(parse_target("cuda:80"), "A100", "570", {"triton": "3.9.0", "host": "here"}, 0)

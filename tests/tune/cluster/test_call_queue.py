@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import RunError, UsageError, WorkerDied, WorkerError
-from kernellab.tune.cluster import CallQueue, Declined
+from kernellab.tune.cluster_calls import CallQueue, Declined
 from tests.tune.cluster.fakes import A100, H100, QUESTION, Clock, FakeCluster, call
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import UsageError, WorkerError
-from kernellab.tune.cluster import cluster_of, executor_of
+from kernellab.tune.executors import cluster_of, executor_of
 
 WORKERS = {
     "tcp://1": {"name": 0, "host": "n1", "resources": {"GPU": 1}},

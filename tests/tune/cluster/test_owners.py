@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernellab.measure.provenance import Device
 from kernellab.target import parse_target
-from kernellab.tune.cluster import GpuOwner, owners_of
+from kernellab.tune.executors import GpuOwner, owners_of
 
 
 def owner(model: str, gpu: str, target: str = "cuda:90", visible: int = 1, triton: str = "3.9.0") -> GpuOwner:

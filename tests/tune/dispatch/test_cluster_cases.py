@@ -18,7 +18,7 @@ from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
-from kernellab.tune.dispatch.cluster_cases import ClusterCases, cluster_cases
+from kernellab.tune.cluster_tuning import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.over import OverOptions, measurer_of
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase

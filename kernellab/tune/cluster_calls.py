@@ -1,7 +1,11 @@
-"""Calls that wait for processes which own a GPU: one at a time each, and once more where a process is lost."""
+"""Calls to the processes behind an executor that own a GPU: one at a time each, once more where a process is lost.
+
+What travels there, and back, are bytes alone, which Python itself unpacks.
+"""
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,15 +13,50 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import KernellabError, WorkerDied, WorkerError, first_line
-from kernellab.tune.cluster.calls import Call, Declined, answer_of, travelling
-from kernellab.tune.cluster.executors import Cluster, GpuOwner, owners_of
+from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
+from kernellab.tune.executors import Cluster, GpuOwner, Travelling, lacks_a_module, one_at_a_time, owners_of
+from kernellab.workers.worker import Failure, failure_of
 
 _TRIES = 2
 _DECLINED_AT_MOST = 20
 _WAIT_S = 0.1
 _LOOK_S = 1.0
 _RESTART_S = 15.0  # a nanny of dask starts a worker again within seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of a module, and what it is called with; functions of the notebook may be in that.
+
+    ``subject`` is how messages name it: "the tuning of softmax".
+    """
+
+    function: Callable[[Any], Any]
+    payload: Any
+    subject: str
+
+    def message(self) -> bytes:
+        """Return the call as it travels.
+
+        Raises:
+            UsageError: something in it cannot travel.
+        """
+        try:
+            import cloudpickle
+        except ImportError as exc:
+            raise UsageError(f"{self.subject} needs cloudpickle to travel; pip install cloudpickle.") from exc
+        try:
+            return bytes(cloudpickle.dumps((self.function, self.payload)))
+        except Exception as exc:  # whatever an object of the user says when it is pickled
+            reason = f"{type(exc).__name__}: {exc}"
+            raise UsageError(f"{self.subject} cannot be sent to another process ({reason}).") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """The answer of a process that is not the one to ask: it owns a GPU of another kind."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +300,40 @@ class CallQueue:
         self._waiting.clear()
 
 
+def travelling(call: Call) -> bytes:
+    """Return the bytes that a process answers when it calls `pickle.loads` with them.
+
+    Raises:
+        UsageError: something in the call cannot travel.
+    """
+    return pickle.dumps(Travelling(answered, call.message()))
+
+
+def answered(message: bytes) -> bytes:
+    """Do what a call asks in this process, which others call; one call at a time. An error comes back as data."""
+    with one_at_a_time("measure"):
+        return pickle.dumps(_answer(message))
+
+
+def _answer(message: bytes) -> Any:
+    try:
+        function, payload = pickle.loads(message)
+    except Exception as exc:  # noqa: BLE001 - modules of the user that are not here say it each in their own way
+        return failure_of(WorkerError(f"it cannot be unpacked there ({type(exc).__name__}: {exc})"))
+    try:
+        return function(payload)
+    except KernellabError as exc:
+        return failure_of(exc)
+    except Exception as exc:  # noqa: BLE001 - this is the loop of a worker
+        return failure_of(exc)
+
+
+def answer_of(data: bytes) -> Any:
+    """Return what a process answered, or a `KernellabError` if that was one."""
+    found = pickle.loads(data)
+    return found.exception() if isinstance(found, Failure) else found
+
+
 def _error_of(future: Future[bytes]) -> BaseException | None:
     """Return what a call ended with that was no answer."""
     return CancelledError() if future.cancelled() else future.exception()
@@ -272,7 +345,7 @@ def _result(future: Future[bytes]) -> Any:
     if exc is None:
         data = future.result()
         return answer_of(data) if isinstance(data, bytes) else WorkerError(f"it answered {data!r}")
-    if isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}:
+    if lacks_a_module(exc):
         return WorkerError(f"it cannot import what it needs ({exc}): install kernellab there")
     return WorkerError(_told_by(exc))
 

@@ -1,0 +1,425 @@
+"""Executors of the user: the processes behind one, and compiling on whatever `concurrent.futures.Executor` there is.
+
+The processes are known by name where it tells: workers of dask, engines of ipyparallel, or so many. Those measure that
+own a GPU each, all of one kind, since times of two kinds cannot be compared.
+
+For a compile, what travels is a `CompileJob`, as bytes that compile it when they are unpickled, and the files of the
+compiled kernel come back. So the executor's workers need kernellab and the same Triton, and share no disk with the
+notebook; one that has no kernellab says so, since what it is called with is a function of Python itself.
+
+Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and ipyparallel
+(``client.load_balanced_view().executor``), from scripts and from cells:
+
+- An interrupt comes back within a second with what was compiled, and the executor can be used again. Jupyter, though,
+  interrupts the processes that a notebook started as well: that ends the workers of a ``LocalCluster`` of dask, and may
+  break a process pool, whatever the cell was at. Make a new one then; engines of ipyparallel survive.
+- A worker that dies costs dask nothing, which starts the compile anew, and ipyparallel the config at work, whose row
+  says so; a process pool breaks, and what it had compiled counts.
+- A config that ends the compiler costs dask four workers, which its cluster starts again, before its row says so.
+- Of a cluster that is closed, what it had compiled counts, and the notes of the tuning say what became of the rest.
+  Where all engines of ipyparallel die, that takes as long as a compile may take (``KERNELLAB_TIMEOUT``).
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernellab.compile.types import CompileJob
+from kernellab.compile.worker import BuildRequest, compile_kernel
+from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.workers.forks_and_interrupts import AtWork, Scratch, Stop, lock
+from kernellab.workers.worker import Failure, Job, Progress, failure_of
+
+if TYPE_CHECKING:
+    from kernellab.measure.provenance import Device
+
+
+_EXPECTED = (
+    "a concurrent.futures.Executor, a Client of dask, or a Client or a view of ipyparallel, such as "
+    "client.load_balanced_view()"
+)
+_MOST_WAITING = 32
+_LOOK_S = 0.1
+_SUCH_AS = ", such as client.get_executor() of dask, or client.load_balanced_view().executor of ipyparallel"
+
+
+class Cluster(Protocol):
+    """Where calls go. ``is_addressed`` tells whether one can be sent to a process by its name."""
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether a name stands for one process."""
+
+    def names(self) -> frozenset[str]:
+        """Return the processes that are there now."""
+
+    def submit(self, name: str, data: bytes) -> Future[bytes]:
+        """Let a process call `pickle.loads` with some bytes."""
+
+
+def cluster_of(executor: Any) -> Cluster:
+    """Return the processes behind an executor.
+
+    Raises:
+        UsageError: it is none.
+    """
+    client = getattr(executor, "_client", executor)
+    if callable(getattr(client, "scheduler_info", None)):
+        return DaskWorkers(client, getattr(executor, "_kwargs", {}))
+    view = getattr(executor, "view", executor)
+    if callable(getattr(view, "apply_async", None)):
+        return Engines(view.client, view)
+    if callable(getattr(executor, "load_balanced_view", None)):
+        return Engines(executor)
+    if not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor is {executor!r}; expected {_EXPECTED}.")
+    count = getattr(executor, "_max_workers", 1)
+    return Unnamed(executor, count if isinstance(count, int) else 1)
+
+
+def executor_of(given: Any) -> Any:
+    """Return the executor of a client or a view of dask or ipyparallel; what is none of these as it is."""
+    if callable(getattr(given, "get_executor", None)):
+        return given.get_executor(pure=False)
+    view = given.load_balanced_view() if callable(getattr(given, "load_balanced_view", None)) else given
+    return getattr(view, "executor", given)
+
+
+@dataclass(slots=True)
+class DaskWorkers:
+    """The workers of a client of dask; ``options`` are those of its executor: ``workers`` and ``resources``.
+
+    Names are addresses, which change when a worker is started again.
+    """
+
+    client: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_addressed: bool = True
+
+    def names(self) -> frozenset[str]:
+        """Return the workers that are there now, have the resources, and are among those that are asked for.
+
+        Raises:
+            WorkerError: the scheduler does not answer.
+        """
+        try:
+            found: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        except (OSError, RuntimeError, ValueError) as exc:  # a closed client says it in several ways
+            raise WorkerError(f"The scheduler of dask does not answer ({type(exc).__name__}: {exc}).") from exc
+        return frozenset(address for address, worker in found.items() if self._may_be_asked(address, worker))
+
+    def submit(self, name: str, data: bytes) -> Future[bytes]:
+        """Let a worker call `pickle.loads`; nothing else of dask happens to it, as to be tried again elsewhere."""
+        resources = {name: value for name, value in self.options.items() if name == "resources" and value}
+        executor = self.client.get_executor(
+            workers=[name], allow_other_workers=False, pure=False, retries=0, **resources
+        )
+        return executor.submit(pickle.loads, data)  # type: ignore[no-any-return]
+
+    def _may_be_asked(self, address: str, worker: Mapping[str, Any]) -> bool:
+        wanted = self.options.get("workers")
+        wanted = {wanted} if isinstance(wanted, str) else set(wanted or ())
+        has = worker.get("resources") or {}
+        needed = self.options.get("resources") or {}
+        is_wanted = not wanted or bool(wanted & {address, worker.get("name"), worker.get("host")})
+        return is_wanted and all(has.get(name, 0) >= amount for name, amount in needed.items())
+
+
+@dataclass(slots=True)
+class Engines:
+    """The engines of a client of ipyparallel; those of a ``view``, if it names some. Names are their numbers."""
+
+    client: Any
+    view: Any = None
+    is_addressed: bool = True
+
+    def names(self) -> frozenset[str]:
+        """Return the engines that are there now."""
+        targets = getattr(self.view, "targets", None)
+        wanted = set(targets) if isinstance(targets, list | tuple) else {targets} if isinstance(targets, int) else set()
+        return frozenset(str(number) for number in self.client.ids if not wanted or number in wanted)
+
+    def submit(self, name: str, data: bytes) -> Future[bytes]:
+        """Let an engine call `pickle.loads`."""
+        return self.client[int(name)].apply_async(pickle.loads, data)  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class Unnamed:
+    """The processes of an executor that tells nothing of them; which of them takes a call is its own choice."""
+
+    executor: Executor
+    count: int = 1
+    is_addressed: bool = False
+
+    def names(self) -> frozenset[str]:
+        """Return a number for each process that there may be."""
+        return frozenset(map(str, range(max(1, self.count))))
+
+    def submit(self, name: str, data: bytes) -> Future[bytes]:
+        """Let some process call `pickle.loads`."""
+        return self.executor.submit(pickle.loads, data)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOwner:
+    """What a process says of its GPU, which is the only one that it uses.
+
+    ``gpu`` is the same for two processes that share one: its UUID. ``visible`` is how many the process could use,
+    ``multiprocessors`` how many this GPU has, None where that is not known.
+    """
+
+    device: Device
+    gpu: str
+    visible: int = 1
+    multiprocessors: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Model, driver, target and Triton: what rows of measurements have to agree in to be compared."""
+        device = self.device
+        return f"{device.name}, driver {device.driver}, {device.target}, Triton {device.facts['triton']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The processes that measure, by name, and why others do not."""
+
+    kind: str
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def owners_of(found: Mapping[str, GpuOwner | None], target: str | None = None) -> Owners:
+    """Return the processes that are to measure: all of one kind, one for each GPU.
+
+    That is a kind with the ``target`` if there is one, and of these the one that most have; with as many of two, that
+    of the first name. What owns no GPU (None) is left out without a note.
+    """
+    own, notes = _one_for_each_gpu(found)
+    counts = Counter(owner.kind for owner in own.values())
+    targets = {owner.kind: str(owner.device.target) for owner in own.values()}
+    kind = max(counts, key=lambda each: (targets[each] == target, counts[each]), default="")
+    names = tuple(name for name, owner in own.items() if owner.kind == kind)
+    notes += [
+        f"{name} has {owner.kind} and measures nothing: the others have {kind}, and times of two kinds are not compared"
+        for name, owner in own.items()
+        if owner.kind != kind
+    ]
+    notes += [
+        f"{name} could use {own[name].visible} GPUs and measures on one; start one worker per GPU, each with its own "
+        "CUDA_VISIBLE_DEVICES"
+        for name in names
+        if own[name].visible > 1
+    ]
+    return Owners(kind, names, tuple(notes))
+
+
+def _one_for_each_gpu(found: Mapping[str, GpuOwner | None]) -> tuple[dict[str, GpuOwner], list[str]]:
+    own: dict[str, GpuOwner] = {}
+    first: dict[str, str] = {}
+    notes: list[str] = []
+    for name, owner in sorted(found.items()):
+        if owner is None:
+            continue
+        if owner.gpu in first:
+            notes.append(f"{name} shares the GPU of {first[owner.gpu]} and measures nothing; start one worker per GPU")
+            continue
+        first[owner.gpu] = name
+        own[name] = owner
+    return own, notes
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBuilt:
+    """A compiled kernel as files, under the digest that its worker gives the job."""
+
+    digest: str
+    files: Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class ExecutorPool:
+    """Stands in for the pool of compile workers: its jobs run on an executor, which stays open.
+
+    ``failure`` is the error that made the executor useless, if one did. An executor that finishes nothing for as long
+    as a compile may take is given up.
+    """
+
+    executor: Executor
+    failure: KernellabError | None = None
+    _at_work: AtWork = field(default_factory=AtWork)
+    _last_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.executor, "submit", None)):
+            raise UsageError(f"executor is {self.executor!r}; expected a concurrent.futures.Executor{_SUCH_AS}.")
+
+    @property
+    def workers(self) -> range:
+        """As many entries as jobs are handed over at once."""
+        count = getattr(self.executor, "_max_workers", None)
+        return range(min(_MOST_WAITING, count + 1) if isinstance(count, int) else _MOST_WAITING)
+
+    def run(
+        self,
+        job: Job[BuildRequest, None],
+        timeout_s: float,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> None:
+        """Compile the kernel of a `BuildRequest` and write its files where that says.
+
+        Where it is asked to stop, the executor forgets what it has not begun, and nothing of it is waited for.
+
+        Raises:
+            KernellabError: the kernel does not compile.
+            WorkerDied: it was asked to stop.
+            WorkerError: the executor broke, finishes nothing, or has another Triton.
+        """
+        if self.failure is not None:
+            raise self.failure
+        request = job.payload
+        asked = stop or Stop()
+        with self._at_work.on(asked):
+            result = self._result(job, request.job, timeout_s, asked)
+        if isinstance(result, Failure):
+            raise result.exception()
+        if not isinstance(result, RemoteBuilt):
+            raise self._failed(
+                UsageError(
+                    f"The executor returned a {type(result).__name__} for a compile; expected one result. A direct "
+                    "view of ipyparallel compiles on every engine: take client.load_balanced_view().executor."
+                )
+            )
+        if result.digest != request.job.digest:
+            raise self._failed(
+                WorkerError("The executor's workers compile with another Triton, or with other TRITON_* variables.")
+            )
+        for name, content in result.files.items():
+            (request.folder / name).write_bytes(content)
+
+    def interrupt(self) -> None:
+        """Let the executor forget what it has not begun, and wait for nothing of it."""
+        self._at_work.ask()
+
+    def _result(self, job: Job[BuildRequest, None], payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
+        stop.check(job.subject)
+        future = self._submitted(payload)
+        try:
+            return self._awaited(future, job, timeout_s, stop)
+        except KernellabError:
+            raise
+        except CancelledError as exc:
+            text = "The executor dropped a compile: its cluster was closed, or lost its workers."
+            raise self._failed(WorkerError(text)) from exc
+        except KeyboardInterrupt as exc:  # of the worker: in a notebook, an interrupt reaches processes as well
+            raise WorkerDied(f"{job.subject} was interrupted in the executor.") from exc
+        except Exception as exc:
+            raise self._told(exc, job) from exc
+
+    def _submitted(self, payload: CompileJob) -> Future[Any]:
+        try:
+            future = self.executor.submit(pickle.loads, pickle.dumps(Travelling(built, payload)))
+        except BrokenExecutor as exc:
+            raise self._failed(_broken(exc)) from exc
+        except Exception as exc:
+            text = f"The executor takes no compiles ({type(exc).__name__}: {exc}); is it closed?"
+            raise self._failed(WorkerError(text)) from exc
+        if not isinstance(future, Future):
+            text = f"submit() of the executor {self.executor!r} returned a {type(future).__name__}"
+            raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
+        return future
+
+    def _awaited(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
+        """Wait as long as the executor finishes anything."""
+        begin_s = time.monotonic()
+        while not wait([future], _LOOK_S).done:
+            if stop.why:
+                future.cancel()
+                stop.check(job.subject)
+            if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
+                future.cancel()
+                raise self._failed(
+                    WorkerTimeout(
+                        f"The executor finished no compile within {timeout_s:g} s; does it have workers? An interrupt "
+                        "of a notebook ends those that the notebook started, of a LocalCluster of dask for instance."
+                    )
+                )
+        self._last_s = time.monotonic()
+        return future.result()
+
+    def _told(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
+        """Return what a job failed with, where that was no error of the kernel."""
+        if isinstance(exc, BrokenExecutor):
+            return self._failed(_broken(exc))
+        if lacks_a_module(exc):
+            return self._failed(
+                WorkerError(f"The executor's workers cannot import what they need ({exc}): install kernellab there.")
+            )
+        return WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}")
+
+    def _failed(self, error: KernellabError) -> KernellabError:
+        self.failure = self.failure or error
+        return error
+
+
+def built(job: CompileJob) -> RemoteBuilt | Failure:
+    """Compile a job in this process, which runs for an executor; an error of the kernel comes back as data."""
+    try:
+        own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
+        with one_at_a_time("compile"), Scratch() as folder:
+            compile_kernel(BuildRequest(own, folder), lambda progress: None)
+            return RemoteBuilt(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
+    except StoreError as exc:
+        if not isinstance(exc.__cause__, OSError):
+            return failure_of(exc)
+        full = f"A worker of the executor cannot write to {tempfile.gettempdir()}: {exc.__cause__.strerror}."
+        return failure_of(WorkerError(f"{full} Free space there, or set TMPDIR."))
+    except KernellabError as exc:
+        return failure_of(exc)
+
+
+def _broken(exc: BrokenExecutor) -> WorkerError:
+    text = f"The executor broke while configs compiled ({type(exc).__name__}: {exc})"
+    return WorkerError(
+        f"{text}. A config may have ended the compiler, or an interrupt a process of the pool; make a new one. "
+        "Without executor=, each config compiles in a worker of the lab."
+    )
+
+
+def lacks_a_module(exc: BaseException) -> bool:
+    """Tell whether a worker could not import something; ipyparallel gives the error of an engine by its name."""
+    return isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}
+
+
+@dataclass(frozen=True, slots=True)
+class Travelling:
+    """A call of a function where this is unpickled, by `pickle.loads`, which every process knows.
+
+    What a worker of dask is called with, and cannot unpickle, ends that worker, and the next.
+    """
+
+    function: Callable[[Any], Any]
+    payload: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.function, (self.payload,)
+
+
+@cache
+def one_at_a_time(what: str) -> threading.Lock:
+    """Return what lets one thread of this process do something at a time.
+
+    That is to ``compile``, since Triton's front end keeps state of its own, or to ``measure``: several share its GPU.
+    """
+    return lock()
