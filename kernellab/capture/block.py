@@ -1,11 +1,17 @@
-"""The block in which a program is recorded, and what is kept of each launch in it."""
+"""The block in which a program is recorded, and what is kept of each launch in it.
+
+The config of an autotuned kernel is not fixed: each run asks the autotuner, which has a choice for each value of its
+key, so what is kept is the grid for each config. A program keeps the config that it ran with, and says so, where hooks
+of the user belong to the configs (they have run in the block, and are steps), or where the grid for another config is
+not known.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,11 +19,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of
+from kernellab._triton.kernel import OPTIONS, declared, options_of_call, overridden, supplied_names, variant_with
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
-from kernellab.capture.tape import KernelUse, Seen, SeenTuning, TuningUse
-from kernellab.capture.tuned_launch import config_grids, seen_tuning
+from kernellab.capture.tape import ConfigGrid, KernelUse, Seen, SeenTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.recording import Launched, marked_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, launch_of, result_of
@@ -27,6 +34,7 @@ from kernellab.store import Version
 if TYPE_CHECKING:
     from kernellab.capture.size_tracking import SizeTracker
 
+_OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Scope = Callable[[], Mapping[str, Any]]
 
 
@@ -52,8 +60,7 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.recorder import OperationRecorder  # needs torch
-        from kernellab.capture.torch_calls import Calls
+        from kernellab.capture.recorder import Calls, OperationRecorder  # needs torch
 
         if self.scope is None:
             frame = sys._getframe(1)
@@ -71,8 +78,8 @@ class Capture:
         self._open.enter_context(Calls(recorder))
         self._sizes: SizeTracker | None = None
         if self.dynamic:
-            from kernellab.capture.launch_sizes import LaunchSizes
             from kernellab.capture.size_tracking import SizeTracker
+            from kernellab.capture.sized_recording import LaunchSizes
 
             self._sizes = SizeTracker(recorder)
             self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
@@ -159,13 +166,16 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
     record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
     tuning, why_fixed = seen_tuning(record.owner, launched)
+    effects = launched.compiled.effects
     return Seen(
         launched.kernel,
         record.owner,
         record.closure,
         launch_of(kernels, record),
         result_of(launched.compiled),
-        launched.compiled.effects,
+        effects.mutated,
+        effects.reads | effects.atomics,
+        not effects.unknown,
         launched.grid,
         constants,
         bindings,
@@ -193,9 +203,9 @@ def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict
         closure=seen.closure,
         parameters=tuple(seen.kernel.arg_names),
         jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
-        mutated=seen.effects.mutated,
-        read=seen.effects.reads | seen.effects.atomics,
-        complete=not seen.effects.unknown,
+        mutated=seen.mutated,
+        read=seen.read,
+        complete=seen.complete,
         tuning=None if seen.tuning is None else _tuning_use(kernels, seen, seen.tuning, version),
     )
 
@@ -230,3 +240,70 @@ def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version
     owners = [value for value in scope.values() if is_kernel(value) and jit_function(value) is kernel]
     owner = next((value for value in owners if value is not kernel), kernel)
     return kernels.add(owner, closure=seen.kept if owner is kernel else None)
+
+
+def seen_tuning(owner: Any, launched: Launched) -> tuple[SeenTuning | None, str]:
+    """Return what is kept of the choice of a launch, or None and, where the kernel is autotuned, why it is not kept."""
+    tuner = declared(owner)
+    if not tuner.configs:
+        return None, ""
+    if tuner.pre_hook or tuner.post_hook or any(config.pre_hook for config in tuner.configs):
+        return None, "its configs have hooks, which ran in the block"
+    options = options_of_call(owner)
+    configs = overridden(tuner.configs, options)
+    names = supplied_names(owner)
+    constants = {p.name for p in launched.kernel.params if p.is_constexpr}
+    arguments = {name: value for name, value in launched.arguments.items() if name not in names}
+    others = {name: value for name, value in launched.options.items() if name not in OPTIONS}
+    call = {**arguments, **others, **options}
+    try:
+        found = [_supplied(owner, call, config, names) for config in configs]
+        grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in found]
+    except _OF_USER as exc:  # of the user's own heuristics and grid, for a config that was not launched
+        return None, f"the grid for another config fails: {exc}"
+    current = {name: launched.arguments[name] for name in found[0]}
+    ran = [i for i, supplied in enumerate(found) if supplied == current and _has_options(configs[i], launched)]
+    if not ran or not _are_told_apart(found, grids):
+        return None, "its configs cannot be told apart by what they set"
+    given = {name: value for name, value in call.items() if name in constants or name not in launched.arguments}
+    dtypes = [str(value.dtype) for value in launched.arguments.values() if hasattr(value, "dtype")]
+    key = (*(launched.arguments.get(name) for name in tuner.key or ()), *dtypes)  # as Triton's autotuner makes it
+    return SeenTuning(tuple(configs), tuple(found), tuple(grids), given, key, ran[0]), ""
+
+
+def _supplied(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:
+    variant = variant_with(owner, (), call, config)
+    return {name: variant.meta[name] for name in variant.function.arg_names if name in names}
+
+
+def _grid(launched: Launched, arguments: Mapping[str, Any]) -> Grid3:
+    given = launched.given_grid
+    return checked_grid(given(arguments) if callable(given) else given, launched.kernel.__name__)
+
+
+def _has_options(config: Any, launched: Launched) -> bool:
+    wanted = {name: value for name, value in config.all_kwargs().items() if name in OPTIONS}
+    return all(launched.options.get(name, launched.arguments.get(name)) == value for name, value in wanted.items())
+
+
+def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]], int]) -> tuple[ConfigGrid, ...]:
+    """Return the grids of the configs, with ids of what tells each from the others.
+
+    That is what the config itself sets, if that is enough: what heuristics set is worked out anew at each run, and is
+    another value for other arguments.
+    """
+    by_config = [
+        {name: value for name, value in supplied.items() if name in config.kwargs}
+        for supplied, config in zip(tuning.supplied, tuning.configs, strict=True)
+    ]
+    told_by = by_config if _are_told_apart(by_config, tuning.grids) else tuning.supplied
+    return tuple(
+        ConfigGrid(add_constants(supplied), tuple(supplied.items()), grid)
+        for supplied, grid in zip(told_by, tuning.grids, strict=True)
+    )
+
+
+def _are_told_apart(supplied: Sequence[Mapping[str, Any]], grids: Sequence[Grid3]) -> bool:
+    """Tell whether configs that set the same parameters have the same grid."""
+    pairs = list(zip(supplied, grids, strict=True))
+    return all(grid == other for values, grid in pairs for others, other in pairs if values == others)

@@ -14,12 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernellab.capture.devices import with_devices
+import torch
+
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.plan import EMPTY
-from kernellab.capture.recorder import Known, Recording
+from kernellab.capture.program_sizes import measured_by_steps, measuring, with_symbols
+from kernellab.capture.seen_tensors import Known, Recording, is_of_torch
 from kernellab.capture.size import Sizes
-from kernellab.capture.sized_recording import measured_by_steps, measuring, with_symbols
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -37,7 +38,6 @@ from kernellab.capture.tape import (
     window_step,
     with_refs,
 )
-from kernellab.capture.torch_calls import is_of_torch
 from kernellab.store import Argument
 
 _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
@@ -86,6 +86,24 @@ def build_program(
     )
     program = with_devices(compacted(raw, used))
     return program if sizes is None else with_symbols(program, sizes, dict(zip(kept, program.inputs, strict=True)))
+
+
+def with_devices(tape: Tape) -> Tape:
+    """Return a program of several GPUs whose factories name theirs: ``cuda`` alone is whichever is current then."""
+    if len(tape.gpus) < 2:
+        return tape
+    return dataclasses.replace(tape, steps=tuple(_with_device(tape, step) for step in tape.steps))
+
+
+def _with_device(tape: Tape, step: Step) -> Step:
+    made = next((index for index in step.results if index >= 0), None)
+    device = dict(step.kwargs).get("device")
+    if step.operation == LAUNCH or made is None or not isinstance(device, torch.device) or device.index is not None:
+        return step
+    own = torch.device(tape.values[made].layout.device)
+    return dataclasses.replace(
+        step, kwargs=tuple((name, own if name == "device" else value) for name, value in step.kwargs)
+    )
 
 
 def compacted(tape: Tape, used: Iterable[int]) -> Tape:
@@ -361,16 +379,12 @@ class _Rewriter:
                     functional=True,
                 )
             )
-            self._move(storages, copies)
+            self.holders.update(zip(storages, copies, strict=True))
             return
         for holder, copy in zip(before, copies, strict=True):
             self.steps.append(Step(COPY, (Ref(holder),), results=(copy,), place=step.place))
-        self._move(storages, copies)
+        self.holders.update(zip(storages, copies, strict=True))
         self._emit(step)
-
-    def _move(self, storages: list[int], copies: list[int]) -> None:
-        for storage, copy in zip(storages, copies, strict=True):
-            self.holders[storage] = copy
 
     def _emit(self, step: Step) -> None:
         taken = self._refs(step)

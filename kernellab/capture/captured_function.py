@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.naming import name_in, named_tensors
-from kernellab.capture.program import Program, inputs_problem
+from kernellab.capture.program import Program
 from kernellab.capture.recorder import OperationRecorder
+from kernellab.capture.tape import inputs_problem
 from kernellab.errors import UsageError
 
 if TYPE_CHECKING:

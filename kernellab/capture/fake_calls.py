@@ -10,7 +10,8 @@ import sympy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernellab.capture.tape import Ref, TensorLayout
+from kernellab.capture.seen_tensors import is_descriptor
+from kernellab.capture.tape import Ref, TensorLayout, members_of
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SLICES = frozenset({"aten.slice.Tensor", "aten.alias.default"})
@@ -100,32 +101,18 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def parts_of(value: Any) -> list[Any]:
-    """Return what nested arguments hold."""
-    if isinstance(value, slice):
-        return [part for each in (value.start, value.stop, value.step) for part in parts_of(each)]
-    if isinstance(value, dict | list | tuple):
-        return [part for each in (value.values() if isinstance(value, dict) else value) for part in parts_of(each)]
-    return [value]
-
-
 def gives_numbers(func: Any, result: Any) -> bool:
     """Tell whether a call gives integers, or truths that may follow from them; flags of a tensor are neither."""
     is_flag = getattr(func, "__name__", "") == "__get__" and isinstance(result, bool)
-    return not is_flag and any(isinstance(part, int | torch.SymInt | torch.SymBool) for part in parts_of(result))
+    return not is_flag and any(isinstance(part, int | torch.SymInt | torch.SymBool) for part in members_of(result))
 
 
 def recorded(value: Any) -> Any:
     """Return the number of the recording that a symbolic one stands for; anything else as it is."""
     if isinstance(value, SYMBOLIC):
         return value.node.hint
-    base = getattr(value, "base", None)
-    if hasattr(value, "block_shape") and isinstance(base, torch.Tensor):
-        return _recorded_descriptor(value)
-    return value
-
-
-def _recorded_descriptor(value: Any) -> Any:
+    if not is_descriptor(value):
+        return value
     numbers = [[recorded(each) for each in part] for part in (value.shape, value.strides, value.block_shape)]
     padding = getattr(value, "padding", "zero")
     return type(value)(value.base, *numbers, **({} if padding == "zero" else {"padding": padding}))
@@ -143,7 +130,7 @@ def layout_of_fake(tensor: Any) -> SymbolicLayout:
 def symbols_of(value: Any) -> set[Any]:
     """Return the symbols in nested arguments that are not fixed, those in the layouts of fake tensors included."""
     found: set[Any] = set()
-    for part in parts_of(value):
+    for part in members_of(value):
         if isinstance(part, SYMBOLIC):
             found |= part.node.expr.free_symbols
         elif isinstance(part, torch.Tensor):

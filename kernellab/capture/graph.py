@@ -3,11 +3,16 @@
 A launch is a node that calls `kernellab.capture.graph.launch` with the id of its kernel, the id of its constant
 arguments, its grid and its other arguments: ids are all that a graph can hold of a kernel. What they stand for is in
 the side table, the module ``side_table`` of the graph.
+
+Where torch traces through the graph (`torch.compile`, `make_fx`, `torch.export`), a launch is that of the bound kernel,
+which knows tracers (see `kernellab._triton.tracing`). dynamo reads code and does not run it, so it cannot look into the
+side table; the functions named ``..._in_dynamo`` are what it reads in place of those that the graph calls.
 """
 
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +22,21 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.kernel import jit_function
-from kernellab._triton.tracing import is_traced
-from kernellab.capture.devices import on_device_of
+from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, while_tracing
+from kernellab.capture.node_functions import (
+    addressed,
+    descriptor,
+    is_cloned,
+    layout_copy,
+    on_device_of,
+    require_read,
+    require_shape,
+    share_memory,
+    window,
+)
+from kernellab.capture.program_sizes import SizeNodes
+from kernellab.capture.seen_tensors import is_descriptor
 from kernellab.capture.size import Size
-from kernellab.capture.size_nodes import SizeNodes
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -35,28 +51,13 @@ from kernellab.capture.tape import (
     mapped,
     with_refs,
 )
-from kernellab.capture.torch_calls import contents_of
-from kernellab.capture.tracing import (
-    LaunchGrid,
-    ask_in_runs,
-    descriptor_in_dynamo,
-    is_cloned,
-    is_open,
-    launch_functional_in_dynamo,
-    launch_in_dynamo,
-    layout_copy_in_dynamo,
-    prepare_for_dynamo,
-    require_read_in_dynamo,
-    require_shape_in_dynamo,
-    share_memory,
-    window_in_dynamo,
-)
-from kernellab.capture.tuned_launch import grid_for, require_changes
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.calls import Grid3
 from kernellab.launch.recording import marked
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
+LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
 
 def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
@@ -103,7 +104,7 @@ class _Building:
 def _add(building: _Building, step: Step) -> None:
     graph, tape, nodes, sizes = building.graph, building.tape, building.nodes, building.sizes
     node = _called(building, step)
-    node.meta["mutates"] = tuple(tape.values[index].name for index in step.mutated)
+    node.meta["mutates"] = tuple(tape.names(step.mutated))
     node.meta["place"] = step.place
     if step.use is not None:
         use = step.use
@@ -117,7 +118,7 @@ def _add(building: _Building, step: Step) -> None:
             made.name = _fresh(graph, value.name, made)
             nodes[index] = _described(made, value)
     if step.has_open_shape:
-        sizes.made(step, nodes)
+        sizes.made(step)
         for index in step.results:
             if index >= 0:
                 shape = sizes.given(tape.values[index].layout.shape)
@@ -235,11 +236,22 @@ class SideTable(torch.nn.Module):
         return kernel
 
     def require_known_changes(self, kernel: Any, constants_id: int, handle: Any) -> None:
-        """Raise `KernellabError` if the config that a launch chose changes more than the one that was recorded."""
+        """Raise `KernellabError` if the config that a launch chose changes more than the one that was recorded.
+
+        The steps of a program, and what a functional one copies, follow from what that changed.
+        """
         key = constants_id, str(getattr(handle, "hash", ""))
-        if key not in self._known_changes and constants_id in self.changes:
-            require_changes(kernel, handle, self.changes[constants_id])
-            self._known_changes.add(key)
+        if key in self._known_changes or constants_id not in self.changes:
+            return
+        effects = kernel.runtime.effects_of(handle)
+        others = set() if effects is None else effects.mutated - self.changes[constants_id]
+        if others:
+            raise KernellabError(
+                f"{jit_function(kernel).__name__} was launched with a config that changes {', '.join(sorted(others))}, "
+                "which the config of the recording does not; capture the program again with this one, or give all "
+                "configs the same effects."
+            )
+        self._known_changes.add(key)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SideTable:
         """Return the table itself: a copy of a graph launches the same kernels."""
@@ -248,6 +260,33 @@ class SideTable(torch.nn.Module):
     def extra_repr(self) -> str:
         """Return the kernels with their ids, for the text of the module."""
         return ", ".join(f"{number}: {kernel.__name__}" for number, kernel in self.kernels.items())
+
+
+def prepare_for_dynamo(table: Any) -> None:
+    """Give a side table the functions that dynamo calls while it traces; it passes no objects to such functions."""
+    held = weakref.ref(table)
+
+    def bring_up_to_date() -> int:
+        """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo reads."""
+        found: Any = held()
+        for kernel_id, constants_id, grid in found.launched:
+            found.constants[constants_id] = held_in_dynamo(found.registry.constants(constants_id))
+            if isinstance(grid[0], int):
+                found.kernel(kernel_id)
+                continue
+            found.tuned[kernel_id] = found.registry[kernel_id]
+            found.constants |= {supplied: found.registry.constants(supplied) for supplied, _ in grid}
+        return len(found.launched)
+
+    def number() -> int:
+        """Return the number of the table in that of torch, which does not keep it alive."""
+        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+        torch.compiler.allow_in_graph(_functional_in_graph)  # type: ignore[no-untyped-call]
+        return int(kernel_side_table.add_constant_args({"table": held}))
+
+    table.bring_up_to_date = while_tracing(bring_up_to_date)
+    table.side_table_number = while_tracing(number)
 
 
 @torch.fx.has_side_effect
@@ -273,6 +312,35 @@ def launch(
             table.require_known_changes(kernel, constants_id, handle)
 
 
+def launch_in_dynamo(
+    table: Any, kernel_id: int, constants_id: int, grid: LaunchGrid, arguments: dict[str, Any]
+) -> None:
+    """Stand for `kernellab.capture.graph.launch`."""
+    table.bring_up_to_date()
+    constants = table.constants[constants_id]
+    if not isinstance(grid[0], tuple | list):
+        table.kernels[kernel_id][grid](**arguments, **constants)
+    else:
+        configs = [(table.constants[supplied], each) for supplied, each in grid]
+        table.tuned[kernel_id][grid_for(configs)](**arguments, **constants)
+
+
+def grid_for(configs: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid3 | Callable[[Mapping[str, Any]], Grid3]:
+    """Return the grid of a launch as a function of the arguments by name, which tell the config that was chosen."""
+    first = configs[0][1]
+    if all(type(extent) is int for _, grid in configs for extent in grid) and all(grid == first for _, grid in configs):
+        return first
+
+    def grid_of(meta: Mapping[str, Any]) -> Grid3:
+        for supplied, grid in configs:
+            if all(meta[name] == value for name, value in supplied.items()):
+                return grid
+        chosen = ", ".join(f"{name}={meta[name]}" for name in configs[0][0])
+        raise KernellabError(f"The program has no grid for {chosen}, which it was not recorded with; capture it again.")
+
+    return grid_of
+
+
 def launch_functional(
     table: SideTable,
     kernel_id: int,
@@ -288,123 +356,32 @@ def launch_functional(
     return tuple(copies)
 
 
-launch._torchdynamo_inline = launch_in_dynamo  # type: ignore[attr-defined]
-launch_functional._torchdynamo_inline = launch_functional_in_dynamo  # type: ignore[attr-defined]
-
-
-def window(
-    base: torch.Tensor,
-    shape: Sequence[int],
-    stride: Sequence[int],
-    offset: int = 0,
-    dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Return a view of the memory of ``base``; ``offset`` counts elements of ``dtype`` from its first element."""
-    if dtype is None or dtype == base.dtype:
-        return base.as_strided(shape, stride, base.storage_offset() + offset)
-    if 0 in shape:
-        return torch.empty_strided(shape, stride, dtype=dtype, device=base.device)
-    first = base.storage_offset() * base.dtype.itemsize // dtype.itemsize
-    words = max(1, dtype.itemsize // base.dtype.itemsize)
-    other = base.as_strided((words,), (1,), base.storage_offset()).view(dtype)  # tracers know no storages
-    return other.as_strided(shape, stride, first + offset)
-
-
-@torch.fx.has_side_effect
-def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
-    """Raise `UsageError` for a result of another shape than the recorded one; traced, each run asks that."""
-    found, wanted = tuple(tensor.shape), tuple(shape)
-    if len(found) == len(wanted) and any(map(is_open, (*found, *wanted))):
-        for size, other in zip(found, wanted, strict=True):
-            if size is not other:
-                ask_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
-    elif problem := shape_problem(what, found, wanted):
-        raise UsageError(problem)
-
-
-@torch.fx.has_side_effect
-def require_read(*given: Any) -> None:
-    """Raise `UsageError` where Python would read other values than in the recording; see `read_problem`."""
-    *tensors, _, place = given
-    if is_traced(tuple(tensors), {}):
-        raise UsageError(
-            f"{place} reads values of a tensor, and the program holds for those alone, which torch's tracers cannot "
-            "ask. Compute with the tensor in place of its value (torch.where instead of a branch), or run the program "
-            "as it is."
-        )
-    if problem := read_problem(*given):
-        raise UsageError(problem)
-
-
-def read_problem(*given: Any) -> str:
-    """Return what is wrong where Python would read other values than the recorded ones, which come last but the place.
-
-    Of one tensor, its value or a list of its values is read, or as a text its contents; of two, whether they are equal.
-    """
-    *tensors, recorded, place = given
-    if len(tensors) == 2:
-        found: object = torch.equal(*tensors)
-    elif isinstance(recorded, str):
-        found = contents_of(tensors[0])
-    else:
-        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
-    if repr(found) == repr(recorded):
-        return ""
-    return (
-        f"{place} reads {found!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
-        "recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the tensor "
-        "in place of its value (torch.where instead of a branch)."
-    )
-
-
-def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
-    """Return what is wrong with the shape that an operation gave for other data, or ""."""
-    if found == recorded:
-        return ""
-    return (
-        f"{what} gives the shape {found} for this data; the program was recorded with {recorded}, and its other steps "
-        "hold for that alone. Capture it again with such data."
-    )
-
-
-def layout_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy with the strides of ``tensor``, what lies between its elements included."""
-    if tensor.numel() == 0:
-        return tensor.clone()
-    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    flat = tensor.as_strided((span,), (1,), tensor.storage_offset()).clone()
-    return flat.as_strided(tensor.shape, tensor.stride(), 0)
-
-
-def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
-    """Return a copy of a table with addresses in tensors, a number of bytes from their start, at some of its words.
-
-    Without a table, return the only address.
-    """
-    if table is None:
-        return entries[0][1].data_ptr() + entries[0][2]
-    copy = layout_copy(table)
-    words = copy.as_strided((copy.untyped_storage().nbytes() // copy.element_size(),), (1,), 0).view(torch.int64)
-    for position, tensor, offset in entries:
-        words[position] = tensor.data_ptr() + offset
-    return copy
-
-
-def descriptor(
-    base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
+def launch_functional_in_dynamo(
+    table: Any,
+    kernel_id: int,
+    constants_id: int,
+    grid: LaunchGrid,
+    arguments: dict[str, Any],
+    changed: list[torch.Tensor],
 ) -> Any:
-    """Return a tensor descriptor over ``base``."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    options = {} if padding == "zero" else {"padding": padding}
-    return TensorDescriptor(base, list(shape), list(strides), list(block_shape), **options)
+    """Stand for `kernellab.capture.graph.launch_functional`."""
+    return _functional_in_graph(table.side_table_number(), kernel_id, constants_id, grid, arguments, changed)
 
 
-require_shape._torchdynamo_inline = require_shape_in_dynamo  # type: ignore[attr-defined]
-require_read._torchdynamo_inline = require_read_in_dynamo  # type: ignore[attr-defined]
-descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
-layout_copy._torchdynamo_inline = layout_copy_in_dynamo  # type: ignore[attr-defined]
-window._torchdynamo_inline = window_in_dynamo  # type: ignore[attr-defined]
+def _functional_in_graph(
+    number: int,
+    kernel_id: int,
+    constants_id: int,
+    grid: LaunchGrid,
+    arguments: Mapping[str, Any],
+    changed: Sequence[torch.Tensor],
+) -> Any:
+    """Launch a kernel on copies: a node of dynamo's graph, which torch traces through later on."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    table = kernel_side_table.get_constant_args(number)["table"]()
+    given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    return launch_functional(table, kernel_id, constants_id, grid, given, changed)
 
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
@@ -420,7 +397,7 @@ def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> An
 
 
 def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
+    if is_descriptor(value):
         padding = getattr(value, "padding", "zero")
         return descriptor(_part_moved(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
     if not isinstance(value, torch.Tensor):
@@ -430,3 +407,7 @@ def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) 
             begin = int(old.storage_offset()) * old.element_size() // value.element_size()
             return window(new, value.shape, value.stride(), int(value.storage_offset()) - begin, value.dtype)
     return value
+
+
+launch._torchdynamo_inline = launch_in_dynamo  # type: ignore[attr-defined]
+launch_functional._torchdynamo_inline = launch_functional_in_dynamo  # type: ignore[attr-defined]

@@ -16,29 +16,16 @@ _CONTAINER_AT_MOST = 1000
 _SHOWN_AT_MOST = 40
 TAKEN = frozenset(
     {
-        *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
-        *("run", "make_inputs", "check", "main", "summary", "require", "refuse", "random_tensor", "grid_of"),
-        *("addressed", "read_problem", "shape_problem", "contents_of", "hashlib", "sharing_problem"),
-        *(
-            "mark",
-            "placed",
-            "room",
-            "workspace",
-            "require_workspace",
-            "WORKSPACE_BYTES",
-            "MARKS",
-            "MEASURED",
-            "CHECKED",
-            "has_nan",
-            "benchmark",
-            "contextlib",
-            "statistics",
-        ),
-        *("LAYOUTS", "EXPECTED", "INTERPRETED", "RECORD", "TensorDescriptor", "generator", "seed", "listed_tensor"),
-        *("require_size", "math"),
+        *("torch", "triton", "tl", "os", "sys", "math", "hashlib", "contextlib", "statistics", "TensorDescriptor"),
+        *("self", "device", "generator", "seed", "run", "make_inputs", "check", "main", "benchmark", "summary"),
+        *("random_tensor", "listed_tensor", "launch", "side_table", "window", "layout_copy", "addressed", "grid_of"),
+        *("placed", "room", "workspace", "require_workspace", "mark", "has_nan", "require", "require_size", "refuse"),
+        *("read_problem", "shape_problem", "sharing_problem", "contents_of", "WORKSPACE_BYTES", "MARKS", "MEASURED"),
+        *("CHECKED", "LAYOUTS", "EXPECTED", "INTERPRETED", "RECORD"),
         *dir(builtins),
     }
 )
+"""What a module of a program calls its own, so that no value of a program has such a name."""
 
 
 def name_in(scope: Mapping[str, Any], tensor: Any) -> str:

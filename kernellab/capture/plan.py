@@ -7,15 +7,44 @@ end, as a notebook cell does whose intermediates have names.
 In memory that the caller gives, all lie in one piece with an offset for each: those that are alive at one time do not
 overlap. What the program returns lies elsewhere, since it outlives the run, and so does what an operation of torch
 allocates by itself.
+
+A value may lie where one lies that dies when it is made. The copy of a value that nothing uses again is that value. An
+elementwise operation of torch may write its result over an operand, since it reads each element before it writes that
+one (torch allows ``out`` to be an operand as a whole, and refuses a part of one). What lies in an input is left alone
+unless the caller has donated that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from kernellab.capture.reuse import out_variant, taken_over
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Step, Tape, TensorLayout
+import torch
+
+from kernellab.capture.graph import operation_named
+from kernellab.capture.tape import COPY, LAUNCH, READ, WINDOW, Ref, Step, Tape, TensorLayout
+
+ALIGNMENT = 512  # bytes, as torch's allocator of GPU memory has it; Triton counts on 16
+EMPTY = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("empty.memory_format", "empty_strided.default", "empty_like.default"),
+        *("new_empty.default", "new_empty_strided.default"),
+    )
+)
+FILLED = {
+    "aten.zeros.default": "0",
+    "aten.zeros_like.default": "0",
+    "aten.new_zeros.default": "0",
+    "aten.ones.default": "1",
+    "aten.ones_like.default": "1",
+    "aten.new_ones.default": "1",
+}
+FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.new_full.default"})
+COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})
+# These go through one row after the other, and write an element after the last time that they read it.
+_BY_ROWS = frozenset({"aten._softmax.default", "aten._log_softmax.default"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +152,8 @@ def _chains(ordered: Sequence[Buffer]) -> list[list[Buffer]]:
     for buffer in ordered:
         chain = ends.pop(buffer.takes, None)
         if chain is None:
-            chain = []
+            chain = [replace(buffer, takes="", source="")]
             chains.append(chain)
-            chain.append(replace(buffer, takes="", source=""))
         else:
             chain.append(buffer)
         ends[buffer.name] = chain
@@ -168,25 +196,6 @@ def _allocation(memory: Sequence[Buffer]) -> Allocation:
     return Allocation(first.size_bytes, first.kind, names, first.first, last, first.given)
 
 
-EMPTY = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("empty.memory_format", "empty_strided.default", "empty_like.default"),
-        *("new_empty.default", "new_empty_strided.default"),
-    )
-)
-FILLED = {
-    "aten.zeros.default": "0",
-    "aten.zeros_like.default": "0",
-    "aten.new_zeros.default": "0",
-    "aten.ones.default": "1",
-    "aten.ones_like.default": "1",
-    "aten.new_ones.default": "1",
-}
-FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.new_full.default"})
-COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})
-
-
 def plan_of(tape: Tape, donated: Collection[int] = ()) -> MemoryPlan:
     """Return the plan of a program's buffers; the values ``donated`` are inputs that it may write to."""
     return planned(buffers_of(tape, donated), len(tape.steps))
@@ -211,9 +220,9 @@ def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
     names = {storages[index]: tape.values[index].name for index in own}
     names |= {storage: tape.values[index].name for storage, (_, index) in makers.items()}
     sources = taken_over(tape, last, names)
-    found = [_given_buffer(tape, index, last[storages[index]]) for index in own]
+    found = [_buffer(tape, index, -1, last[storages[index]]) for index in own]
     for storage, (number, index) in makers.items():
-        buffer = _buffer(tape, storage, number, index, last[storage])
+        buffer = _buffer(tape, index, number, last[storage])
         source = sources.get(index)
         if source is not None:
             buffer = replace(buffer, takes=names[storages[source]], source=tape.values[source].name)
@@ -221,24 +230,13 @@ def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
     return found
 
 
-def _given_buffer(tape: Tape, index: int, last: int) -> Buffer:
-    """Return the memory of an input or a constant, which is there from the beginning."""
-    value = tape.values[index]
-    fills = value.layout.offset == 0 and _fills(value.layout, tape.storages[value.storage])
-    kind = f"{value.layout.dtype} {value.layout.device}"
-    return Buffer(value.name, tape.storages[value.storage], kind, -1, last, fixed=not fills, given=True)
-
-
-def _fills(layout: TensorLayout, size_bytes: int) -> bool:
-    return layout.span * layout.itemsize == size_bytes == layout.size_bytes
-
-
-def _buffer(tape: Tape, storage: int, number: int, index: int, last: int) -> Buffer:
-    value, step = tape.values[index], tape.steps[number]
-    layout = value.layout
-    fills = layout.offset == 0 and _fills(layout, tape.storages[storage])
-    kind = f"{layout.dtype} {layout.device}"
-    return Buffer(value.name, tape.storages[storage], kind, number, last, fixed=not (fills and _is_placeable(step)))
+def _buffer(tape: Tape, index: int, first: int, last: int) -> Buffer:
+    """Return the storage of a value that a step makes; one of an input or a constant is there from the beginning."""
+    value, given = tape.values[index], first < 0
+    layout, size_bytes = value.layout, tape.storages[value.storage]
+    fills = layout.offset == 0 and layout.span * layout.itemsize == size_bytes == layout.size_bytes
+    fixed = not (fills and (given or _is_placeable(tape.steps[first])))
+    return Buffer(value.name, size_bytes, f"{layout.dtype} {layout.device}", first, last, fixed, given=given)
 
 
 def _is_placeable(step: Step) -> bool:
@@ -249,9 +247,6 @@ def _is_placeable(step: Step) -> bool:
     if name in EMPTY or name in FILLED or name in FILLED_WITH or name in COPIED:
         return True
     return not dict(step.kwargs).keys() & {"device", "layout"} and out_variant(name) is not None
-
-
-ALIGNMENT = 512  # bytes, as torch's allocator of GPU memory has it; Triton counts on 16
 
 
 def with_workspace(plan: MemoryPlan, device: str) -> MemoryPlan:
@@ -280,24 +275,95 @@ def _offset(placed: list[tuple[int, Allocation]], new: Allocation) -> int:
     return offset
 
 
-ROOM = '''\
-WORKSPACE_BYTES = SIZE  # what `run` needs of a workspace; without one it allocates
+def taken_over(tape: Tape, last: Mapping[int, int], private: Collection[int]) -> dict[int, int]:
+    """Return values that may lie where another one lies, which dies when they are made: the other one by each.
+
+    ``last`` gives the last step that uses a storage; the ``private`` storages are those that the program may write to.
+    """
+    found: dict[int, int] = {}
+    for number, step in enumerate(tape.steps):
+        dying = {tape.values[i].storage for i in (*step.taken, *step.mutated)} & set(private)
+        dying = {storage for storage in dying if last.get(storage) == number}
+        if dying:
+            found.update(_pairs(tape, step, dying))
+    return found
 
 
-def room(workspace, offset, count, dtype, device):
-    """Return memory for a buffer: a part of the caller's workspace, or new."""
-    if workspace is None:
-        return torch.empty(count, dtype=dtype, device=device)
-    return workspace[offset : offset + count * dtype.itemsize].view(dtype)
+def out_variant(operation: str) -> Any:
+    """Return the form of an operation that writes into a given tensor, or None where it has none of its own."""
+    overload = operation_named(operation)
+    wanted = [(a.name, str(a.type)) for a in overload._schema.arguments]
+    packet = overload._overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        given = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
+        if len(_outs(other)) == 1 and given == wanted and torch.Tag.generated not in other.tags:
+            return other
+    return None
 
 
-def require_workspace(workspace, device):
-    """Raise ValueError for a workspace that is no piece of memory of that size on the device."""
-    if not isinstance(workspace, torch.Tensor):
-        raise ValueError(f"The workspace is a {type(workspace).__name__}; expected a tensor: "
-                         f"torch.empty({WORKSPACE_BYTES}, dtype=torch.uint8, device={str(device)!r}).")
-    found = (workspace.dtype, workspace.dim(), workspace.is_contiguous(), workspace.device)
-    wanted = (torch.uint8, 1, True, device)
-    if found != wanted or workspace.numel() < WORKSPACE_BYTES or workspace.data_ptr() % 16:
-        raise ValueError(f"The workspace is {found} of {workspace.numel():,} bytes; expected {wanted}, "
-                         f"{WORKSPACE_BYTES:,} bytes at least, from a multiple of 16 on: torch.empty gives that.")'''
+def in_place_variant(operation: str) -> Any:
+    """Return the form of an operation that writes over its first argument, or None where it has none."""
+    overload = operation_named(operation)
+    namespace, packet, *_ = operation.split(".")
+    other = getattr(getattr(getattr(torch.ops, namespace), f"{packet}_", None), overload._overloadname, None)
+    if other is None or [a.name for a in other._schema.arguments] != [a.name for a in overload._schema.arguments]:
+        return None
+    return other
+
+
+def writing_call(step: Step, result: str, source: str, arguments: list[str]) -> str:
+    """Return the call of an operation that writes into ``result``, which lies where its operand ``source`` does."""
+    variant = out_variant(step.operation)
+    if variant is None:
+        return f"torch.ops.{in_place_variant(step.operation)}({', '.join([source, *arguments[1:]])})"
+    return f"torch.ops.{variant}({', '.join([*arguments, f'{_outs(variant)[0]}={result}'])})"
+
+
+def _outs(overload: Any) -> list[str]:
+    return [a.name for a in overload._schema.arguments if a.is_out]
+
+
+def _pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Yield (result, value that it takes the place of) for one step."""
+    if step.operation == LAUNCH and step.functional:
+        pairs = [(new, old) for new, old in zip(step.results, step.mutated, strict=True) if new >= 0]
+    elif step.operation in (COPY, "aten.clone.default"):
+        pairs = [(new, old) for new in step.results for old in step.taken]
+    elif _is_elementwise(step):
+        pairs = [(new, old) for new in step.results for old in step.taken if _is_writable(tape, step, old)]
+    else:
+        return
+    taken: set[int] = set()
+    for new, old in pairs:
+        one, other = tape.values[new], tape.values[old]
+        is_whole = tape.storages[one.storage] == tape.storages[other.storage]
+        if other.storage in dying and new not in taken and is_whole and _is_alike(one.layout, other.layout):
+            taken.add(new)
+            yield new, old
+
+
+def _is_elementwise(step: Step) -> bool:
+    """Tell whether an operation of torch reads each element before it writes that one, if both lie at one place."""
+    if step.operation in (LAUNCH, WINDOW, COPY, READ) or step.several or step.mutated or step.is_random:
+        return False
+    if step.operation in _BY_ROWS:
+        return True
+    return torch.Tag.pointwise in operation_named(step.operation).tags
+
+
+def _is_writable(tape: Tape, step: Step, old: int) -> bool:
+    """Tell whether a step can write over an operand, and takes nothing else in the memory of that."""
+    value = tape.values[old]
+    others = (tape.values[index] for index in step.taken)
+    if any(other.storage == value.storage and other.layout != value.layout for other in others):
+        return False
+    if out_variant(step.operation) is not None:
+        return True
+    return step.args[:1] == (Ref(old),) and in_place_variant(step.operation) is not None
+
+
+def _is_alike(one: TensorLayout, other: TensorLayout) -> bool:
+    """Tell whether two values have one layout, from the first element of their storages on."""
+    wanted = (one.dtype, one.shape, one.stride, one.device, one.offset)
+    return wanted == (other.dtype, other.shape, other.stride, other.device, other.offset) and one.offset == 0

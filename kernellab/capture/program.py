@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.tracing import is_traced
-from kernellab.capture.size import evaluated, guard_problem, here, names_in
-from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
+from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
@@ -67,7 +65,7 @@ class Program(Shown):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tensors that it takes, in the order of their first use."""
-        return tuple(self.tape.values[index].name for index in self.tape.inputs)
+        return tuple(self.tape.names(self.tape.inputs))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -88,10 +86,7 @@ class Program(Shown):
     def graph(self) -> Any:
         """The program as a `torch.fx.GraphModule`; call it with the inputs in order."""
         if self._graph is None:
-            from kernellab.capture.graph import (
-                SideTable,
-                graph_of,  # needs torch
-            )
+            from kernellab.capture.graph import SideTable, graph_of  # needs torch
 
             self._graph = graph_of(self.tape, SideTable(self._kernels, self._functions))
         return self._graph
@@ -122,7 +117,6 @@ class Program(Shown):
     @property
     def frame(self) -> Any:
         """A DataFrame with one row for each input and step."""
-
         return frame_of(self.tape)
 
     def returns(self, *tensors: Any) -> Any:
@@ -188,14 +182,13 @@ class Program(Shown):
 
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
-        from kernellab.capture.devices import moved_to
         from kernellab.capture.statements import main_device
         from kernellab.registry import made_arguments
 
         made = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
         if device is None and len(self.tape.gpus) > 1:
-            layouts = (self.tape.values[index].layout for index in self.tape.inputs)
-            return {n: moved_to(t, layout.device) for (n, t), layout in zip(made.items(), layouts, strict=True)}
+            layouts = self.tape.input_layouts
+            return {name: moved_to(tensor, layouts[name].device) for name, tensor in made.items()}
         return made
 
     def export(
@@ -248,65 +241,11 @@ COLUMNS = (
 )
 
 
-def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for inputs that are missing, unknown, or not laid out as those of the recording."""
-    names = [tape.values[index].name for index in tape.inputs]
-    missing, unknown = [n for n in names if n not in inputs], [n for n in inputs if n not in names]
-    if missing or unknown:
-        what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
-        raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
-    for name, given in inputs.items():
-        if not hasattr(given, "untyped_storage"):
-            raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
-    if problem := inputs_problem(tape, inputs):
-        raise UsageError(problem)
-
-
-def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
-    """Return why a program does not hold for tensors by the names of its inputs, or ""."""
-    layouts = {tape.values[index].name: tape.values[index].layout for index in tape.inputs}
-    for name, layout in layouts.items():
-        if tape.sizes is not None and inputs[name].dim() != len(layout.shape):
-            found, wanted = inputs[name].dim(), len(layout.shape)
-            return f"The input {name} has {found} axes; the program was recorded with {wanted}."
-    for guard in () if tape.sizes is None else tape.sizes.guards:
-        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
-            return guard_problem(guard.words)
-    several = len(tape.gpus) > 1
-    for name, layout in layouts.items():
-        given = inputs[name]
-        shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
-        device = str(given.device) if several else given.device.type
-        wanted_layout = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
-        dtype = str(given.dtype).removeprefix("torch.")
-        found_layout = (dtype, tuple(given.shape), tuple(given.stride()), device)
-        for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted_layout, found_layout, strict=True):
-            if want != got:
-                return (
-                    f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
-                    "alone. Capture it again for another."
-                )
-    if not tape.apart or is_traced(tuple(inputs.values()), {}):  # what is traced has no addresses
-        return ""
-    return sharing_problem(inputs, [tape.values[index].name for index in tape.apart])
-
-
-def sharing_problem(given: Mapping[str, Any], apart: Collection[str]) -> str:
-    """Return which input shares elements with one of ``apart``, which the program changes or copies in its place."""
-    spans = {}
-    for name in given if apart else ():
-        tensor = given[name]
-        reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-        if tensor.numel():
-            spans[name] = tensor.data_ptr(), tensor.data_ptr() + (1 + reach) * tensor.element_size()
-    for one in apart:
-        for other, (begin, end) in spans.items():
-            if one != other and one in spans and begin < spans[one][1] and spans[one][0] < end:
-                return (
-                    f"The inputs {one} and {other} share memory, and the program holds for tensors that do not. Pass a "
-                    "clone of one, or capture it again with such tensors."
-                )
-    return ""
+def moved_to(tensor: Any, device: str) -> Any:
+    """Return a tensor on another device, with its strides."""
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.as_strided((span if tensor.numel() else 0,), (1,)).to(device)
+    return flat.as_strided(tensor.shape, tensor.stride())
 
 
 def frame_of(tape: Tape) -> Any:
@@ -322,7 +261,7 @@ def frame_of(tape: Tape) -> Any:
         found[column] = [value if isinstance(value, str) else "" for value in found[column]]
     for column in ("kernel_id", "constants_id", "launch_id", "moved_bytes"):
         found[column] = found[column].astype("Int64")
-    found.attrs = {"inputs": [tape.values[i].name for i in tape.inputs], "outputs": list(tape.output_names)}
+    found.attrs = {"inputs": tape.names(tape.inputs), "outputs": list(tape.output_names)}
     return found
 
 
@@ -335,11 +274,11 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
         made = [index for index in step.results if index >= 0]
         seen = [*made, *step.mutated]
         yield {
-            "name": ", ".join(tape.values[index].name for index in made),
+            "name": ", ".join(tape.names(made)),
             "op": step.operation,
             **_use(step),
-            "inputs": ", ".join(tape.values[index].name for index in step.taken),
-            "mutated": ", ".join(tape.values[index].name for index in step.mutated if not step.functional),
+            "inputs": ", ".join(tape.names(step.taken)),
+            "mutated": "" if step.functional else ", ".join(tape.names(step.mutated)),
             **(_layout(tape, seen[0]) if seen else {}),
             "place": step.place,
             "moved_bytes": None if step.use is None else moved_bytes(tape, step),
@@ -347,16 +286,8 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
 
 
 def _use(step: Step) -> dict[str, Any]:
-    if step.operation != LAUNCH or step.use is None:
-        return {}
-    use = step.use
-    return {
-        "kernel": use.kernel,
-        "kernel_id": use.kernel_id,
-        "constants_id": use.constants_id,
-        "launch_id": use.launch_id,
-        "grid": use.grid,
-    }
+    names = ("kernel", "kernel_id", "constants_id", "launch_id", "grid")
+    return {} if step.use is None else {name: getattr(step.use, name) for name in names}
 
 
 def _layout(tape: Tape, index: int) -> dict[str, Any]:

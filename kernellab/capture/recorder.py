@@ -2,22 +2,42 @@
 
 Tensors are known by their memory. A tensor whose memory was not seen before existed before the block: an input. One
 that shares memory with a known tensor is a view of it. Nothing is kept alive: what the user drops is freed as ever.
+
+What is no operation of torch, a mode for its functions tells of: NumPy, storages, ``x.data = y``. Values that are read
+are noted, as what follows from them is fixed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, shortened
+from kernellab.capture.seen_tensors import (
+    Known,
+    Recording,
+    SeenMemory,
+    contents_of,
+    given_for,
+    has_open_shape,
+    is_descriptor,
+    is_of_torch,
+    layout_of,
+    tensors_in,
+    version_of,
+    versions_of,
+    with_dtype,
+    written_in,
+)
 from kernellab.capture.tape import (
     READ,
     Addresses,
@@ -30,56 +50,24 @@ from kernellab.capture.tape import (
     refs_in,
     window_step,
 )
-from kernellab.capture.torch_calls import (
-    SeenMemory,
-    contents_of,
-    given_for,
-    has_open_shape,
-    is_of_torch,
-    layout_of,
-    tensors_in,
-    version_of,
-    versions_of,
-    with_dtype,
-    written_in,
-)
 from kernellab.errors import UsageError, user_frame
 from kernellab.launch.memory import Reached, device_of, memory_of, reached
 from kernellab.launch.recording import Launched, Observers
 from kernellab.registry import argument_of
-from kernellab.store import Argument
 
-
-@dataclass(slots=True)
-class Known:
-    """A tensor that was seen. ``name`` is what the user called it when it was, ``made`` whether a step made it, and
-    ``version`` its counter of writes, as the steps so far left it; None until a view is used, which has that of its
-    base only then. torch counts the writes of an operation after a recorder was told of it: ``writes_to_come``."""
-
-    layout: TensorLayout
-    storage: int
-    tensor: Callable[[], Any]
-    made: bool = True
-    name: str = ""
-    version: int | None = None
-    writes_to_come: int = 0
-
-
-@dataclass(slots=True)
-class Recording:
-    """What was seen so far. ``launched`` gives the launch of a step by the step's index, and at the end ``inputs`` the
-    values that the program takes."""
-
-    values: list[Known] = field(default_factory=list)
-    storages: list[int] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    launched: dict[int, Seen] = field(default_factory=dict)
-    samples: dict[int, Argument] = field(default_factory=dict)
-    constants: dict[int, Any] = field(default_factory=dict)
-    returned: list[int] = field(default_factory=list)
-    inputs: list[int] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
-    problems: dict[str, None] = field(default_factory=dict)
+_HANDED_OUT = {
+    torch.Tensor.numpy: "numpy()",
+    torch.Tensor.__array__: "numpy.asarray",
+    torch.Tensor.__dlpack__: "DLPack",
+    torch.Tensor.untyped_storage: "untyped_storage()",
+}
+_PASSING_ON = (
+    "torch.",
+    "kernellab.capture.size_tracking.",
+    "kernellab.capture.captured_function.",
+)  # what the user calls may come by way of these
+_READ = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
+SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -318,7 +306,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(part, torch.Generator):
                 self.note(f"{place_of_user()} draws from a generator, and the program from that of its device")
                 return None
-            if hasattr(part, "block_shape") and isinstance(getattr(part, "base", None), torch.Tensor):
+            if is_descriptor(part):
                 layout = (tuple(part.shape), tuple(part.strides), tuple(part.block_shape))
                 return TapeDescriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))
             return part
@@ -334,7 +322,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         tensors = {id(t): t for t in tensors_in(given)}
         inside = [self._by_id[k] for k, t in tensors.items() if t.untyped_storage()._cdata in self._written_inside]
-        written = [*self._written(func, args, kwargs), *self._grown(tensors, versions), *inside]
+        by_schema = [ref.index for each in written_in(func, args, kwargs) for ref in refs_in(each)]
+        grown = [self._by_id[k] for k, t in tensors.items() if k in versions and t._version != versions[k]]
+        written = [*by_schema, *grown, *inside]
         mutated = tuple(dict.fromkeys(written))
         self.memory.settle(written)
         if torch.Tag.inplace_view in func.tags:
@@ -394,17 +384,6 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     )
                 self._windowed(base, tensor, layout)
 
-    def _written(self, func: Any, args: Any, kwargs: Any) -> Iterator[int]:
-        """Yield the values that an operation changes, by its schema."""
-        for given in written_in(func, args, kwargs):
-            yield from (ref.index for ref in refs_in(given))
-
-    def _grown(self, tensors: Mapping[int, Any], versions: Mapping[int, int]) -> Iterator[int]:
-        """Yield the values whose version counters say that they changed."""
-        for key, tensor in tensors.items():
-            if key in versions and tensor._version != versions[key]:
-                yield self._by_id[key]
-
     def _add(self, tensor: Any, layout: TensorLayout, storage: int, *, made: bool = True) -> int:
         index = len(self.recording.values)
         self.recording.values.append(Known(layout, storage, weakref.ref(tensor), made))
@@ -415,3 +394,33 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _gone() -> None:
     """Stand in for the reference to a tensor that has the memory of a value no longer."""
+
+
+class Calls(TorchFunctionMode):
+    """Tells a recorder of the calls of one thread that are no operations of torch."""
+
+    def __init__(self, recorder: OperationRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.recorder.is_own_work or is_asked_by_lab():
+            return result
+        if func in _READ and not is_printing():
+            self.recorder.has_read(result, args)
+        elif func in _HANDED_OUT and not is_printing():
+            how = f"{place_of_user()} hands it out by {_HANDED_OUT[func]}"
+            self.recorder.has_handed_out(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
+        elif func == SET_DATA:
+            self.recorder.has_moved(args[0])
+        return result
+
+
+def is_asked_by_lab() -> bool:
+    """Tell whether the lab or Triton made the call that a mode is told of, and not the user; descriptors are theirs."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PASSING_ON):
+        frame = frame.f_back
+    name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
+    return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))

@@ -10,7 +10,6 @@ layouts of what they give are known as expressions. Where they are not, the size
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -36,16 +35,14 @@ from kernellab.capture.fake_calls import (
     layout_of_fake,
     matched,
     nested,
-    parts_of,
     plain_layout,
     recorded,
     symbols_of,
 )
 from kernellab.capture.naming import place_of_user
-from kernellab.capture.recorder import OperationRecorder
+from kernellab.capture.recorder import SET_DATA, OperationRecorder, is_asked_by_lab
 from kernellab.capture.size import Guard, Measured
-from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout
-from kernellab.capture.torch_calls import _SET_DATA, PASSING_ON
+from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, members_of
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
 # What these give says nothing of sizes: values of elements, which are fixed, and addresses.
@@ -122,13 +119,13 @@ class SizeTracker(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         plain = nested((args, kwargs), recorded)
-        if not self.is_following or (_is_asked_by_lab() and not self._is_asking) or _is_wrapped((args, kwargs)):
+        if not self.is_following or (is_asked_by_lab() and not self._is_asking) or _is_wrapped((args, kwargs)):
             return func(*plain[0], **plain[1])
         with self.recorder.working():
             self.cover()
         constants = len(self.recording.constants)
         with self.recorder.working():
-            fakes = self._faked((args, kwargs)) if func != _SET_DATA else None
+            fakes = self._faked((args, kwargs)) if func != SET_DATA else None
         result = func(*plain[0], **plain[1])
         with self.recorder.working():
             if len(self.recording.constants) > constants:
@@ -141,7 +138,7 @@ class SizeTracker(TorchFunctionMode):
 
     def _ask(self, given: Any) -> None:
         """Note the tensors whose layouts the block may follow: a program takes them, used or not, to look at these."""
-        for tensor in parts_of(given):
+        for tensor in members_of(given):
             if isinstance(tensor, torch.Tensor):
                 self.asked.add(self.recording.values[self.recorder.value_of(tensor)].storage)
 
@@ -161,7 +158,7 @@ class SizeTracker(TorchFunctionMode):
             if not steps and (name in _OF_DATA or result is None):
                 return result
             self._is_lost(name, steps, given)
-            for tensor in parts_of(asked):
+            for tensor in members_of(asked):
                 if isinstance(tensor, torch.Tensor):  # its fake tensor may be half changed
                     self._tensors.pop(tensor, None)  # type: ignore[no-untyped-call]
             return result
@@ -269,7 +266,7 @@ class SizeTracker(TorchFunctionMode):
 
     def _result(self, result: Any, fake: Any, measured: Mapping[Any, Any]) -> Any:
         """Note the fake tensors of what a call gave; where it gave numbers, return the symbolic ones."""
-        found, fakes = parts_of(result), parts_of(fake)
+        found, fakes = list(members_of(result)), list(members_of(fake))
         if len(found) != len(fakes):
             raise Untold("the results are others")
         tensors = [pair for pair in zip(found, fakes, strict=True) if isinstance(pair[0], torch.Tensor)]
@@ -362,7 +359,7 @@ class SizeTracker(TorchFunctionMode):
 
     def symbols_given(self, given: Mapping[str, Any]) -> set[Any]:
         """Return the symbols of the arguments of a launch, those in the layouts of tensors included."""
-        tensors = [part for part in parts_of(dict(given)) if isinstance(part, torch.Tensor)]
+        tensors = [part for part in members_of(dict(given)) if isinstance(part, torch.Tensor)]
         return symbols_of(list(given.values())) | symbols_of([self.fake_of(tensor) for tensor in tensors])
 
     def hint_of(self, expression: Any) -> int | None:
@@ -410,7 +407,7 @@ def _are_alike(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
 def _is_wrapped(given: Any) -> bool:
     """Tell whether a tensor is one of `torch.func`'s, as inside of ``vmap``: what is recorded there fixes sizes."""
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in parts_of(given))
+    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in members_of(given))
 
 
 @contextmanager
@@ -422,12 +419,3 @@ def _silence() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
-
-
-def _is_asked_by_lab() -> bool:
-    """Tell whether the lab or Triton's runtime made the call that a mode is told of; descriptors are the user's."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(PASSING_ON):
-        frame = frame.f_back
-    name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
-    return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))

@@ -1,30 +1,224 @@
-"""From a recording and what its sizes follow from to one whose layouts, arguments and grids are expressions."""
+"""A recording whose sizes are expressions: what the user computed is asked of each launch, and written down at the end.
+
+What the sizes of a launch follow from, its grid, its integers and its constants, is told to the tracker of the block.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 
-from kernellab.capture.fake_calls import SymbolicLayout
-from kernellab.capture.recorder import Recording
-from kernellab.capture.size import Guard, Measured, Size, Sizes, compiled, sized, text_of
+from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, nested, recorded, symbols_of
+from kernellab.capture.seen_tensors import Recording, is_descriptor
+from kernellab.capture.size import Guard, Sizes, compiled, sized, text_of
 from kernellab.capture.size_tracking import SizeTracker
-from kernellab.capture.tape import (
-    WINDOW,
-    Seen,
-    Step,
-    Tape,
-    TapeDescriptor,
-    TensorLayout,
-    mapped,
-    members_of,
-    window_step,
-)
+from kernellab.capture.tape import WINDOW, Seen, Step, TapeDescriptor, TensorLayout, members_of, window_step
 from kernellab.errors import UsageError
+
+_OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class LaunchSizes:
+    """Sends the launches of one recording on with plain numbers, and tells its tracker what these follow from."""
+
+    def __init__(self, tracker: SizeTracker) -> None:
+        self.tracker = tracker
+
+    def launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Launch a kernel; sizes among its arguments may be symbolic."""
+        tracker = self.tracker
+        if not tracker.is_following:
+            args, meta = nested((args, meta), recorded)
+            return kernel.run(*args, grid=grid, warmup=False, **meta)
+        with tracker.recorder.working():
+            tracker.cover()
+            for part in members_of((args, meta)):
+                tensor = part if isinstance(part, torch.Tensor) else getattr(part, "base", None)
+                if isinstance(tensor, torch.Tensor):
+                    tracker.fake_of(tensor)
+        given = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
+        asked = _AskedGrid(tracker, grid, given)
+        plain_args, plain_meta = nested((args, meta), recorded)
+        tracker.is_launching = True
+        try:
+            handle = kernel.run(*plain_args, grid=asked if callable(grid) else asked(given), warmup=False, **plain_meta)
+        finally:
+            tracker.is_launching = False
+        self._take(kernel, given, asked)
+        if any(index not in tracker.arguments for index in tracker.new_steps()):
+            tracker.fix_all("hooks of a launch work with sizes")
+        tracker.pass_steps()
+        return handle
+
+    def _take(self, kernel: Any, given: Mapping[str, Any], asked: _AskedGrid) -> None:
+        """Note what a launch that was recorded follows from, if one was."""
+        tracker = self.tracker
+        index = len(tracker.recording.steps) - 1
+        if index not in tracker.recording.launched or index in tracker.arguments:
+            with tracker.env.because("the grid of a launch is empty"):
+                require_constant(tracker, asked.last)
+            return
+        seen, step = tracker.recording.launched[index], tracker.recording.steps[index]
+        name = seen.kernel.__name__
+        tracker.arguments[index] = (), {n: given.get(n, v) for n, v in step.kwargs}
+        bound = {**{p.name: p.default for p in seen.kernel.params if p.has_default}, **seen.constants, **given}
+        tracker.grids[index] = asked.extents(bound)
+        if seen.tuning is not None:
+            grids = [asked.extents({**bound, **supplied}) for supplied in seen.tuning.supplied]
+            tracker.config_grids[index] = tuple(grids)
+        with tracker.env.because(f"{name} was compiled for it"):
+            for constant, value in {**seen.constants, **seen.options}.items():
+                require_constant(tracker, given.get(constant, value))
+            for part in members_of(list(given.values())):
+                require_constant(tracker, list(getattr(part, "block_shape", ())))
+            for number in _numbers(tracker.arguments[index][1]):
+                if isinstance(number, torch.SymInt) and number.node.hint == 1:
+                    bool(number == 1)  # Triton compiles for the one
+                elif isinstance(number, torch.SymFloat | torch.SymBool):
+                    tracker.fix(symbols_of(number), f"{name} takes a number that is no integer of it")
+        self._require_heuristics(kernel, given, seen)
+        _require_told(tracker, index, seen)
+
+    def _require_heuristics(self, kernel: Any, given: Mapping[str, Any], seen: Seen) -> None:
+        """Ask the heuristics of a kernel once more, with symbolic sizes: what they decide is a guard."""
+        tracker = self.tracker
+        values = {
+            **seen.options,
+            **seen.constants,
+            **{n: v for n, v in given.items() if n not in seen.constants or isinstance(v, SYMBOLIC)},
+        }
+        while kernel is not seen.kernel and kernel is not None:
+            for name, heuristic in dict(getattr(kernel, "values", None) or {}).items():
+                with tracker.env.because(f"the heuristic of {name} decides so"):
+                    try:
+                        with tracker.asking_user():
+                            decided = heuristic(values)
+                    except _OF_USER:  # it had other values when it was asked first, or takes plain numbers only
+                        tracker.fix(tracker.symbols_given(given), f"the heuristic of {name} cannot be asked for others")
+                        continue
+                    require_constant(tracker, decided)
+            if getattr(kernel, "early_config_prune", None) or getattr(kernel, "perf_model", None):
+                tracker.fix(tracker.symbols_given(given), "its configs are chosen by it")
+            kernel = getattr(kernel, "fn", None)
+
+
+class _AskedGrid:
+    """A grid whose extents may be symbolic; called with what Triton bound, it returns plain ones."""
+
+    def __init__(self, tracker: SizeTracker, grid: Any, given: Mapping[str, Any]) -> None:
+        self.tracker = tracker
+        self.grid = grid
+        self.given = given
+        self.last: Any = ()
+
+    def __call__(self, bound: Mapping[str, Any]) -> Any:
+        return nested(self._asked(bound), recorded)
+
+    def extents(self, bound: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return three extents for these arguments."""
+        found = self._asked(bound)
+        return (*(found if isinstance(found, list | tuple) else (found,)), 1, 1)[:3]
+
+    def _asked(self, bound: Mapping[str, Any]) -> Any:
+        if not callable(self.grid):
+            self.last = self.grid
+            return self.grid
+        symbolic = {
+            name: value
+            for name, value in self.given.items()
+            if any(isinstance(part, SYMBOLIC) for part in members_of(value))
+        }
+        with self.tracker.asking_user():
+            self.last = self.grid({**bound, **symbolic})
+        return self.last
+
+
+def require_constant(tracker: SizeTracker, value: Any) -> None:
+    """Add the guard that a constant, which is compiled into a kernel, stays what it was recorded as."""
+    for part in members_of(value):
+        if isinstance(part, torch.SymInt):
+            rounded = rounded_up(tracker, part)
+            if rounded is None:
+                bool(part == part.node.hint)
+            else:
+                tracker.require(sympy.Le(rounded, part.node.hint))
+                tracker.require(sympy.Gt(rounded, part.node.hint // 2))
+        elif isinstance(part, torch.SymBool):
+            bool(part)
+        elif isinstance(part, torch.SymFloat):
+            tracker.fix(symbols_of(part), "a constant of a kernel follows from it")
+
+
+def rounded_up(tracker: SizeTracker, number: Any) -> Any:
+    """Return what a number rounds up by ``triton.next_power_of_2``; None for a number that is none of its."""
+    import triton
+
+    bitwise = [p for p in sympy.preorder_traversal(number.node.expr) if type(p).__name__ == "BitwiseFn_bitwise_or"]
+    if not bitwise:
+        return None
+    start = bitwise[-1].args[0] + 1
+    hint = tracker.hint_of(start)
+    if hint is None or not start.free_symbols:
+        return None
+    again = triton.next_power_of_2(tracker.env.create_symintnode(start, hint=hint))
+    return start if isinstance(again, torch.SymInt) and again.node.expr == number.node.expr else None
+
+
+def _require_told(tracker: SizeTracker, index: int, seen: Seen) -> None:
+    """Fix the sizes that a launch was not told of, where it takes numbers of which nobody knows what they follow from.
+
+    A size counts as told where an integer argument or the grid follows from it, or is equal to one of those, which is a
+    guard. A constant grid that covers a number in blocks of a constexpr holds where it takes as many blocks.
+    """
+    step, name = tracker.recording.steps[index], seen.kernel.__name__
+    given, grid = _numbers(tracker.arguments[index][1]), tracker.grids[index]
+    told = symbols_of([*given, *grid])
+    layouts = [tracker.layouts[i].numbers for i in step.taken if i in tracker.layouts]
+    constants = {n for n in (*given, *grid) if type(n) is int and n > 1}
+    compiled = {n for n in seen.constants.values() if type(n) is int and n > 1}
+    if constants | compiled:
+        shown = ", ".join(map(str, sorted(constants or compiled)))
+        reason = f"{name} takes {shown}, which follows from no size"
+        untold = _other_than(told, symbols_of(layouts) - told, tracker, name)
+        tracker.fix(untold | {s for s in symbols_of(layouts) if tracker.hints.get(s) in constants}, reason)
+    if any(isinstance(extent, SYMBOLIC) for extent in grid):
+        return
+    blocks = [v for v in seen.constants.values() if type(v) is int and v > 1]
+    for number in given:
+        for block in blocks if isinstance(number, torch.SymInt) else ():
+            count = -(-number.node.hint // block)
+            if count in grid:
+                with tracker.env.because(f"the grid of {name} is {seen.grid}"):
+                    bool(number <= count * block)
+                    bool(number > (count - 1) * block)
+
+
+def _other_than(told: set[Any], untold: set[Any], tracker: SizeTracker, name: str) -> set[Any]:
+    """Return the sizes that a launch was not told of and that equal none it was; where they do, that is a guard."""
+    others = set()
+    for symbol in sorted(untold, key=str):
+        equal = [other for other in sorted(told, key=str) if tracker.hints[other] == tracker.hints[symbol]]
+        if not equal:
+            others.add(symbol)
+        else:
+            with tracker.env.because(f"{name} takes them for one"):
+                tracker.require(sympy.Eq(symbol, equal[0]))
+    return others
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Return the integers among the arguments of a launch, symbolic ones and those of descriptors included."""
+    found = []
+    for part in members_of(value):
+        if is_descriptor(part):
+            found += [*part.shape, *part.strides]
+        elif isinstance(part, SYMBOLIC) or (isinstance(part, int) and not isinstance(part, bool)):
+            found.append(part)
+    return found
 
 
 def sizes_of(tracker: SizeTracker) -> Sizes:
@@ -99,7 +293,9 @@ class _Sizing:
     def layout(self, known: TensorLayout, symbolic: SymbolicLayout) -> TensorLayout:
         shape = tuple(map(self.number, known.shape, symbolic.shape))
         stride = tuple(map(self.number, known.stride, symbolic.stride))
-        offset = self.number(known.offset, symbolic.offset) if _hint(symbolic.offset) == known.offset else known.offset
+        offset = (
+            self.number(known.offset, symbolic.offset) if recorded(symbolic.offset) == known.offset else known.offset
+        )
         return dataclasses.replace(known, shape=shape, stride=stride, offset=offset)
 
     def step(self, index: int, step: Step) -> Step:
@@ -124,10 +320,6 @@ class _Sizing:
         return self.number(value, symbolic)
 
 
-def _hint(value: Any) -> Any:
-    return value.node.hint if isinstance(value, torch.SymInt) else value
-
-
 def _window(recording: Recording, step: Step) -> Step:
     """Return the step that makes a view, by the layouts as they are now."""
     (base, *_), (index,) = step.args, step.results
@@ -143,111 +335,3 @@ def _storage(recording: Recording, index: int) -> None:
     whole = (known.layout.offset + known.layout.span) * known.layout.itemsize
     if int(whole) == recording.storages[known.storage]:
         recording.storages[known.storage] = whole
-
-
-def measuring(
-    recording: Recording, sizes: Sizes, steps: Sequence[Step], live: Sequence[Step], used: Iterable[int]
-) -> set[int]:
-    """Return the values that measure the symbols of some steps and values, and of the guards of these symbols.
-
-    Beside them, those that every run looks at, as numbers of the block may follow from their sizes: 0 and 1 have no
-    symbols.
-    """
-    where = dict(sizes.measured)
-    needed = _symbols_in(live, (recording.values[index].layout for index in used if index >= 0))
-    conditions = [guard.condition.free_symbols for guard in sizes.guards]
-    while more := set().union(*(each for each in conditions if each & needed)) - needed:
-        needed |= more
-    found = {where[symbol].value for symbol in needed if symbol in where}
-    asked = {index for index in recording.samples if recording.values[index].storage in sizes.asked}
-    return found | asked | _open_results(steps)
-
-
-def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
-    """Return the values whose sizes some steps and values of a program need, and which only a run makes."""
-    if tape.sizes is None:
-        return set()
-    used = {index for step in steps for index in (*step.taken, *step.results)} | set(wanted)
-    needed = _symbols_in(steps, (tape.values[index].layout for index in used if index >= 0))
-    made = measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
-    found = {where.value for symbol, where in made.items() if symbol in needed and symbol.name.isidentifier()}
-    return found | _open_results(tape.steps)
-
-
-def _open_results(steps: Iterable[Step]) -> set[int]:
-    """Return what has shapes that data decides, on which numbers of the block may depend."""
-    return {index for step in steps if step.has_open_shape for index in step.results if index >= 0}
-
-
-def _symbols_in(steps: Iterable[Step], layouts: Iterable[TensorLayout]) -> set[Any]:
-    held: list[Any] = [(layout.shape, layout.stride, layout.offset) for layout in layouts]
-    for step in steps:
-        grids = [each.grid for each in step.use.tuning.configs] if step.use and step.use.tuning else []
-        held.append((step.args, dict(step.kwargs), step.use.grid if step.use else (), grids))
-    return {symbol for part in members_of(held) for symbol in _symbols(part)}
-
-
-def _symbols(part: Any) -> set[Any]:
-    if isinstance(part, TapeDescriptor):
-        return {symbol for each in (*part.shape, *part.strides) for symbol in _symbols(each)}
-    return part.expression.free_symbols if isinstance(part, Size) else set()
-
-
-def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
-    """Return a program whose symbols tell where they are measured: ``x.shape[0]``; guards of other symbols go.
-
-    ``inputs`` gives the inputs by their index in the recording.
-    """
-    names = {}
-    for symbol, where in sizes.measured:
-        if where.value in inputs:
-            names[symbol] = where.text(tape.values[inputs[where.value]].name, is_input=True)
-    for symbol, where in measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
-        names.setdefault(symbol, where.text(tape.values[where.value].name, is_input=False))
-    guards = tuple(guard for guard in sizes.guards if guard.condition.free_symbols <= names.keys())
-    whole = dataclasses.replace(tape, sizes=Sizes(guards))
-    return renamed(whole, {s: sympy.Symbol(name, integer=True, positive=True) for s, name in names.items()})
-
-
-def renamed(tape: Tape, names: Mapping[Any, Any]) -> Tape:
-    """Return a program with other symbols."""
-
-    def changed(part: Any) -> Any:
-        if isinstance(part, TapeDescriptor):
-            return dataclasses.replace(part, shape=mapped(part.shape, changed), strides=mapped(part.strides, changed))
-        return Size(part, part.expression.xreplace(names)) if isinstance(part, Size) else part
-
-    guards = () if tape.sizes is None else tape.sizes.guards
-    guards = tuple(dataclasses.replace(g, condition=g.condition.xreplace(names)) for g in guards)
-    return dataclasses.replace(
-        tape,
-        values=tuple(dataclasses.replace(v, layout=_with_layout(v.layout, changed)) for v in tape.values),
-        storages=mapped(tape.storages, changed),
-        steps=tuple(_with_sizes(step, changed) for step in tape.steps),
-        sizes=Sizes(guards),
-    )
-
-
-def _with_layout(layout: TensorLayout, change: Callable[[Any], Any]) -> TensorLayout:
-    shape, stride = mapped(layout.shape, change), mapped(layout.stride, change)
-    return dataclasses.replace(layout, shape=shape, stride=stride, offset=change(layout.offset))
-
-
-def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
-    use = step.use
-    if use is not None:
-        use = dataclasses.replace(use, grid=mapped(use.grid, change))
-    if use is not None and use.tuning is not None:
-        configs = tuple(dataclasses.replace(each, grid=mapped(each.grid, change)) for each in use.tuning.configs)
-        use = dataclasses.replace(use, tuning=dataclasses.replace(use.tuning, configs=configs))
-    return dataclasses.replace(step, args=mapped(step.args, change), kwargs=mapped(step.kwargs, change), use=use)
-
-
-def measured_in(tape: Tape, indices: Iterable[int]) -> dict[Any, Measured]:
-    """Return the symbols that are sizes of some values, each with where it is measured first."""
-    found: dict[Any, Measured] = {}
-    for index in indices:
-        for axis, size in enumerate(tape.values[index].layout.shape):
-            if isinstance(size, Size) and size.expression.is_Symbol:
-                found.setdefault(size.expression, Measured(index, axis))
-    return found

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from kernellab.capture.devices import device_of_launch
-from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan
-from kernellab.capture.reuse import writing_call
+from kernellab.capture.naming import unique
+from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan, writing_call
+from kernellab.capture.program_sizes import Measurements
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -26,8 +26,8 @@ from kernellab.capture.tape import (
     TensorLayout,
     members_of,
     read_and_written,
+    refs_in,
 )
-from kernellab.capture.written_sizes import Measurements
 from kernellab.errors import UsageError
 from kernellab.source import literal
 
@@ -63,6 +63,12 @@ def main_device(tape: Tape) -> str:
     return devices.most_common(1)[0][0] if devices else "cpu"
 
 
+def device_of_launch(tape: Tape, step: Step) -> int | None:
+    """Return the value on whose device a launch is, the first on a GPU; None where there is none."""
+    refs = (ref.index for _, value in step.kwargs for ref in refs_in(value))
+    return next((index for index in refs if not tape.values[index].layout.device.startswith("cpu")), None)
+
+
 def statements(tape: Tape, plan: MemoryPlan, names: Names) -> Iterator[str]:
     """Yield the statements of a program, one or more for each step."""
     writer = _Writer(tape, plan, names)
@@ -83,7 +89,7 @@ class _Writer:
         self.shared = {name: a for a in order for name in a.buffers}
         taken = {value.name for value in tape.values}
         self.memory = {
-            id(a): a.buffers[0] if a.given else _free(f"memory_{number}", taken) for number, a in enumerate(order)
+            id(a): a.buffers[0] if a.given else unique(f"memory_{number}", taken) for number, a in enumerate(order)
         }
         self.descriptors: dict[str, _Shared] = {}  # by their expressions
         self.descriptors = _shared([self._descriptors(step) for step in tape.steps], taken)
@@ -93,11 +99,10 @@ class _Writer:
 
     def written(self, number: int, step: Step) -> Iterator[str]:
         """Yield the statements of a step; where its result lies in shared memory, it is written there."""
-        made = [index for index in step.results if index >= 0]
-        for index in made:
-            value = self.tape.values[index]
+        made = [self.tape.values[index] for index in step.results if index >= 0]
+        for value in made:
             self.bound.setdefault(value.storage, []).append(value.name)
-        name = self.tape.values[made[0]].name if len(made) == 1 else ""
+        name = made[0].name if len(made) == 1 else ""
         buffer = self.buffers.get(name)
         is_new = buffer is not None and buffer.first == number
         if step.operation == LAUNCH:
@@ -114,8 +119,7 @@ class _Writer:
             yield f"{name} = {self._call(step)}" if name else self._call(step)
         if step.has_open_shape:
             yield from self.sizes.after(step)
-        for index in made if step.has_open_shape else ():
-            value = self.tape.values[index]
+        for value in made if step.has_open_shape else ():
             yield f"refuse(shape_problem({step.words!r}, tuple({value.name}.shape), {value.layout.shape}))"
 
     def freed(self, number: int, step: Step) -> Iterator[str]:
@@ -179,7 +183,7 @@ class _Writer:
         else:
             passed = [f"{name}={text}" for name, text in arguments.items()]
         passed += [f"{name}={text}" for name, text in options.items()]
-        read, written = ([self.tape.values[index].name for index in indices] for indices in read_and_written(step))
+        read, written = map(self.tape.names, read_and_written(step))
         on = device_of_launch(self.tape, step) if len(self.tape.gpus) > 1 else None
         guard = "" if on is None else f", torch.cuda.device_of({self.tape.values[on].name})"
         yield f"with mark({literal(step.use.closure.name)}, {_tuple_of(read)}, {_tuple_of(written)}){guard}:"
@@ -282,7 +286,7 @@ def _shared(expressions: Sequence[Sequence[str]], taken: set[str]) -> dict[str, 
             found.setdefault(expression, []).append(number)
     several = {expression: steps for expression, steps in found.items() if len(steps) > 1}
     return {
-        expression: _Shared(_free(f"descriptor_{i}", taken), steps[0], steps[-1])
+        expression: _Shared(unique(f"descriptor_{i}", taken), steps[0], steps[-1])
         for i, (expression, steps) in enumerate(several.items())
     }
 
@@ -299,10 +303,6 @@ def _tuple_of(names: Sequence[str]) -> str:
 
 def _maker(tape: Tape, number: int, name: str) -> int:
     return next(index for index in tape.steps[number].results if index >= 0 and tape.values[index].name == name)
-
-
-def _free(wanted: str, taken: set[str]) -> str:
-    return wanted if wanted not in taken else _free(f"{wanted}_", taken)
 
 
 def uses_of(tape: Tape) -> list[KernelUse]:

@@ -1,15 +1,16 @@
-"""A recorded program as plain data: its values, and the steps that make and change them, in order."""
+"""A recorded program as plain data: its values, the steps that make and change them, and what it asks of its inputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import BoundJit
-from kernellab.capture.size import Sizes
-from kernellab.ir.effects import Effects
+from kernellab._triton.tracing import is_traced
+from kernellab.capture.size import Sizes, evaluated, guard_problem, here, names_in
+from kernellab.errors import UsageError
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
 
@@ -165,6 +166,7 @@ class Seen:
     """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are.
 
     ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
+    ``mutated``, ``read`` and ``complete`` are its effects, as in `KernelUse`.
     ``tuning`` is what an autotuned one chose from, or ``why_fixed`` says why its config is fixed.
     """
 
@@ -173,7 +175,9 @@ class Seen:
     kept: Closure | None
     launch: RecordedLaunch
     result: Result
-    effects: Effects
+    mutated: frozenset[str]
+    read: frozenset[str]
+    complete: bool
     grid: tuple[int, int, int]
     constants: Mapping[str, Any]
     bindings: tuple[Binding, ...]
@@ -237,6 +241,15 @@ class Tape:
     sizes: Sizes | None = None
     apart: tuple[int, ...] = ()
 
+    def names(self, indices: Iterable[int]) -> list[str]:
+        """Return the names of values."""
+        return [self.values[index].name for index in indices]
+
+    @property
+    def input_layouts(self) -> dict[str, TensorLayout]:
+        """The layouts of the inputs by name, in order."""
+        return {self.values[index].name: self.values[index].layout for index in self.inputs}
+
     @property
     def gpus(self) -> tuple[str, ...]:
         """The GPUs that its values lie on; of several, each value has to lie on its own at a run."""
@@ -256,12 +269,19 @@ class Tape:
 
 
 def members_of(value: Any) -> Iterator[Any]:
-    """Yield what nested tuples, lists and dicts hold."""
-    if isinstance(value, tuple | list | dict):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from members_of(member)
-    else:
-        yield value
+    """Yield what nested tuples, lists, dicts and slices hold."""
+    match value:
+        case tuple() | list():
+            members: Iterable[Any] = value
+        case dict():
+            members = value.values()
+        case slice():
+            members = (value.start, value.stop, value.step)
+        case _:
+            yield value
+            return
+    for member in members:
+        yield from members_of(member)
 
 
 def refs_in(value: Any) -> Iterator[Ref]:
@@ -345,3 +365,64 @@ def _named_refs(name: str, argument: Any) -> Iterator[tuple[str, Ref]]:
             yield from _named_refs(f"{name}[{position}]", member)
     else:
         yield from ((name, ref) for ref in refs_in(argument))
+
+
+def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for inputs that are missing, unknown, or not laid out as those of the recording."""
+    names = tape.names(tape.inputs)
+    missing, unknown = [n for n in names if n not in inputs], [n for n in inputs if n not in names]
+    if missing or unknown:
+        what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
+        raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
+    for name, given in inputs.items():
+        if not hasattr(given, "untyped_storage"):
+            raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
+    if problem := inputs_problem(tape, inputs):
+        raise UsageError(problem)
+
+
+def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
+    """Return why a program does not hold for tensors by the names of its inputs, or ""."""
+    layouts = tape.input_layouts
+    for name, layout in layouts.items():
+        if tape.sizes is not None and inputs[name].dim() != len(layout.shape):
+            found, wanted = inputs[name].dim(), len(layout.shape)
+            return f"The input {name} has {found} axes; the program was recorded with {wanted}."
+    for guard in () if tape.sizes is None else tape.sizes.guards:
+        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
+            return guard_problem(guard.words)
+    several = len(tape.gpus) > 1
+    for name, layout in layouts.items():
+        given = inputs[name]
+        shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
+        device = str(given.device) if several else given.device.type
+        wanted_layout = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
+        dtype = str(given.dtype).removeprefix("torch.")
+        found_layout = (dtype, tuple(given.shape), tuple(given.stride()), device)
+        for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted_layout, found_layout, strict=True):
+            if want != got:
+                return (
+                    f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
+                    "alone. Capture it again for another."
+                )
+    if not tape.apart or is_traced(tuple(inputs.values()), {}):  # what is traced has no addresses
+        return ""
+    return sharing_problem(inputs, tape.names(tape.apart))
+
+
+def sharing_problem(given: Mapping[str, Any], apart: Collection[str]) -> str:
+    """Return which input shares elements with one of ``apart``, which the program changes or copies in its place."""
+    spans = {}
+    for name in given if apart else ():
+        tensor = given[name]
+        reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        if tensor.numel():
+            spans[name] = tensor.data_ptr(), tensor.data_ptr() + (1 + reach) * tensor.element_size()
+    for one in apart:
+        for other, (begin, end) in spans.items():
+            if one != other and one in spans and begin < spans[one][1] and spans[one][0] < end:
+                return (
+                    f"The inputs {one} and {other} share memory, and the program holds for tensors that do not. Pass a "
+                    "clone of one, or capture it again with such tensors."
+                )
+    return ""

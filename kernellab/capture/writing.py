@@ -1,35 +1,42 @@
-"""A program as a Python module that needs torch and Triton, and nothing of the lab."""
+"""A program as a Python module that needs torch and Triton, and nothing of the lab.
+
+It marks each launch for profilers, checks itself, and measures each launch and all of them.
+"""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from kernellab.capture.graph import addressed, layout_copy, read_problem, shape_problem, window
+from kernellab.capture.callees import WrittenTuners, user_operators
 from kernellab.capture.naming import TAKEN
-from kernellab.capture.plan import ROOM, MemoryPlan
-from kernellab.capture.program import sharing_problem
+from kernellab.capture.node_functions import addressed, layout_copy, read_problem, shape_problem, window
+from kernellab.capture.plan import MemoryPlan
+from kernellab.capture.program_sizes import requirements
+from kernellab.capture.seen_tensors import contents_of
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
-from kernellab.capture.tape import Tape
-from kernellab.capture.torch_calls import contents_of
-from kernellab.capture.user_operators import user_operators
-from kernellab.capture.written_benchmark import BENCHMARK, MAIN, MARK
-from kernellab.capture.written_sizes import requirements
-from kernellab.capture.written_tuners import WrittenTuners
+from kernellab.capture.tape import Tape, sharing_problem
 from kernellab.errors import KernellabError, UsageError, plural
-from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
-from kernellab.export.flatten import Flat, decorator_of, flattened, jit_of, merged, moved
+from kernellab.export.checking import (
+    NO_ROUNDING,
+    Expected,
+    arguments_text,
+    compared,
+    expected_of,
+    expected_text,
+    is_rounded,
+    main_text,
+    tolerance_over,
+)
+from kernellab.export.flatten import Flat, decorator_of, flattened, function_text, merged, moved
+from kernellab.export.launcher import RECORDER
+from kernellab.export.module import IS_INTERPRETED, assembled
 from kernellab.export.write import Exported, replace_file
-from kernellab.source import Closure, docstring, literal
+from kernellab.source import literal
 
 _CONSTANT_AT_MOST = 4096
-_STANDARD = [f"import {name}" for name in ("contextlib", "os", "statistics", "sys")]
-T = TypeVar("T")
 
 Trial = Callable[[], Mapping[str, Any]]
 """Runs a program on generated inputs; returns its outputs by name."""
@@ -53,114 +60,111 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     called = user_operators(tape.steps, main_device(tape).partition(":")[0])
     brought = [closure for closure, _ in called.values()]
     closure, all_maps = merged([*(use.closure for use in uses), *with_decorators, *brought])
-    index_maps, tuner_maps, operator_maps = _split(all_maps, len(uses), len(uses))
+    count = len(uses)
+    index_maps, tuner_maps, operator_maps = all_maps[:count], all_maps[count : 2 * count], all_maps[2 * count :]
     reserved = TAKEN | {value.name for value in tape.values}
     flat = flattened(closure, reserved)
     tuners = WrittenTuners(flat, reserved | set(flat.names.values()))
     calls = {}
     for step, index_map, tuner_map in zip(tape.launches, index_maps, tuner_maps, strict=True):
-        use, name = step.use, flat.names[index_map[0]]
+        use, kernel = step.use, flat.names[index_map[0]]
         assert use is not None
         constants = {n: flat.expression(moved(binding, index_map)) for n, binding in use.constants}
         constants |= {n: literal(value) for n, value in use.options}
-        tuned = tuners.called(step, name, index_map, tuner_map)
-        calls[id(use)] = tuned or Called(name, use.parameters, constants)
+        tuned = tuners.called(step, kernel, index_map, tuner_map)
+        calls[id(use)] = tuned or Called(kernel, use.parameters, constants)
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
     given = zip(called.items(), operator_maps, strict=True)
     operators = {name: flat.expression(moved(binding, index_map)) for (name, (_, binding)), index_map in given}
-    body = list(statements(tape, plan, Names(calls, main_device(tape), operators)))
+    run = _run(tape, plan, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
-        *_definitions(flat, options, closure),
+        "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
+        *_definitions(flat, options),
         *tuners.definitions(),
-        *_functions(tape, body, _apart(tape, plan)),
+        *_functions(run),
         *requirements(tape),
     ]
     sections += [
         *([_PLACED] if len(tape.gpus) > 1 else []),
         MARK,
-        *([ROOM.replace("SIZE", str(plan.workspace_bytes), 1)] if plan.workspace_bytes else []),
-        _run(tape, plan, body),
+        *([_ROOM.replace("SIZE", str(plan.workspace_bytes), 1)] if plan.workspace_bytes else []),
+        run,
         *_inputs(tape),
         BENCHMARK,
         *_check(tape, trial),
     ]
-    top = [
-        docstring(_provenance(tape, plan, name)),
-        "\n".join([*_STANDARD, *_needed(body), "", *_imports(flat, tape)]),
-    ]
-    top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
-    if "wrap_triton" in flat.imports:
-        top.append(
-            "if INTERPRETED:\n    wrap_triton = lambda kernel: kernel  # noqa: E731 - torch takes compiled kernels only"
-        )
-    return "\n\n".join(top) + "\n\n\n" + "\n\n\n".join(s.strip("\n") for s in sections if s.strip()) + "\n"
+    return assembled(_provenance(tape, plan, name), _imports(flat, tape, run), sections)
 
 
-def _needed(body: Sequence[str]) -> Iterator[str]:
-    """Yield the imports of the standard library that only some modules need."""
-    text = "\n".join(body)
-    names = {"hashlib": "read_problem(", "math": "math."}
-    yield from (f"import {name}" for name, call in names.items() if call in text)
-
-
-def _split(found: Sequence[T], *counts: int) -> Iterator[Sequence[T]]:
-    """Yield so many of a sequence at a time, and then the rest."""
-    for count in counts:
-        yield found[:count]
-        found = found[count:]
-    yield found
-
-
-def _imports(flat: Flat, tape: Tape) -> Iterator[str]:
+def _imports(flat: Flat, tape: Tape, run: str) -> Iterator[str]:
+    """Yield the imports, of which the text of ``run`` needs some."""
+    yield from (f"import {name}" for name in ("contextlib", "os", "statistics", "sys"))
+    needed = {"hashlib": "read_problem(", "math": "math."}
+    yield from (f"import {name}" for name, call in needed.items() if call in run)
+    yield ""
     yield from flat.import_lines()
     if takes_descriptors(tape):
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
 
 
-def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]], closure: Closure) -> Iterator[str]:
+def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]]) -> Iterator[str]:
     """Yield the constants, then the functions, those that others use first."""
-
-    def decorator(index: int) -> str:
-        function, given = closure.functions[index], dict(options.get(index, ()))
-        if not given:
-            return decorator_of(function)
-        given |= {"noinline": True} if function.noinline else {}
-        return f"{jit_of(function)}({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
-
     if constants := flat.first_constants():
         yield constants
-    yield from flat.functions(decorator)
+    yield from flat.functions(lambda index: decorator_of(flat.closure.functions[index], options.get(index, ())))
 
 
 def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
     """Return the inputs that no other may share elements with: what is copied in their place or lies in them."""
-    copied = [tape.values[index].name for index in tape.apart]
-    names = [tape.values[index].name for index in tape.inputs]
-    return list(dict.fromkeys([*copied, *(name for name in plan.overwritten if name in names)]))
+    overwritten = [name for name in plan.overwritten if name in tape.input_layouts]
+    return list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
 
 
-def _functions(tape: Tape, body: list[str], apart: Sequence[str]) -> Iterator[str]:
-    """Yield the functions of the lab that the statements call."""
-    text = "\n".join(body)
-    if "refuse(" in text or apart:
-        yield _REFUSE
-    if apart:
-        yield _source(sharing_problem)
-    if "window(" in text:
-        yield _source(window)
-    if "read_problem(" in text:
-        yield _source(contents_of)
-    yield from (_source(each) for each in (shape_problem, read_problem) if f"{each.__name__}(" in text)
-    if "layout_copy(" in text or "addressed(" in text or tape.constants:
-        yield _source(layout_copy)
-    if "addressed(" in text:
-        yield _source(addressed)
+_OWN = (addressed, layout_copy, read_problem, shape_problem, contents_of, window, sharing_problem)
 
+
+def _functions(text: str) -> Iterator[str]:
+    """Yield the functions of the lab that a text calls, and what these call, which stands behind them in `_OWN`."""
+    found: list[str] = []
+    for function in _OWN:
+        if f"{function.__name__}(" in text:
+            found.append(function_text(function))
+            text += found[-1]
+    yield from ([_REFUSE] if "refuse(" in text else [])
+    yield from reversed(found)
+
+
+_UNWRAPPED = """\
+if INTERPRETED:
+    wrap_triton = lambda kernel: kernel  # noqa: E731 - torch takes compiled kernels only"""
 
 _PLACED = '''\
 def placed(name):
     """Return a GPU of the recording; Triton's interpreter has all on the CPU."""
     return torch.device("cpu" if INTERPRETED else name)'''
+
+
+_ROOM = '''\
+WORKSPACE_BYTES = SIZE  # what `run` needs of a workspace; without one it allocates
+
+
+def room(workspace, offset, count, dtype, device):
+    """Return memory for a buffer: a part of the caller's workspace, or new."""
+    if workspace is None:
+        return torch.empty(count, dtype=dtype, device=device)
+    return workspace[offset : offset + count * dtype.itemsize].view(dtype)
+
+
+def require_workspace(workspace, device):
+    """Raise ValueError for a workspace that is no piece of memory of that size on the device."""
+    if not isinstance(workspace, torch.Tensor):
+        raise ValueError(f"The workspace is a {type(workspace).__name__}; expected a tensor: "
+                         f"torch.empty({WORKSPACE_BYTES}, dtype=torch.uint8, device={str(device)!r}).")
+    found = (workspace.dtype, workspace.dim(), workspace.is_contiguous(), workspace.device)
+    wanted = (torch.uint8, 1, True, device)
+    if found != wanted or workspace.numel() < WORKSPACE_BYTES or workspace.data_ptr() % 16:
+        raise ValueError(f"The workspace is {found} of {workspace.numel():,} bytes; expected {wanted}, "
+                         f"{WORKSPACE_BYTES:,} bytes at least, from a multiple of 16 on: torch.empty gives that.")'''
 
 
 _REFUSE = '''\
@@ -171,8 +175,7 @@ def refuse(problem):
 
 
 def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
-    names = [tape.values[index].name for index in tape.inputs]
-    changed = [tape.values[index].name for index in tape.mutated_inputs]
+    names, changed = tape.names(tape.inputs), tape.names(tape.mutated_inputs)
     given = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
     doc += f" It changes {', '.join(changed)}." if changed else ""
@@ -182,8 +185,8 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
         given = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
     head = ["@torch.no_grad()", f"def run({given}):", f'    """{doc}"""']
-    if _needs_gpu(tape):
-        head += ["    if INTERPRETED:", f'        raise NotImplementedError("{_NO_ROUNDING}")']
+    if is_rounded(_taken_dtypes(tape)):
+        head += ["    if INTERPRETED:", f'        raise NotImplementedError("{NO_ROUNDING}")']
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
     if apart := _apart(tape, plan):
         own = ", ".join(f"{literal(name)}: {name}" for name in names)
@@ -194,18 +197,15 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
         lines += ["if workspace is not None:", "    require_workspace(workspace, device)"]
     lines += [f"{tape.values[i].name} = {_constant(tensor)}" for i, tensor in tape.constants]
     lines += body
-    pairs = zip(tape.output_names, tape.outputs, strict=True)
-    lines.append(f"return {{{', '.join(f'{literal(n)}: {tape.values[i].name}' for n, i in pairs)}}}")
+    pairs = zip(tape.output_names, tape.names(tape.outputs), strict=True)
+    lines.append(f"return {{{', '.join(f'{literal(name)}: {value}' for name, value in pairs)}}}")
     head.append("    with torch._C._DisableAutocast():  # what it casts in the recording are operations of their own")
     return "\n".join([*head, *(f"        {line}" for line in lines)])
 
 
 def _device_expression(tape: Tape) -> str:
-    main = main_device(tape)
-    for index in tape.inputs:
-        if tape.values[index].layout.device == main:
-            return f"{tape.values[index].name}.device"
-    return _DEVICE
+    main, layouts = main_device(tape), tape.input_layouts
+    return next((f"{name}.device" for name, layout in layouts.items() if layout.device == main), _DEVICE)
 
 
 _DEVICE = 'torch.device("cpu" if INTERPRETED else "cuda")'
@@ -218,17 +218,13 @@ def _constant(tensor: Any) -> str:
             f"{_CONSTANT_AT_MOST:,}; make it before the block, so that it is an input."
         )
     dtype = str(tensor.dtype)
-    return f"torch.tensor({_listed(tensor.cpu().tolist())}, dtype={dtype}, device=device)"
-
-
-def _listed(value: Any) -> str:
-    return f"[{', '.join(map(_listed, value))}]" if isinstance(value, list) else literal(value)
+    return f"torch.tensor({literal(tensor.cpu().tolist())}, dtype={dtype}, device=device)"
 
 
 def _inputs(tape: Tape) -> Iterator[str]:
     first = f"device = {_DEVICE} if device is None else device"
-    layouts = {tape.values[index].name: tape.values[index].layout for index in tape.inputs}
-    others = {n: f'placed("{each.device}")' for n, each in layouts.items() if each.device != main_device(tape)}
+    main, layouts = main_device(tape), tape.input_layouts
+    others = {n: f'placed("{each.device}")' for n, each in layouts.items() if each.device != main}
     devices = others if len(tape.gpus) > 1 else {}
     yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first, devices=devices)
 
@@ -236,15 +232,14 @@ def _inputs(tape: Tape) -> Iterator[str]:
 def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
     try:
-        expected = _expected(tape, trial)
+        expected = () if any(step.is_random for step in tape.steps) else expected_of(trial())
     except KernellabError as exc:  # such as data of another shape than the recorded data
         yield _UNCHECKED.replace("REASON", literal(f"not run, since it refuses generated inputs: {exc.message}"))
         return
     if expected:
         yield from expected_text(expected)
     yield _check_text(tape, expected)
-    ended = f'    if INTERPRETED:\n        sys.exit("{_NO_ROUNDING}")\n' if _needs_gpu(tape) else ""
-    yield MAIN.replace("ROUNDED", ended)
+    yield main_text("program", _taken_dtypes(tape), ['print("program", check())'], ["benchmark(make_inputs())"])
 
 
 _UNCHECKED = '''\
@@ -255,11 +250,6 @@ def check(device=None):
 
 if __name__ == "__main__":
     print("program", check())'''
-
-
-def _expected(tape: Tape, trial: Trial) -> tuple[Expected, ...]:
-    """Return what the outputs hold for generated inputs; nothing where they are random."""
-    return () if any(step.is_random for step in tape.steps) else expected_of(trial())
 
 
 def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
@@ -287,16 +277,12 @@ def _rounded_outputs(tape: Tape) -> list[str]:
     return [name for name, storage in pairs if storage in following - floats]
 
 
-_NO_ROUNDING = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+def _taken_dtypes(tape: Tape) -> set[str]:
+    """Return the dtypes of what the launches take."""
+    return {tape.values[index].layout.dtype for step in tape.launches for index in step.taken}
 
 
-def _needs_gpu(tape: Tape) -> bool:
-    """Tell whether a launch takes what Triton's own interpreter cannot compute."""
-    given = {tape.values[i].layout.dtype for step in tape.launches for i in step.taken}
-    return any(dtype.startswith(("bfloat16", "float8")) for dtype in given)
-
-
-def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
+def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> list[str]:
     made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)
@@ -315,15 +301,80 @@ def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
         )
     lines += [f"Note: {note}." for note in tape.notes]
     lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the program on the CPU"]
-    lines += ["    python THIS_FILE                       # checks and measures it on a GPU"]
-    return "\n".join(textwrap.fill(line, 110) if not line.startswith(" ") else line for line in lines) + "\n"
+    return [*lines, "    python THIS_FILE                       # checks and measures it on a GPU"]
 
 
-def _source(function: Callable[..., Any]) -> str:
-    """Return the source of a function of the lab without its annotations."""
-    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(node, ast.FunctionDef)
-    for argument in (*node.args.args, *([node.args.vararg] if node.args.vararg else [])):
-        argument.annotation = None
-    node.returns = None
-    return ast.unparse(node)
+_MARK = '''\
+MARKS = True  # False leaves the marks out, which cost a microsecond for each launch
+MEASURED = None  # while `benchmark` runs, a list: the name, bytes and events of each launch
+CHECKED = set()  # names of kernels whose launches are looked at for NaN that they make
+
+
+def has_nan(tensors):
+    """Tell whether one of the tensors holds NaN."""
+    floats = (t.float() if t.element_size() == 1 else t for t in tensors if t.is_floating_point() or t.is_complex())
+    return any(t.isnan().any().item() for t in floats)
+
+
+@contextlib.contextmanager
+def mark(name, read, written):
+    """Mark a launch for profilers, by torch's recorder and NVTX; take its bytes and time while `benchmark` runs.
+
+    Raises FloatingPointError where a kernel among CHECKED writes NaN, and its tensors held none before.
+    """
+    if name in CHECKED and not has_nan((*read, *written)):
+        yield
+        if has_nan(written):
+            raise FloatingPointError(f"{name} made NaN of numbers")
+        return
+    if not MARKS and MEASURED is None:
+        yield
+        return
+    with RECORD(name):
+        if INTERPRETED or not torch.cuda.is_initialized():
+            yield
+            return
+        torch.cuda.nvtx.range_push(name)
+        if MEASURED is not None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+        try:
+            yield
+        finally:
+            torch.cuda.nvtx.range_pop()
+        if MEASURED is not None:
+            end.record()
+            MEASURED.append((name, sum(t.numel() * t.element_size() for t in (*read, *written)), start, end))'''
+
+MARK = f"{RECORDER}\n{_MARK}"
+
+
+BENCHMARK = '''\
+def benchmark(arguments, rounds=20):
+    """Measure the program on a GPU and print a row for each launch and for all: time, bytes, GB/s.
+
+    The bytes of a launch are those of each tensor that it reads and of each that it writes, once.
+    """
+    global MEASURED
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(**arguments)
+    peak_bytes = torch.cuda.max_memory_allocated() - before
+    found = []
+    for _ in range(rounds):
+        torch.cuda._sleep(20_000_000)  # so that the launches wait for the device, and not it for them
+        MEASURED = []
+        run(**arguments)
+        found.append(MEASURED)
+    MEASURED = None
+    torch.cuda.synchronize()
+    rows = []
+    for launches in zip(*found):
+        times = [start.elapsed_time(end) for _, _, start, end in launches]
+        rows.append((launches[0][0], statistics.median(times), launches[0][1]))
+    all_ms, moved = (sum(row[column] for row in rows) for column in (1, 2))
+    time_ms = triton.testing.do_bench(lambda: run(**arguments))
+    for name, each_ms, each_bytes in [*rows, ("launches", all_ms, moved), ("program", time_ms, moved)]:
+        rate = each_bytes / each_ms / 1e6 if each_ms else 0.0
+        print(f"{name:<32} {each_ms * 1e3:10.1f} us {each_bytes:15,} bytes {rate:8.0f} GB/s")
+    print(f"It allocated {peak_bytes:,} bytes beside its inputs.")'''

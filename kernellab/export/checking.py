@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from kernellab.export.flatten import function_text
 from kernellab.export.launcher import LauncherPlan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
 from kernellab.source import literal
 from kernellab.store import Argument, RecordedLaunch
-
-_ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,12 @@ def summary(tensor: Any) -> tuple[list[int], list[int], list[float], list[float]
 
 def expected_of(outputs: Mapping[str, Any]) -> tuple[Expected, ...]:
     """Return what an exported module compares its outputs with."""
-    return tuple(_expected(name, *summary(tensor)) for name, tensor in outputs.items())
-
-
-def _expected(name: str, shape: Any, counts: Any, means: Any, samples: Any) -> Expected:
-    return Expected(name, tuple(shape), tuple(counts), tuple(map(_short, means)), tuple(map(_short, samples)))
+    found = []
+    for name, tensor in outputs.items():
+        shape, counts, means, samples = summary(tensor)
+        rounded = tuple(map(_short, means)), tuple(map(_short, samples))
+        found.append(Expected(name, tuple(shape), tuple(counts), *rounded))
+    return tuple(found)
 
 
 def _short(number: float) -> float:
@@ -72,7 +70,7 @@ def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
         "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
     )
     yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
-    yield re.sub(r"\(tensor: Any\) -> .*:\n", "(tensor):\n", inspect.getsource(summary), count=1)
+    yield function_text(summary)
 
 
 def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool, variants: str = "") -> Iterator[str]:
@@ -92,7 +90,6 @@ def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: boo
         yield from expected_text(expected)
     yield _check(plan, expected, has_dot=has_dot)
     yield _main(plan, variants)
-    yield 'if __name__ == "__main__":\n    main()\n'
 
 
 def inputs_text(launch: RecordedLaunch) -> str:
@@ -123,9 +120,9 @@ def arguments_text(
     result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
     doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
-    parts = [_source(random_tensor)]
+    parts = [function_text(random_tensor)]
     if any(argument.values is not None for argument in tensors_among(list(given))):
-        parts.append(_source(listed_tensor))
+        parts.append(function_text(listed_tensor))
     return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
@@ -236,26 +233,55 @@ def _rounded_outputs(plan: LauncherPlan, given: Sequence[str]) -> list[str]:
     return [name for name in plan.mutated if has_floats and "float" not in held(plan.launch, name)[1].dtype]
 
 
+_MAIN = '''\
+def main():
+    """Check the WHAT; measure it where there is a GPU."""
+    if not torch.cuda.is_available() and not INTERPRETED:
+        sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the WHAT on the CPU.")
+CHECKS
+    if INTERPRETED:
+        print("There is no GPU in use: nothing is measured.")
+        return
+MEASURES
+
+
+if __name__ == "__main__":
+    main()
+'''
+NO_ROUNDING = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+
+
+def main_text(what: str, dtypes: Iterable[str], checks: Sequence[str], measures: Sequence[str]) -> str:
+    """Return ``main`` and the call of it, of the lines that check and those that measure on a GPU.
+
+    ``dtypes`` are what a kernel takes: of some, Triton's own interpreter computes integers, and ``main`` refuses it.
+    """
+    if is_rounded(dtypes):
+        checks = ["if INTERPRETED:", f'    sys.exit("{NO_ROUNDING}")', *checks]
+    text = _MAIN.replace("WHAT", what)
+    for name, lines in (("CHECKS", checks), ("MEASURES", measures)):
+        text = text.replace(name, textwrap.indent("\n".join(lines), "    "), 1)
+    return text
+
+
+def is_rounded(dtypes: Iterable[str]) -> bool:
+    """Tell whether one of some dtypes is a float that Triton's own interpreter cannot compute."""
+    return any(dtype.startswith(("bfloat16", "float8")) for dtype in dtypes)
+
+
 def _main(plan: LauncherPlan, variants: str) -> str:
-    rounded = any(a.dtype.startswith(_ROUNDED) for a in plan.given if a.kind == "tensor")
     name = plan.name
-    lines = ["def main():", '    """Check the kernel; measure it where there is a GPU."""']
-    lines += ["    if not torch.cuda.is_available() and not INTERPRETED:"]
-    lines += ['        sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the kernel on the CPU.")']
-    if rounded:
-        lines += ["    if INTERPRETED:"]
-        lines += ['        sys.exit("Triton\'s interpreter cannot compute bfloat16 and float8: this needs a GPU.")']
-    lines += ['    device = "cpu" if INTERPRETED else "cuda"', f'    print("{name}", check(device))']
+    checks = ['device = "cpu" if INTERPRETED else "cuda"', f'print("{name}", check(device))']
     if variants:
-        lines += [f"    for meta in {variants}:", f'        print("{name}", meta, check(device, **meta))']
-    lines += ["    if INTERPRETED:", '        print("There is no GPU in use: nothing is measured.")', "        return"]
-    lines += ["    arguments = inputs(device)", f"    time_ms = triton.testing.do_bench(lambda: {launched(plan)})"]
-    lines += ["    tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]"]
-    lines += ["    moved = sum(t.numel() * t.element_size() for t in tensors)"]
-    lines += [
-        f'    print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")'
+        checks += [f"for meta in {variants}:", f'    print("{name}", meta, check(device, **meta))']
+    measures = [
+        "arguments = inputs(device)",
+        f"time_ms = triton.testing.do_bench(lambda: {launched(plan)})",
+        "tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]",
+        "moved = sum(t.numel() * t.element_size() for t in tensors)",
+        f'print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")',
     ]
-    return "\n".join(lines)
+    return main_text("kernel", [a.dtype for a in plan.given if a.kind == "tensor"], checks, measures)
 
 
 def _expression(argument: Argument) -> str:
@@ -289,8 +315,3 @@ def _tensor_expression(argument: Argument) -> str:
     low, high = bounds_of(argument)
     layout = f"{argument.shape}, {argument.stride}, {dtype}"
     return f"random_tensor({layout}, {literal(low)}, {literal(high)}, generator, device)"
-
-
-def _source(function: Callable[..., Any]) -> str:
-    text = inspect.getsource(function).replace("  # type: ignore[no-untyped-def]", "")
-    return text.replace("    import torch\n\n", "").rstrip()

@@ -16,8 +16,8 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.registry import Registry, version_digest
 from kernellab.source import (
     TEXT_BYTES,
-    Closure,
     Malformed,
     closure_of_json,
     closure_to_jsonable,
@@ -53,25 +52,39 @@ _MEMBERS = 16
 _COLUMNS = ("key", "config", "device", "status", "time_ms", "details")
 
 
+def entry_of(store: Store, version: Version, tags: Sequence[str]) -> Entry:
+    """Return a version with its tags, notes, launches and measurements, as another store enters it."""
+    history = store.history
+    return Entry(
+        name=version.identifier,
+        closure=version.closure,
+        digest=version_digest(version.closure),
+        tags=tuple(tags),
+        notes=tuple(store.notes(version.id)),
+        launches=tuple((row.launch, row.seconds, row.count) for row in history.launches(version.id)),
+        measurements=tuple((row.measurement, row.created) for row in history.measurements(version.id)),
+    )
+
+
 def bundle_bytes(store: Store, version: Version, module: str) -> bytes:
     """Return a version with its tags, notes, launches and measurements as a zip; ``module`` goes along as text.
 
     Raises:
         UsageError: it is too large to be read again.
     """
-    history = store.history
+    entry = entry_of(store, version, store.tags().get(version.id, ()))
     content = {
         "schema": SCHEMA,
-        "name": version.identifier,
-        "digest": version.digest,
-        "closure": closure_to_jsonable(version.closure),
-        "tags": store.tags().get(version.id, ()),
-        "notes": store.notes(version.id),
+        "name": entry.name,
+        "digest": entry.digest,
+        "closure": closure_to_jsonable(entry.closure),
+        "tags": entry.tags,
+        "notes": entry.notes,
         "launches": [
-            {"launch": launch_to_jsonable(row.launch), "seconds": row.seconds, "count": row.count}
-            for row in history.launches(version.id)
+            {"launch": launch_to_jsonable(launch), "seconds": seconds, "count": count}
+            for launch, seconds, count in entry.launches
         ],
-        "measurements": [_fields(row.measurement) for row in history.measurements(version.id)],
+        "measurements": [_fields(measurement) for measurement, _ in entry.measurements],
     }
     text, buffer = json.dumps(content, indent=1, default=str), io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -170,24 +183,6 @@ def _require_members(archive: zipfile.ZipFile) -> None:
         require(member.file_size <= TEXT_BYTES, f"the size of {member.filename}", member.file_size, f"{TEXT_BYTES:,}")
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangedKernel:
-    """The line of a version: what is entered where the store lacks it. ``digest`` is its name in this file."""
-
-    name: str
-    digest: str
-    closure: Closure
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangedMeasurement:
-    """The line of a measurement, of the version with this digest, and when it was made."""
-
-    digest: str
-    measurement: Measurement
-    created: float
-
-
 def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, int]:
     """Return the measurements of a version, of all versions of a name, or of all kernels, and how many there are.
 
@@ -215,16 +210,35 @@ def measurement_entries(path: Path) -> list[Entry]:
         StoreError: a line is broken, or of a later release; its number is told.
         UsageError: the file cannot be read.
     """
-    found = [_parsed(path, number, line) for number, line in enumerate(_text(path).splitlines(), 1) if line.strip()]
-    kernels = {each.digest: each for each in _checked(path, found)}
-    rows: dict[str, list[tuple[Measurement, float | None]]] = {digest: [] for digest in kernels}
-    for each in found:
-        if isinstance(each, ExchangedMeasurement):
-            rows[each.digest].append((each.measurement, each.created))
-    return [
-        Entry(each.name, each.closure, version_digest(each.closure), measurements=tuple(rows[digest]))
-        for digest, each in kernels.items()
-    ]
+    kernels: dict[str, Entry] = {}
+    rows: dict[str, list[tuple[Measurement, float | None]]] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            if line.strip():
+                _take(line, kernels, rows)
+        except Malformed as exc:
+            raise StoreError(
+                f"Line {number} of {str(path)!r} is no measurement: {exc}. Nothing of the file was entered."
+            ) from exc
+    return [replace(entry, measurements=tuple(rows[digest])) for digest, entry in kernels.items()]
+
+
+def _take(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[Measurement, float | None]]]) -> None:
+    """Add what a line holds: a kernel, or a measurement of one above it; both by the digest that the file gives it."""
+    with reading("it"):
+        value = parsed_json(line)
+        require(isinstance(value, dict), "it", value, "an object: it is no object")
+        require(value.get("schema") == SCHEMA, "its schema", value.get("schema"), f"{SCHEMA}, that of this release")
+        digest = str(value["digest"])
+        if "closure" in value:
+            require(is_name(value["kernel"]), "the name of the kernel", value["kernel"], "an identifier")
+            closure = closure_of_json(value["closure"])
+            kernels[digest] = Entry(value["kernel"], closure, version_digest(closure))
+            rows.setdefault(digest, [])
+        elif digest in kernels:
+            rows[digest].append(_measured(value))
+        else:
+            raise Malformed("no line before it holds its kernel")
 
 
 def _text(path: Path) -> str:
@@ -277,45 +291,14 @@ def _provenance(key: str) -> dict[str, Any]:
     return {name: fields.get(name) for name in ("driver", "triton")} if isinstance(fields, dict) else {}
 
 
-def _parsed(path: Path, number: int, line: str) -> ExchangedKernel | ExchangedMeasurement:
-    try:
-        with reading("it"):
-            value = parsed_json(line)
-            require(isinstance(value, dict), "it", value, "an object: it is no object")
-            require(value.get("schema") == SCHEMA, "its schema", value.get("schema"), f"{SCHEMA}, that of this release")
-            return _kernel(value) if "closure" in value else _measured(value)
-    except Malformed as exc:
-        raise _broken(path, number, str(exc)) from exc
-
-
-def _kernel(value: Mapping[str, Any]) -> ExchangedKernel:
-    require(is_name(value["kernel"]), "the name of the kernel", value["kernel"], "an identifier")
-    return ExchangedKernel(value["kernel"], str(value["digest"]), closure_of_json(value["closure"]))
-
-
-def _measured(value: Mapping[str, Any]) -> ExchangedMeasurement:
+def _measured(value: Mapping[str, Any]) -> tuple[Measurement, float]:
     for name in ("config", "details"):
         require(isinstance(value[name], dict), name, value[name], "an object")
     measurement = _measurement(value)
     device = parsed_json(measurement.key).get("device", measurement.device)
     require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
     require_moment(value["created"], "created")
-    return ExchangedMeasurement(str(value["digest"]), measurement, float(value["created"]))
-
-
-def _checked(path: Path, found: Sequence[ExchangedKernel | ExchangedMeasurement]) -> Iterator[ExchangedKernel]:
-    """Yield the kernels; every measurement stands below its kernel."""
-    known: set[str] = set()
-    for number, entry in enumerate(found, 1):
-        if isinstance(entry, ExchangedKernel):
-            known.add(entry.digest)
-            yield entry
-        elif entry.digest not in known:
-            raise _broken(path, number, "no line before it holds its kernel")
-
-
-def _broken(path: Path, number: int, reason: str) -> StoreError:
-    return StoreError(f"Line {number} of {str(path)!r} is no measurement: {reason}. Nothing of the file was entered.")
+    return measurement, float(value["created"])
 
 
 def _dumped(value: Any) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernellab._triton.definitions import is_installed
 from kernellab.errors import UsageError
@@ -195,15 +197,13 @@ def _free(name: str, taken: frozenset[str]) -> str:
     return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
 
 
-def jit_of(function: Function) -> str:
-    """Return what decorates a kernel or helper in its dialect."""
-    return "@gluon.jit" if function.kind == "gluon" else "@triton.jit"
-
-
-def decorator_of(function: Function) -> str:
-    """Return the decorator of a helper as a line, or ""."""
+def decorator_of(function: Function, options: Sequence[tuple[str, object]] = ()) -> str:
+    """Return the decorator of a kernel or helper in its dialect as a line, or ""; ``options`` are what it is given."""
     if function.kind in JIT_KINDS:
-        return f"{jit_of(function)}(noinline=True)\n" if function.noinline else f"{jit_of(function)}\n"
+        jit = "@gluon.jit" if function.kind == "gluon" else "@triton.jit"
+        given = [*options, *([("noinline", True)] if function.noinline else [])]
+        arguments = ", ".join(f"{name}={literal(value)}" for name, value in given)
+        return f"{jit}({arguments})\n" if given else f"{jit}\n"
     return "@triton.constexpr_function\n" if function.kind == "constexpr_function" else ""
 
 
@@ -286,6 +286,19 @@ def _edited(text: str, edits: dict[Span, str]) -> str:
         before, after = lines[line - 1][:column], lines[end_line - 1][end_column:]
         lines[line - 1 : end_line] = [before + new.encode() + after]
     return b"".join(lines).decode()
+
+
+def function_text(function: Callable[..., Any]) -> str:
+    """Return a function of the lab as a module has it, which imports torch at its top: without annotations."""
+    text = inspect.getsource(function)
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    for each in ast.walk(node.args):
+        if isinstance(each, ast.arg):
+            each.annotation = None
+    body = "\n".join(text.splitlines()[node.body[0].lineno - 1 :])
+    body = re.sub(r": Any\b| -> Any\b", "", body.replace("    import torch\n\n", ""))
+    return f"def {node.name}({ast.unparse(node.args)}):\n{body}"
 
 
 def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:

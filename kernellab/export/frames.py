@@ -95,69 +95,60 @@ def read_frame(path: str | Path) -> Any:
     if path.stat().st_size > _FILE_BYTES:
         raise UsageError(f"{str(path)!r} has {path.stat().st_size:,} bytes; expected at most {_FILE_BYTES:,}.")
     with _refusing(f"{str(path)!r} cannot be read"):
-        about, found = {".csv": _read_csv, ".json": _read_json, ".parquet": _read_parquet}[suffix](path)
-        if about is None:
+        found = {".csv": _read_csv, ".json": _read_json, ".parquet": _read_parquet}[suffix](path)
+        if found is None:
             raise UsageError(f"{str(path)!r} was not written by save_frame; read it with pandas.")
-        return _restored(found(), about)
+        return _restored(*found)
 
 
-def _read_csv(path: Path) -> tuple[Any, Callable[[], Any]]:
+def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     if not first.startswith("# {"):
-        return None, lambda: None
+        return None
     about = _required(parsed_json(first.removeprefix("# ")))
-
-    def found() -> Any:
-        if not about["columns"]:
-            return pd.DataFrame()
-        # pandas before 3.1 reads floats inexactly; made of texts, they are exact
-        kinds = [kind for _, kind in _kinds(about)]
-        texts = {i: str for i, kind in enumerate(kinds) if kind in {*_TEXTUAL, "float64"}}
-        given = next(csv.reader(io.StringIO(rest)), [])
-        names = [_unescaped(name) for name in given] if about.get("escaped") else given
-        require(names == about["columns"], "the header", names, f"{about['columns']}")
-        read = pd.read_csv(
-            io.StringIO(rest),
-            header=0,
-            names=range(len(kinds)),
-            dtype=texts,
-            keep_default_na=False,
-            na_values=[_ABSENT],
-        )
-        read.columns = about["columns"]
-        require(isinstance(read.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
-        for name, kind in _kinds(about):
-            if about.get("escaped") and kind in _TEXTUAL:
-                read[name] = read[name].map(_unescaped, na_action="ignore")
-        return read
-
-    return about, found
+    if not about["columns"]:
+        return pd.DataFrame(), about
+    # pandas before 3.1 reads floats inexactly; made of texts, they are exact
+    kinds = [kind for _, kind in _kinds(about)]
+    texts = {i: str for i, kind in enumerate(kinds) if kind in {*_TEXTUAL, "float64"}}
+    given = next(csv.reader(io.StringIO(rest)), [])
+    names = [_unescaped(name) for name in given] if about.get("escaped") else given
+    require(names == about["columns"], "the header", names, f"{about['columns']}")
+    whole = io.StringIO(rest)
+    columns = range(len(kinds))
+    read = pd.read_csv(whole, header=0, names=columns, dtype=texts, keep_default_na=False, na_values=[_ABSENT])
+    read.columns = about["columns"]
+    require(isinstance(read.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
+    for name, kind in _kinds(about):
+        if about.get("escaped") and kind in _TEXTUAL:
+            read[name] = read[name].map(_unescaped, na_action="ignore")
+    return read, about
 
 
-def _read_json(path: Path) -> tuple[Any, Callable[[], Any]]:
+def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
     about = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
     if not isinstance(about, dict) or "rows" not in about:
-        return None, lambda: None
+        return None
     rows = about["rows"]
     width = len(_required(about)["columns"])
     whole = isinstance(rows, list) and all(isinstance(row, list) and len(row) == width for row in rows)
     require(whole, "rows", "something else", f"a list of lists of {width} values")
-    return about, lambda: pd.DataFrame(rows, columns=about["columns"])
+    return pd.DataFrame(rows, columns=about["columns"]), about
 
 
-def _read_parquet(path: Path) -> tuple[Any, Callable[[], Any]]:
+def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
     found = _with_parquet(lambda: _whole_parquet(path) and pd.read_parquet(path))
     about = found.attrs.get("kernellab")
-    return None if about is None else _required(about), lambda: found
+    return None if about is None else (found, _required(about))
 
 
 def _whole_parquet(path: Path) -> bool:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
 from kernellab.errors import UsageError, value_text
-from kernellab.export.exchange import measurement_entries
+from kernellab.export.exchange import entry_of, measurement_entries
 from kernellab.measure.config import Status
 from kernellab.measure.timing import Interval
-from kernellab.registry import Registry, version_digest
+from kernellab.registry import Registry
 from kernellab.registry.kept_times import (
     FAILED,
     MARGIN,
@@ -183,19 +183,8 @@ def store_entries(path: Path) -> list[Entry]:
     """
     store = Store.copy_of(path)
     try:
-        tags, history = store.tags(), store.history
-        return [
-            Entry(
-                name=version.identifier,
-                closure=version.closure,
-                digest=version_digest(version.closure),
-                tags=tags.get(version.id, ()),
-                notes=tuple(store.notes(version.id)),
-                launches=tuple((row.launch, row.seconds, row.count) for row in history.launches(version.id)),
-                measurements=tuple((row.measurement, row.created) for row in history.measurements(version.id)),
-            )
-            for version in store.versions()
-        ]
+        tags = store.tags()
+        return [entry_of(store, version, tags.get(version.id, ())) for version in store.versions()]
     finally:
         store.close()
 
@@ -285,18 +274,18 @@ def _choices(
                 continue
             others = [other for other in mine if other != place]
             if others:
-                found = _choice(places, min(others, key=lambda other: len(_changes(places, other, place))), place)
-                yield from (replace(each, launch=words[place[0]]) for each in found)
+                nearest = min(others, key=lambda other: len(_changes(places, other, place)))
+                yield from _choice(places, nearest, place, words[place[0]])
 
 
-def _choice(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place) -> Iterator[Conflict]:
+def _choice(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place, launch: str) -> Iterator[Conflict]:
     here, there = latest(places[mine]), latest(places[theirs])
     first, second = fastest(here.values()), fastest(there.values())
     if first is None or second is None or first.config == second.config:
         return
     if _ties(here, first, second.config) or _ties(there, second, first.config):
         return
-    yield Conflict("", Disagreement.CHOICE, first, second, _changes(places, mine, theirs), None)
+    yield Conflict(launch, Disagreement.CHOICE, first, second, _changes(places, mine, theirs), None)
 
 
 def _ties(times: dict[str, KeptTime], best: KeptTime, config: str) -> bool:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, check_text, inputs_text
-from kernellab.export.chooser import Chooser
-from kernellab.export.flatten import RESERVED, Flat, appended, flattened, jit_of, moved
-from kernellab.export.launcher import RECORDER, LauncherPlan, launch_text, operator_launch_text, plan_of
+from kernellab.export.flatten import RESERVED, Flat, appended, decorator_of, flattened, moved
+from kernellab.export.launcher import RECORDER, Chooser, LauncherPlan, launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, RecordedLaunch
@@ -91,7 +90,7 @@ def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[E
     plan = dispatched_plan(parts, chooser)
     sections = [*head(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
     sections += [*chooser.sections(plan.name), _dispatched_launch(plan, chooser)]
-    sections += _checked(parts, plan, variants=chooser.variants)
+    sections += checked(parts, plan, variants=chooser.variants)
     return finished(sections, parts, chooser.words)
 
 
@@ -117,53 +116,53 @@ def dispatched_plan(parts: Parts, chooser: Chooser) -> LauncherPlan:
 
 def finished(sections: Sequence[str], parts: Parts, words: str = "") -> str:
     """Return the module: its docstring, with more ``words``, and imports, then the sections."""
-    imports = parts.flat.import_lines()
-    standard = ["import os", "import sys", ""]
+    imports = ["import os", "import sys", "", *parts.flat.import_lines()]
     launch = parts.recorded.launch
     blocks = [] if launch is None else [argument for argument in launch.arguments if argument.block]
     if blocks:
         is_gluon = any(argument.value is not None for argument in blocks)
         module = "triton.experimental.gluon.nvidia.hopper" if is_gluon else "triton.tools.tensor_descriptor"
         imports.append(f"from {module} import TensorDescriptor")
-    top = [docstring(_provenance(parts, words)), "\n".join([*standard, *imports])]
-    return "\n\n".join(top) + "\n\n" + "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
+    return assembled(_provenance(parts, words), imports, sections)
+
+
+IS_INTERPRETED = 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
+
+
+def assembled(about: Iterable[str], imports: Iterable[str], sections: Iterable[str]) -> str:
+    """Return a module: its docstring of these lines, which are filled but where they are indented, and the rest."""
+    filled = "\n".join(line if line.startswith(" ") else textwrap.fill(line, 110) for line in about) + "\n"
+    body = "\n\n\n".join(section.strip("\n") for section in sections if section.strip())
+    return "\n\n".join([docstring(filled), "\n".join(imports), body]) + "\n"
 
 
 def head(parts: Parts) -> Iterator[str]:
     """Yield what comes before the functions."""
-    yield 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
+    yield IS_INTERPRETED
     if constants := parts.flat.first_constants():
         yield constants
 
 
 def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:
     """Yield the helpers, then the kernel with its decorators."""
+    closure = parts.recorded.version.closure
     yield from parts.flat.helpers()
     decorators = []
-    for wrapper in parts.recorded.version.closure.wrappers:
+    for wrapper in closure.wrappers:
         if isinstance(wrapper, Autotune) and tuner:
             lines = (f"    {line}" for line in autotune_arguments(parts.flat, tuner))
             decorators += ["@triton.autotune(", *lines, ")"]
         elif heuristics and isinstance(wrapper, Heuristics) and (given := heuristics_text(parts.flat, wrapper.values)):
             decorators.append(f"@triton.heuristics({given})")
-    decorators.append(_jit(parts))
-    yield "\n".join([*decorators, parts.flat.texts[0]])
+    options = [option for w in closure.wrappers if isinstance(w, JitOptions) for option in w.options]
+    above = "".join(f"{decorator}\n" for decorator in decorators)
+    yield f"{above}{decorator_of(closure.functions[0], options)}{parts.flat.texts[0]}"
 
 
 def heuristics_text(flat: Flat, values: Iterable[tuple[str, Binding]]) -> str:
     """Return the heuristics that could be taken along as a dict of expressions, or ""."""
     known = [(name, flat.expression(b)) for name, b in values if not isinstance(b, Opaque)]
     return dict_text(known) if known else ""
-
-
-def _jit(parts: Parts) -> str:
-    closure = parts.recorded.version.closure
-    options = [o for w in closure.wrappers if isinstance(w, JitOptions) for o in w.options]
-    if closure.functions[0].noinline:
-        options.append(("noinline", True))
-    given = ", ".join(f"{name}={literal(value)}" for name, value in options)
-    jit = jit_of(closure.functions[0])
-    return f"{jit}({given})" if given else jit
 
 
 def autotune_arguments(flat: Flat, tuner: Autotune) -> Iterator[str]:
@@ -225,16 +224,11 @@ def _ending(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterato
         yield launch_text(plan, lookup)
     else:
         yield launch_text(plan, tuned=tuned is not None)
-    yield from _checked(parts, plan)
+    yield from checked(parts, plan)
 
 
-def ending(parts: Parts, plan: LauncherPlan, operator: str) -> Iterator[str]:
-    """Yield what follows an operator: ``launch``, which calls it, generated inputs, the check and ``main``."""
-    yield operator_launch_text(plan, operator)
-    yield from _checked(parts, plan)
-
-
-def _checked(parts: Parts, plan: LauncherPlan, variants: str = "") -> Iterator[str]:
+def checked(parts: Parts, plan: LauncherPlan, variants: str = "") -> Iterator[str]:
+    """Yield what follows ``launch``: generated inputs, the check and ``main``."""
     yield inputs_text(plan.launch)
     has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
     yield from check_text(plan, parts.expected, has_dot=has_dot, variants=variants)
@@ -254,7 +248,7 @@ def _bare_launch(parts: Parts) -> str:
     )
 
 
-def _provenance(parts: Parts, words: str) -> str:
+def _provenance(parts: Parts, words: str) -> list[str]:
     recorded = parts.recorded
     made = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
     lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]
@@ -274,8 +268,7 @@ def _provenance(parts: Parts, words: str) -> str:
     lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
     lines += [f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch." for name in lost]
     lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the kernel on the CPU"]
-    lines += ["    python THIS_FILE                       # checks and benchmarks it on a GPU"]
-    return "\n".join(textwrap.fill(line, 110) if not line.startswith(" ") else line for line in lines) + "\n"
+    return [*lines, "    python THIS_FILE                       # checks and benchmarks it on a GPU"]
 
 
 def _ran(launch: RecordedLaunch) -> str:

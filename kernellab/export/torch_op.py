@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, descriptor_text
-from kernellab.export.chooser import Chooser
-from kernellab.export.launcher import LauncherPlan
+from kernellab.export.launcher import Chooser, LauncherPlan, operator_launch_text
 from kernellab.export.module import (
     Parts,
+    checked,
     definitions,
     dispatched_plan,
-    ending,
     finished,
     head,
     heuristics_text,
@@ -80,7 +79,7 @@ def torch_op_text(
     sections += [_operator(plan, parts, chooser, is_opaque=is_opaque), _functional(plan)]
     if plan.mutated:
         sections.append(_fakes(plan, is_opaque=is_opaque))
-    sections += [_checked_op(plan), *ending(parts, plan, f"{plan.name}_op")]
+    sections += [_checked_op(plan), operator_launch_text(plan, f"{plan.name}_op"), *checked(parts, plan)]
     return finished(sections, parts, "" if chooser is None else chooser.words)
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.capture.graph import descriptor
+from kernellab.capture.node_functions import descriptor
 from tests.capture.test_export import exported
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.capture.devices import device_of_launch, moved_to, with_devices
-from kernellab.capture.program import require_inputs
-from kernellab.capture.tape import Step, Tape
+from kernellab.capture.build import with_devices
+from kernellab.capture.program import moved_to
+from kernellab.capture.statements import device_of_launch
+from kernellab.capture.tape import Step, Tape, require_inputs
 from kernellab.capture.writing import module_text
 from kernellab.errors import UsageError
 from tests import samples

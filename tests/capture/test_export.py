@@ -193,7 +193,8 @@ def test_launches_of_a_module_are_marked_and_their_bytes_are_those_of_the_effect
     with lab.capture() as program:
         lab.bind(samples.scale_kernel)[(3,)](x, out, 300, BLOCK=128)
         lab.bind(in_place)[(3,)](out, 300)
-    text = module_text(program.tape, program.plan, dict, "program")
+    text = module_text(program.tape, program.plan, dict, "scaled_sum")
+    assert text.startswith('"""The program `scaled_sum`: 2 launches')
     assert 'with mark("scale_kernel", (x,), (out,)):' in text
     assert 'with mark("in_place", (out,), (out,)):' in text
     moved = program.frame.set_index("op").loc["launch", "moved_bytes"]

@@ -108,7 +108,7 @@ def followed(recipe: list[tuple[str, int, int, bool]], x: Any, y: Any) -> Any:
 
 def executed(tape: Tape, plan: MemoryPlan, inputs: dict[str, Any]) -> dict[str, Any]:
     """Run the statements that an exported module would hold; return its outputs."""
-    from kernellab.capture.graph import layout_copy, window
+    from kernellab.capture.node_functions import layout_copy, window
 
     scope: dict[str, Any] = {"torch": torch, "window": window, "layout_copy": layout_copy, "device": "cpu", **inputs}
     with torch.no_grad():

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.capture.plan import MemoryPlan, plan_of
+from kernellab.capture.plan import MemoryPlan, in_place_variant, out_variant, plan_of
 from kernellab.capture.program import Program
-from kernellab.capture.reuse import in_place_variant, out_variant
 from kernellab.errors import UsageError
 from tests import samples
 from tests.capture.test_export import exported

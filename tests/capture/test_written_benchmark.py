@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from kernellab.capture.written_benchmark import MARK
+from kernellab.capture.writing import MARK
 
 NAN = float("nan")
 

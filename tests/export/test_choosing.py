@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.export import choosing
+from kernellab.export import launcher
 
 
 def decision(target: str, multiprocessors: int, *needs: int | None) -> dict[str, Any]:
@@ -35,16 +35,16 @@ def device(name: str, capability: int, multiprocessors: int = 132, shared_bytes:
 @pytest.fixture
 def tuned_on(monkeypatch: pytest.MonkeyPatch) -> Any:
     def tuned(properties: SimpleNamespace, **decisions: dict[str, Any]) -> None:
-        monkeypatch.setattr(choosing, "DECISIONS", decisions)
-        monkeypatch.setattr(choosing, "CHOSEN", {})
-        monkeypatch.setattr(choosing, "KERNEL", "add_kernel")
+        monkeypatch.setattr(launcher, "DECISIONS", decisions)
+        monkeypatch.setattr(launcher, "CHOSEN", {})
+        monkeypatch.setattr(launcher, "KERNEL", "add_kernel")
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
 
     return tuned
 
 
 def config(n: int, **given: Any) -> Any:
-    return choosing.config_for((n,), "cuda:0", given)
+    return launcher.config_for((n,), "cuda:0", given)
 
 
 def test_a_device_that_was_tuned_has_its_own_decision_without_a_word(
@@ -104,7 +104,7 @@ def test_what_does_not_fit_the_shared_memory_is_replaced_by_the_largest_that_doe
 
 def test_on_the_cpu_the_first_decision_counts(tuned_on: Any, recwarn: pytest.WarningsRecorder) -> None:
     tuned_on(device("none", 0), MI300=MI300, H200=H200)
-    assert choosing.config_for((500,), torch.device("cpu"), {}) == MI300["configs"][1]
+    assert launcher.config_for((500,), torch.device("cpu"), {}) == MI300["configs"][1]
     assert not recwarn.list
 
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, Literal, get_args
 
 from kernellab.errors import SourceError, UsageError, choice_message, plural
-from kernellab.export.chooser import Chooser, Decision
+from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, expectation, replace_file

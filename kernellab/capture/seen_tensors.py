@@ -1,6 +1,5 @@
-"""What calls of torch take, read and change: operations as their schemas say it, and what is no operation.
+"""The tensors that a recording has seen: how they lie in memory, and what operations of torch change of it.
 
-That is NumPy, storages, other threads, ``x.data = y``. Values read are noted, as what follows from them is fixed.
 Memory that changed between two steps of a recording, and not by one of them, makes it unusable, and is told with the
 place. It is found in two ways: by the version counter of a tensor, which torch raises for each of its own writes in any
 thread; and by comparing the contents of memory that something else than torch holds, which it writes without a trace.
@@ -10,23 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 
-from kernellab.capture.naming import is_printing, place_of_user
-from kernellab.capture.tape import TensorLayout, members_of
+from kernellab.capture.naming import place_of_user
+from kernellab.capture.tape import Seen, Step, TensorLayout, members_of
 from kernellab.errors import UsageError
-
-if TYPE_CHECKING:
-    from kernellab.capture.recorder import Known, OperationRecorder, Recording
+from kernellab.store import Argument
 
 _PLAIN = torch.Tensor.__torch_dispatch__
 
@@ -50,6 +45,11 @@ def layout_of(tensor: Any) -> TensorLayout:
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = tuple(tensor.shape), tuple(tensor.stride())
     return TensorLayout(dtype, tensor.element_size(), *layout, tensor.storage_offset(), str(tensor.device))
+
+
+def is_descriptor(value: Any) -> bool:
+    """Tell whether a value is a tensor descriptor of Triton or Gluon."""
+    return hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor)
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
@@ -110,19 +110,36 @@ def with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[st
     return kwargs
 
 
-_HANDED_OUT = {
-    torch.Tensor.numpy: "numpy()",
-    torch.Tensor.__array__: "numpy.asarray",
-    torch.Tensor.__dlpack__: "DLPack",
-    torch.Tensor.untyped_storage: "untyped_storage()",
-}
-PASSING_ON = (
-    "torch.",
-    "kernellab.capture.size_tracking.",
-    "kernellab.capture.captured_function.",
-)  # what the user calls may come by way of these
-_READ = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
-_SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
+@dataclass(slots=True)
+class Known:
+    """A tensor that was seen. ``name`` is what the user called it when it was, ``made`` whether a step made it, and
+    ``version`` its counter of writes, as the steps so far left it; None until a view is used, which has that of its
+    base only then. torch counts the writes of an operation after a recorder was told of it: ``writes_to_come``."""
+
+    layout: TensorLayout
+    storage: int
+    tensor: Callable[[], Any]
+    made: bool = True
+    name: str = ""
+    version: int | None = None
+    writes_to_come: int = 0
+
+
+@dataclass(slots=True)
+class Recording:
+    """What was seen so far. ``launched`` gives the launch of a step by the step's index, and at the end ``inputs`` the
+    values that the program takes."""
+
+    values: list[Known] = field(default_factory=list)
+    storages: list[int] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    launched: dict[int, Seen] = field(default_factory=dict)
+    samples: dict[int, Argument] = field(default_factory=dict)
+    constants: dict[int, Any] = field(default_factory=dict)
+    returned: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -131,27 +148,6 @@ class Exposure:
 
     how: str
     digest: bytes
-
-
-class Calls(TorchFunctionMode):
-    """Tells a recorder of the calls of one thread that are no operations of torch."""
-
-    def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self.recorder.is_own_work or _is_asked_by_lab():
-            return result
-        if func in _READ and not is_printing():
-            self.recorder.has_read(result, args)
-        elif func in _HANDED_OUT and not is_printing():
-            how = f"{place_of_user()} hands it out by {_HANDED_OUT[func]}"
-            self.recorder.has_handed_out(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
-        elif func == _SET_DATA:
-            self.recorder.has_moved(args[0])
-        return result
 
 
 @dataclass(slots=True)
@@ -243,14 +239,6 @@ class SeenMemory:
     def _digest(self, tensor: Any) -> bytes:
         with self.withheld():
             return digest_of(tensor.untyped_storage())
-
-
-def _is_asked_by_lab() -> bool:
-    """Tell whether the lab or Triton made the call that a mode is told of, and not the user."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(PASSING_ON):
-        frame = frame.f_back
-    return frame is None or f"{frame.f_globals.get('__name__', '')}.".startswith(("kernellab.", "triton."))
 
 
 def is_foreign(storage: Any) -> bool:

@@ -1,0 +1,261 @@
+"""What the nodes of a program's graph call, but for launches: on tensors, and to ask what the program holds for.
+
+dynamo reads code and does not run it; where it cannot read that of a function, one named ``..._in_dynamo`` stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+
+from kernellab._triton.tracing import DescriptorParts, is_traced, knows_descriptors, while_tracing
+from kernellab.capture.seen_tensors import contents_of
+from kernellab.capture.size import guard_problem
+from kernellab.capture.tape import members_of
+from kernellab.errors import UsageError
+
+
+def window(
+    base: torch.Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int = 0,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Return a view of the memory of ``base``; ``offset`` counts elements of ``dtype`` from its first element."""
+    if dtype is None or dtype == base.dtype:
+        return base.as_strided(shape, stride, base.storage_offset() + offset)
+    if 0 in shape:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=base.device)
+    first = base.storage_offset() * base.dtype.itemsize // dtype.itemsize
+    words = max(1, dtype.itemsize // base.dtype.itemsize)
+    other = base.as_strided((words,), (1,), base.storage_offset()).view(dtype)  # tracers know no storages
+    return other.as_strided(shape, stride, first + offset)
+
+
+def window_in_dynamo(
+    base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0, dtype: torch.dtype | None = None
+) -> Any:
+    """Stand for `window`: dynamo does not know where a tensor begins in its storage."""
+    _allow_layouts()
+    return _window_in_graph(base, shape, stride, offset, dtype)
+
+
+def layout_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the strides of ``tensor``, what lies between its elements included."""
+    if tensor.numel() == 0:
+        return tensor.clone()
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.as_strided((span,), (1,), tensor.storage_offset()).clone()
+    return flat.as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def layout_copy_in_dynamo(tensor: torch.Tensor) -> Any:
+    """Stand for `layout_copy`, for the same reason."""
+    _allow_layouts()
+    return _layout_copy_in_graph(tensor)
+
+
+@while_tracing
+def _allow_layouts() -> bool:
+    for function in (_window_in_graph, _layout_copy_in_graph):
+        torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
+    return True
+
+
+def _window_in_graph(*given: Any) -> torch.Tensor:
+    return window(*given)
+
+
+def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if is_cloned(tensor) else layout_copy(tensor)
+
+
+def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
+    """Return a copy of a table with addresses in tensors, a number of bytes from their start, at some of its words.
+
+    Without a table, return the only address.
+    """
+    if table is None:
+        return entries[0][1].data_ptr() + entries[0][2]
+    copy = layout_copy(table)
+    words = copy.as_strided((copy.untyped_storage().nbytes() // copy.element_size(),), (1,), 0).view(torch.int64)
+    for position, tensor, offset in entries:
+        words[position] = tensor.data_ptr() + offset
+    return copy
+
+
+def descriptor(
+    base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
+) -> Any:
+    """Return a tensor descriptor over ``base``."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    options = {} if padding == "zero" else {"padding": padding}
+    return TensorDescriptor(base, list(shape), list(strides), list(block_shape), **options)
+
+
+def descriptor_in_dynamo(
+    base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
+) -> Any:
+    """Stand for `descriptor`; dynamo knows those of a whole tensor."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    if knows_descriptors():
+        if tuple(base.shape) != tuple(shape) or tuple(base.stride()) != tuple(strides) or padding != "zero":
+            raise UsageError("torch.compile takes descriptors of whole tensors, padded with zeros, alone.")
+        return TensorDescriptor.from_tensor(base, list(block_shape))
+    return DescriptorParts(base, list(shape), list(strides), list(block_shape), padding)
+
+
+@torch.fx.has_side_effect
+def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
+    """Raise `UsageError` for a result of another shape than the recorded one; traced, each run asks that."""
+    found, wanted = tuple(tensor.shape), tuple(shape)
+    if len(found) == len(wanted) and any(map(is_open, (*found, *wanted))):
+        for size, other in zip(found, wanted, strict=True):
+            if size is not other:
+                ask_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
+    elif problem := shape_problem(what, found, wanted):
+        raise UsageError(problem)
+
+
+def require_shape_in_dynamo(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
+    """Stand for `require_shape`: data decides the shape, so only a run can ask it."""
+    for size, wanted in zip(tensor.shape, shape, strict=True):
+        torch._check(size == wanted)  # type: ignore[no-untyped-call]
+
+
+def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
+    """Return what is wrong with the shape that an operation gave for other data, or ""."""
+    if found == recorded:
+        return ""
+    return (
+        f"{what} gives the shape {found} for this data; the program was recorded with {recorded}, and its other steps "
+        "hold for that alone. Capture it again with such data."
+    )
+
+
+@torch.fx.has_side_effect
+def require_read(*given: Any) -> None:
+    """Raise `UsageError` where Python would read other values than in the recording; see `read_problem`."""
+    *tensors, _, place = given
+    if is_traced(tuple(tensors), {}):
+        raise UsageError(
+            f"{place} reads values of a tensor, and the program holds for those alone, which torch's tracers cannot "
+            "ask. Compute with the tensor in place of its value (torch.where instead of a branch), or run the program "
+            "as it is."
+        )
+    if problem := read_problem(*given):
+        raise UsageError(problem)
+
+
+def require_read_in_dynamo(*given: Any) -> None:
+    """Stand for `require_read`."""
+    *_, place = given
+    raise RuntimeError(  # of Python's own, as dynamo knows no others
+        f"{place} reads values of a tensor, and the program holds for those alone, which torch.compile cannot ask."
+    )
+
+
+def read_problem(*given: Any) -> str:
+    """Return what is wrong where Python would read other values than the recorded ones, which come last but the place.
+
+    Of one tensor, its value or a list of its values is read, or as a text its contents; of two, whether they are equal.
+    """
+    *tensors, recorded, place = given
+    if len(tensors) == 2:
+        found: object = torch.equal(*tensors)
+    elif isinstance(recorded, str):
+        found = contents_of(tensors[0])
+    else:
+        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
+    if repr(found) == repr(recorded):
+        return ""
+    return (
+        f"{place} reads {found!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
+        "recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the tensor "
+        "in place of its value (torch.where instead of a branch)."
+    )
+
+
+@torch.fx.has_side_effect
+def require_guard(holds: Any, words: str) -> None:
+    """Raise `UsageError` where a guard does not hold; traced, each run asks for sizes that data decides."""
+    if is_open(holds):
+        ask_in_runs(holds, guard_problem(words))
+    elif not holds:
+        raise UsageError(guard_problem(words))
+
+
+def require_guard_in_dynamo(holds: Any, words: str) -> None:
+    """Stand for `require_guard`, also for sizes that data decides."""
+    torch._check(holds)  # type: ignore[no-untyped-call]
+
+
+def is_open(size: Any) -> bool:
+    """Tell whether torch traces a number that data decides, so that no question for it has an answer yet."""
+    return isinstance(size, torch.SymInt | torch.SymBool) and not size.node.has_hint()
+
+
+def ask_in_runs(holds: Any, words: str) -> None:
+    """Add to what torch traces that a condition on sizes holds; each run asks it, and fails with these words."""
+    if is_open(holds):
+        torch._check(holds)  # type: ignore[no-untyped-call]
+    if isinstance(holds, torch.SymBool):
+        torch.ops.aten._assert_scalar.default(holds, words)
+    elif not holds:
+        raise UsageError(words)
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors lie in one storage; tensors without contents have no addresses that would tell."""
+    if one is other:
+        return True
+    if is_traced((one, other), {}):
+        return bool(torch._C._is_alias_of(one, other))  # type: ignore[attr-defined]
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def is_cloned(tensor: torch.Tensor) -> bool:
+    """Tell whether a copy is made by ``clone``: where torch traces, whose functionalisation knows no views of copies.
+
+    It keeps the strides where no elements share a place and none lies between them.
+    """
+    return is_traced((tensor,), {}) and torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
+@contextmanager
+def on_device_of(arguments: object) -> Iterator[None]:
+    """Launch on the device of the first tensor inside a with statement.
+
+    Where others lie on other GPUs, the streams of both wait for each other, before and after.
+    """
+    tensors = [getattr(member, "base", member) for member in members_of(arguments)]
+    found = list(dict.fromkeys(t.device for t in tensors if isinstance(t, torch.Tensor) and t.is_cuda))
+    if not found or is_traced(tuple(tensors), {}):
+        yield
+        return
+    with torch.cuda.device(found[0]):
+        wait_for(found[:1], found[1:])
+        yield
+        wait_for(found[1:], found[:1])
+
+
+def wait_for(waiting: Sequence[Any], others: Sequence[Any]) -> None:
+    """Let the current streams of devices wait for what the current streams of others have been given."""
+    for device in waiting:
+        for other in others:
+            torch.cuda.current_stream(device).wait_stream(torch.cuda.current_stream(other))
+
+
+window._torchdynamo_inline = window_in_dynamo  # type: ignore[attr-defined]
+layout_copy._torchdynamo_inline = layout_copy_in_dynamo  # type: ignore[attr-defined]
+descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
+require_shape._torchdynamo_inline = require_shape_in_dynamo  # type: ignore[attr-defined]
+require_read._torchdynamo_inline = require_read_in_dynamo  # type: ignore[attr-defined]
+require_guard._torchdynamo_inline = require_guard_in_dynamo  # type: ignore[attr-defined]

@@ -1,0 +1,327 @@
+"""The sizes of a program: what measures them, and how its graph and its module compute them and ask its guards."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+
+from kernellab.capture.node_functions import require_guard
+from kernellab.capture.seen_tensors import Recording
+from kernellab.capture.size import Guard, Measured, Size, Sizes, guard_problem, names_in
+from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, mapped, members_of
+from kernellab.errors import UsageError
+from kernellab.source import literal
+from kernellab.source.text import OPERATORS
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    **OPERATORS,
+    ast.And: operator.and_,
+    ast.Or: operator.or_,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+    "abs": abs,
+    "float": torch.sym_float,
+    "int": torch.sym_int,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "math.trunc": math.trunc,
+    "math.sqrt": torch.sym_sqrt,
+}
+_LAYOUTS = "# dtype, shape and strides of each input: the program holds for these alone."
+
+_REQUIRE = '''\
+def require(**tensors):
+    """Raise ValueError for an input that is not laid out as the recorded one."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
+        found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+        if found != LAYOUTS[name]:
+            raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
+
+_REQUIRE_SIZE = '''\
+def require_size(holds, words):
+    """Raise ValueError for sizes for which the program does not hold."""
+    if not holds:
+        raise ValueError(f"PROBLEM")'''
+
+_REQUIRE_SIZES = '''\
+def require(NAMES):
+    """Raise ValueError for inputs whose sizes or layouts are others than the program holds for."""
+    for name, tensor, dtype, rank in (
+KINDS
+    ):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
+        if (tensor.dtype, tensor.dim()) != (dtype, rank):
+            raise ValueError(f"{name} is {tensor.dtype} of {tensor.dim()} axes; expected {dtype} of {rank}.")
+GUARDS
+    for name, tensor, shape, stride in (
+LAYOUTS
+    ):
+        found = (tuple(tensor.shape), tuple(tensor.stride()))
+        if found != (shape, stride):
+            raise ValueError(f"{name} has shape and strides {found}; the program holds for {(shape, stride)}.")'''
+
+
+def measuring(
+    recording: Recording, sizes: Sizes, steps: Sequence[Step], live: Sequence[Step], used: Iterable[int]
+) -> set[int]:
+    """Return the values that measure the symbols of some steps and values, and of the guards of these symbols.
+
+    Beside them, those that every run looks at, as numbers of the block may follow from their sizes: 0 and 1 have no
+    symbols.
+    """
+    where = dict(sizes.measured)
+    needed = _symbols_in(live, (recording.values[index].layout for index in used if index >= 0))
+    conditions = [guard.condition.free_symbols for guard in sizes.guards]
+    while more := set().union(*(each for each in conditions if each & needed)) - needed:
+        needed |= more
+    found = {where[symbol].value for symbol in needed if symbol in where}
+    asked = {index for index in recording.samples if recording.values[index].storage in sizes.asked}
+    return found | asked | _open_results(steps)
+
+
+def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
+    """Return the values whose sizes some steps and values of a program need, and which only a run makes."""
+    if tape.sizes is None:
+        return set()
+    used = {index for step in steps for index in (*step.taken, *step.results)} | set(wanted)
+    needed = _symbols_in(steps, (tape.values[index].layout for index in used if index >= 0))
+    made = measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
+    found = {where.value for symbol, where in made.items() if symbol in needed and symbol.name.isidentifier()}
+    return found | _open_results(tape.steps)
+
+
+def _open_results(steps: Iterable[Step]) -> set[int]:
+    """Return what has shapes that data decides, on which numbers of the block may depend."""
+    return {index for step in steps if step.has_open_shape for index in step.results if index >= 0}
+
+
+def _symbols_in(steps: Iterable[Step], layouts: Iterable[TensorLayout]) -> set[Any]:
+    held: list[Any] = [(layout.shape, layout.stride, layout.offset) for layout in layouts]
+    for step in steps:
+        grids = [each.grid for each in step.use.tuning.configs] if step.use and step.use.tuning else []
+        held.append((step.args, dict(step.kwargs), step.use.grid if step.use else (), grids))
+    return {symbol for part in members_of(held) for symbol in _symbols(part)}
+
+
+def _symbols(part: Any) -> set[Any]:
+    if isinstance(part, TapeDescriptor):
+        return {symbol for each in (*part.shape, *part.strides) for symbol in _symbols(each)}
+    return part.expression.free_symbols if isinstance(part, Size) else set()
+
+
+def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
+    """Return a program whose symbols tell where they are measured: ``x.shape[0]``; guards of other symbols go.
+
+    ``inputs`` gives the inputs by their index in the recording.
+    """
+    names = {}
+    for symbol, where in sizes.measured:
+        if where.value in inputs:
+            names[symbol] = where.text(tape.values[inputs[where.value]].name, is_input=True)
+    for symbol, where in measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
+        names.setdefault(symbol, where.text(tape.values[where.value].name, is_input=False))
+    guards = [guard for guard in sizes.guards if guard.condition.free_symbols <= names.keys()]
+    return _renamed(tape, guards, {s: sympy.Symbol(n, integer=True, positive=True) for s, n in names.items()})
+
+
+def _renamed(tape: Tape, guards: Sequence[Guard], symbols: Mapping[Any, Any]) -> Tape:
+    """Return a program under these guards, with other symbols in both."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, TapeDescriptor):
+            return dataclasses.replace(part, shape=mapped(part.shape, changed), strides=mapped(part.strides, changed))
+        return Size(part, part.expression.xreplace(symbols)) if isinstance(part, Size) else part
+
+    return dataclasses.replace(
+        tape,
+        values=tuple(dataclasses.replace(v, layout=_with_layout(v.layout, changed)) for v in tape.values),
+        storages=mapped(tape.storages, changed),
+        steps=tuple(_with_sizes(step, changed) for step in tape.steps),
+        sizes=Sizes(tuple(dataclasses.replace(g, condition=g.condition.xreplace(symbols)) for g in guards)),
+    )
+
+
+def _with_layout(layout: TensorLayout, change: Callable[[Any], Any]) -> TensorLayout:
+    shape, stride = mapped(layout.shape, change), mapped(layout.stride, change)
+    return dataclasses.replace(layout, shape=shape, stride=stride, offset=change(layout.offset))
+
+
+def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
+    use = step.use
+    if use is not None:
+        use = dataclasses.replace(use, grid=mapped(use.grid, change))
+    if use is not None and use.tuning is not None:
+        configs = tuple(dataclasses.replace(each, grid=mapped(each.grid, change)) for each in use.tuning.configs)
+        use = dataclasses.replace(use, tuning=dataclasses.replace(use.tuning, configs=configs))
+    return dataclasses.replace(step, args=mapped(step.args, change), kwargs=mapped(step.kwargs, change), use=use)
+
+
+def measured_in(tape: Tape, indices: Iterable[int]) -> dict[Any, Measured]:
+    """Return the symbols that are sizes of some values, each with where it is measured first."""
+    found: dict[Any, Measured] = {}
+    for index in indices:
+        for axis, size in enumerate(tape.values[index].layout.shape):
+            if isinstance(size, Size) and size.expression.is_Symbol:
+                found.setdefault(size.expression, Measured(index, axis))
+    return found
+
+
+class _OpenSizes:
+    """The guards of a program that were not asked so far in a run, and the names that are known by now."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.known = set(tape.names(tape.inputs))
+        self.guards = [] if tape.sizes is None else list(tape.sizes.guards)
+
+    def measured(self, step: Step) -> Iterator[tuple[str, Measured]]:
+        """Yield the symbols that are sizes of what a step made and were not known before, with where they are."""
+        for symbol, where in measured_in(self.tape, [index for index in step.results if index >= 0]).items():
+            if symbol.name.isidentifier() and symbol.name not in self.known:
+                self.known.add(symbol.name)
+                yield symbol.name, where
+
+    def ready(self) -> list[Guard]:
+        """Return the guards whose symbols are known by now, each once."""
+        found = [guard for guard in self.guards if self.known.issuperset(names_in(guard.text))]
+        self.guards = [guard for guard in self.guards if guard not in found]
+        return found
+
+
+class SizeNodes:
+    """The sizes of a program in its graph; each expression is computed once, where it is first needed."""
+
+    def __init__(self, graph: torch.fx.Graph, tape: Tape, nodes: Mapping[int, torch.fx.Node]) -> None:
+        self.graph = graph
+        self.tape = tape
+        self.nodes = nodes
+        self.known: dict[str, Any] = {}  # by their expressions
+        self.count = 0
+        self.inputs = {tape.values[index].name: nodes[index] for index in tape.inputs}
+        self.open = _OpenSizes(tape)
+        self._ask()
+
+    def made(self, step: Step) -> None:
+        """Measure what a step made whose shape depends on data, and ask the guards that hold for it."""
+        for name, where in self.open.measured(step):
+            self.known[name] = self._node(torch.ops.aten.sym_size.int, (self.nodes[where.value], where.axis))
+        self._ask()
+
+    def _ask(self) -> None:
+        for guard in self.open.ready():
+            self._node(require_guard, (self._of(ast.parse(guard.text, mode="eval").body), guard.words))
+
+    def given(self, value: Any) -> Any:
+        """Return nested arguments with nodes in place of sizes."""
+        return mapped(value, lambda part: self.node(part) if isinstance(part, Size) else part)
+
+    def node(self, size: Size) -> Any:
+        """Return the node of a size."""
+        return self._of(ast.parse(repr(size), mode="eval").body)
+
+    def _node(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.Node:
+        """Add a node, under a name that no value of the program has."""
+        node = self.graph.call_function(function, arguments)
+        taken = {value.name for value in self.tape.values}
+        self.count = next(i for i in itertools.count(self.count + 1) if f"size_{i}" not in taken)
+        node.name = f"size_{self.count}"
+        return node
+
+    def _of(self, part: ast.expr) -> Any:
+        if isinstance(part, ast.Constant):
+            return part.value
+        text = ast.unparse(part)
+        if text not in self.known:
+            self.known[text] = self._made(part)
+        return self.known[text]
+
+    def _made(self, part: ast.expr) -> Any:
+        match part:
+            case ast.BinOp(left, operation, right):
+                return self._called(operation, left, right)
+            case ast.UnaryOp(operation, inner):
+                return self._called(operation, inner)
+            case ast.Compare(left, [operation], [right]):
+                return self._called(operation, left, right)
+            case ast.BoolOp(operation, [first, *others]):
+                found = self._of(first)
+                for other in others:
+                    found = self._node(_OPERATORS[type(operation)], (found, self._of(other)))
+                return found
+            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(int(axis))):
+                return self._node(torch.ops.aten.sym_size.int, (self.inputs[name], axis))
+            case ast.Call(ast.Attribute(ast.Name(name), "stride"), [ast.Constant(int(axis))]):
+                return self._node(torch.ops.aten.sym_stride.int, (self.inputs[name], axis))
+            case ast.Call(function, arguments):
+                called = _FUNCTIONS.get(ast.unparse(function))
+                if called is not None:
+                    return self._node(called, tuple(map(self._of, arguments)))
+        raise UsageError(f"The size {ast.unparse(part)} cannot be computed in a graph.")
+
+    def _called(self, operation: ast.AST, *parts: ast.expr) -> Any:
+        return self._node(_OPERATORS[type(operation)], tuple(map(self._of, parts)))
+
+
+def requirements(tape: Tape) -> Iterator[str]:
+    """Yield the functions by which a module refuses inputs."""
+    values = [tape.values[index] for index in tape.inputs]
+    if tape.sizes is None:
+        rows = [
+            f"    {literal(v.name)}: (torch.{v.layout.dtype}, {v.layout.shape}, {v.layout.stride})," for v in values
+        ]
+        yield "\n".join([_LAYOUTS, "LAYOUTS = {", *rows, "}"])
+        yield _REQUIRE
+        return
+    yield _REQUIRE_SIZE.replace("PROBLEM", guard_problem("{words}"))
+    given = [(literal(value.name), value.name, value.layout) for value in values]
+    parts = {
+        "NAMES": ", ".join(value.name for value in values),
+        "KINDS": "\n".join(f"        ({n}, {v}, torch.{each.dtype}, {len(each.shape)})," for n, v, each in given),
+        "GUARDS": "\n".join(f"    {line}" for line in _asked(_OpenSizes(tape).ready())),
+        "LAYOUTS": "\n".join(f"        ({n}, {v}, {each.shape}, {each.stride})," for n, v, each in given),
+    }
+    text = _REQUIRE_SIZES
+    for name, part in parts.items():
+        text = text.replace(name, part, 1)
+    yield text if given else "\n".join(["def require():", '    """Require nothing: the program takes no inputs."""'])
+
+
+class Measurements:
+    """Writes what a module measures in a run, where data decides on a size, and asks the guards of such sizes."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.open = _OpenSizes(tape)
+        self.open.ready()  # those of the inputs, which `require` asks
+
+    def after(self, step: Step) -> Iterator[str]:
+        """Yield the statements that follow a step whose results have shapes that data decides."""
+        for name, where in self.open.measured(step):
+            yield f"{name} = {self.tape.values[where.value].name}.shape[{where.axis}]"
+        yield from _asked(self.open.ready())
+
+
+def _asked(guards: list[Guard]) -> Iterator[str]:
+    return (f"require_size({guard.text}, {literal(guard.words)})" for guard in guards)
