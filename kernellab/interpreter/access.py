@@ -11,12 +11,22 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.builder import ArithmeticBuilder, wrap
-from kernellab.interpreter.device import external_function, register_value
+from kernellab.interpreter.builder import ArithmeticBuilder, register_value
 from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported
-from kernellab.interpreter.low_precision import decode, encode, is_low_precision, scaled_operand
+from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
-from kernellab.interpreter.values import Array, Handle, Wrapped, numpy_dtype, raw_dtype
+from kernellab.interpreter.values import (
+    Array,
+    Handle,
+    Wrapped,
+    decode,
+    encode,
+    is_low_precision,
+    numpy_dtype,
+    raw_dtype,
+    scaled_operand,
+    wrap,
+)
 
 _ALIGNMENT = 16
 

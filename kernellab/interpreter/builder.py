@@ -3,31 +3,42 @@
 Triton's ``InterpreterBuilder`` computes on bf16 and fp8 as if they were integers; here such blocks hold float32 values
 that their type can represent, and every operation rounds its result. 32-bit integer arithmetic remembers where it
 wrapped, until the value reaches a pointer.
+
+Of its device, a kernel asks the options of the launch and special registers. A program is said to run on the
+multiprocessor of its number, in turns. Clocks tell nanoseconds of this machine: they only grow, and what they measure
+is the interpreter.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.device import DeviceOptions, InterpretedDevice
 from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported, current_line
-from kernellab.interpreter.low_precision import decode, encode, is_low_precision, rounded
 from kernellab.interpreter.values import (
     Array,
     Bounds,
     Handle,
     Wrapped,
     bounds_of,
+    decode,
+    encode,
+    is_low_precision,
     joined_wraps,
     moved,
     numpy_dtype,
     raw_dtype,
+    rounded,
+    wrap,
 )
+from kernellab.target import MULTIPROCESSORS
 
 _INT32 = np.dtype(np.int32)
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
@@ -35,14 +46,56 @@ _BOOL = np.dtype(bool)
 
 Operation = Callable[..., Array]
 
+# The registers of PTX, https://docs.nvidia.com/cuda/parallel-thread-execution/#special-registers, and AMD's counter.
+_MOVE = re.compile(r"mov\.[ub](?:32|64)\s+\$0\s*,\s*%(\w+)\s*;?")
+_AMD_COUNTERS = ("s_memrealtime", "MSG_RTN_GET_REALTIME")
+_CLOCKS = frozenset({"globaltimer", "globaltimer_lo", "clock", "clock64"})
 
-def wrap(values: Array, dtype: Any) -> Handle:
-    """Return computed values as a handle of a scalar Triton type: rounded or cast to what it holds."""
-    values = np.asarray(values)
-    if is_low_precision(dtype.name):
-        return Handle(rounded(values, dtype.name), dtype)
-    wanted = numpy_dtype(dtype)
-    return Handle(values if values.dtype == wanted else values.astype(wanted), dtype)
+
+@dataclass(frozen=True, slots=True)
+class InterpretedDevice:
+    """What is told of the device. ``warps`` of a program are None where nobody knows."""
+
+    warps: int | None = None
+    multiprocessors: int = MULTIPROCESSORS
+
+
+class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
+    """The options of a launch, as Triton's language asks the builder for them."""
+
+    def __init__(self, device: InterpretedDevice) -> None:
+        # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
+        # tl.dot computes in float32 whatever is asked for; which precisions a target has is the compiler's to say.
+        precisions = tuple(name.lower() for name in upstream._ir.INPUT_PRECISION.__members__)
+        super().__init__(debug=True, sanitize_overflow=False, arch="", allowed_dot_input_precisions=precisions)
+        object.__setattr__(self, "device", device)
+
+    @property
+    def num_warps(self) -> int:
+        """The warps of a program.
+
+        Raises:
+            Unsupported: the options of the launch are not known.
+        """
+        device: InterpretedDevice = self.device
+        if device.warps is None:
+            raise Unsupported("num_warps and num_threads here, where the options of the launch are not known")
+        return device.warps
+
+
+def register_value(assembly: str, program: int, device: InterpretedDevice) -> int:
+    """Return what inline assembly gives that reads a special register, in the program of a number.
+
+    Raises:
+        Unsupported: it does anything else.
+    """
+    found = _MOVE.fullmatch(assembly.strip())
+    register = found[1] if found else ""
+    if register in _CLOCKS or any(word in assembly for word in _AMD_COUNTERS):
+        return time.monotonic_ns()
+    if register in {"smid", "nsmid"}:
+        return program % device.multiprocessors if register == "smid" else device.multiprocessors
+    raise Unsupported("inline assembly")
 
 
 class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]

@@ -15,8 +15,6 @@ import numpy as np
 import triton
 
 from kernellab.errors import Place
-from kernellab.interpreter.regions import MemoryRegion
-from kernellab.interpreter.values import Array
 from kernellab.launch.run import Finding, FindingKind, Severity
 
 Program = tuple[int, int, int]
@@ -160,35 +158,6 @@ class AccessFault(ProgramStopped):
         return self.describe(self.line)
 
 
-def fault_of(
-    region: MemoryRegion,
-    strays: Array,
-    access: str,
-    active: int,
-    program: Program,
-    *,
-    masked: bool,
-    inside: MemoryRegion | None = None,
-) -> AccessFault:
-    """Return the fault of an access whose lanes at the addresses ``strays`` leave the memory of an argument.
-
-    ``active`` is how many lanes of the access are not masked off; ``inside`` the argument that they hit, if any.
-    """
-    first = int(strays[0])
-
-    def describe(line: tuple[str, int] | None) -> str:
-        size = region.spec.span_bytes // region.spec.itemsize
-        extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
-        where = f" inside {inside.name}" if inside is not None else ""
-        return (
-            f"{access} of {region.name} out of bounds: element {region.element(first)} (byte {first - region.start})"
-            f"{where}; {region.name} has {extent}. Program {program}, {strays.size} of "
-            f"{counted(active, 'active lane')}, {_mask_text(line, access, masked)}"
-        )
-
-    return AccessFault(region.name, strays.size, describe)
-
-
 def stray_pointer(address: int, lanes: int, access: str, program: Program) -> AccessFault:
     """Return the fault of an access at an address that comes from no argument."""
     message = (
@@ -199,7 +168,8 @@ def stray_pointer(address: int, lanes: int, access: str, program: Program) -> Ac
     return AccessFault(None, lanes, lambda line: message)
 
 
-def _mask_text(line: tuple[str, int] | None, access: str, masked: bool) -> str:
+def mask_text(line: tuple[str, int] | None, access: str, masked: bool) -> str:
+    """Return the mask of the access at a line in words."""
     written = None if line is None else _mask_source(*line, access)
     if written is not None:
         return f"mask: {written}"

@@ -1,8 +1,13 @@
-"""Makes Triton's interpreter, in this process, the checked one.
+"""Makes Triton's interpreter, in this process, the checked one, and Python's syntax what a kernel means by it.
 
 This is the one place that assigns into Triton. `checked_builder` is called in interpreter workers only: processes that
 are started with ``TRITON_INTERPRET=1`` and never compile. Triton patches ``triton.language`` anew for every launch and
 every call of a helper; here it is patched once, for good.
+
+Triton's compiler reads ``and``, ``not``, ``assert``, ``print``, ``range``, ``max`` in its own way: of blocks, element
+by element, without short cuts. Executed as plain Python they would silently do something else; here they are
+rewritten into calls of this module. Of a ``tl.constexpr`` and a tensor the compiler looks at both operands, where in
+Python the left one decides and would wrap the tensor in another ``tl.constexpr``, which nothing can store.
 """
 
 from __future__ import annotations
@@ -10,22 +15,253 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
+from triton.runtime.jit import _normalize_ty
 
 from kernellab._triton.loading import UNWRAPPED
-from kernellab.interpreter import reductions, syntax
+from kernellab.interpreter import functions
 from kernellab.interpreter.access import CheckedBuilder
-from kernellab.interpreter.arguments import is_constexpr
-from kernellab.interpreter.values import Handle, numpy_dtype, reuse_types
+from kernellab.interpreter.faults import InterpretedCheckFailed
+from kernellab.interpreter.values import Handle, numpy_dtype, plain, reuse_types
+
+_PREFIX = "_kernellab_"
+
+
+def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
+    """Iterate as ``tl.range`` does on a GPU: over integers of 32 bits, or 64 where a bound has them."""
+    for key in ("arg1", "arg2", "step"):
+        if options.get(key) is not None:
+            bounds = (*bounds, options[key])
+    wide = any(isinstance(b, tl.tensor) and b.dtype.int_bitwidth == 64 for b in bounds)
+    values = range(*(plain(bound).__index__() for bound in bounds))
+    wide = wide or any(not -(2**31) <= edge < 2**31 for edge in (values.start, values.stop))
+    dtype = tl.int64 if wide else tl.int32
+    held = numpy_dtype(dtype)
+    for value in values:
+        yield tl.tensor(Handle(np.array([value], held), dtype), dtype)
+
+
+def largest(*values: Any, **options: Any) -> Any:
+    """``max``: of tensors, ``tl.maximum`` of one after the other."""
+    return _extreme(tl.maximum, max, values, options)
+
+
+def smallest(*values: Any, **options: Any) -> Any:
+    """``min``: of tensors, ``tl.minimum`` of one after the other."""
+    return _extreme(tl.minimum, min, values, options)
+
+
+def _extreme(
+    of_tensors: Callable[..., Any], of_numbers: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    if not any(isinstance(value, tl.tensor) for value in values):
+        return of_numbers(*map(plain, values), **options)
+    result = values[0]
+    for value in values[1:]:
+        result = of_tensors(result, value)
+    return result
+
+
+def both(*operands: Callable[[], Any]) -> Any:
+    """``and``: only a false compile-time operand ends it early."""
+    return _combined(operands, decisive=False, method="logical_and")
+
+
+def either(*operands: Callable[[], Any]) -> Any:
+    """``or``: only a true compile-time operand ends it early."""
+    return _combined(operands, decisive=True, method="logical_or")
+
+
+def _combined(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method: str) -> Any:
+    tensors = []
+    value = None
+    for operand in operands:
+        value = operand()
+        if isinstance(value, tl.tensor):
+            tensors.append(value)
+        elif bool(plain(value)) is decisive:
+            return value
+    if not tensors:
+        return value
+    result = tensors[0]
+    for tensor in tensors[1:]:
+        result = getattr(result, method)(tensor)
+    return result
+
+
+def negated(operand: Any) -> Any:
+    """``not``."""
+    return operand.__not__() if isinstance(operand, tl.tensor) else not plain(operand)
+
+
+def asserted(condition: Any, message: Callable[[], Any] = str) -> None:
+    """``assert``: of a tensor, a ``tl.device_assert``."""
+    if isinstance(condition, tl.tensor):
+        tl.device_assert(condition, plain(message()))
+    elif not plain(condition):
+        static_assert(False, message())
+
+
+def static_assert(condition: Any, message: Any = "") -> None:
+    """Check what is known when a kernel is compiled."""
+    if not plain(condition):
+        said = plain(message)
+        raise InterpretedCheckFailed(f"static assertion failed: {said}" if said else "static assertion failed")
+
+
+def printed(*values: Any) -> None:
+    """``print``, which on a GPU is ``tl.device_print``."""
+    builder = upstream.interpreter_builder
+    shown = [value.handle.data if isinstance(value, tl.tensor) else plain(value) for value in values]
+    text = " ".join(str(item.item() if getattr(item, "size", 0) == 1 else item) for item in shown)
+    builder.print_line(f"pid {builder.grid_idx} {text}")
+
+
+def decided(condition: Any) -> Any:
+    """Return the condition of an ``if`` or ``while``.
+
+    Raises:
+        TypeError: it is a block, which has no single truth; the compiler refuses it too.
+    """
+    if isinstance(condition, tl.tensor) and condition.handle.data.size != 1:
+        shape = tuple(condition.handle.data.shape)
+        raise TypeError(f"a block of shape {shape} cannot decide a condition; use tl.where, or reduce it to a scalar")
+    return condition
+
+
+def same(one: Any, other: Any) -> bool:
+    """``is``, which the compiler asks of the values in constexprs."""
+    return plain(one) is plain(other)
+
+
+CALLED: dict[str, Callable[..., Any]] = {"range": loop, "max": largest, "min": smallest, "print": printed}
+SYNTAX: dict[str, Callable[..., Any]] = {
+    "both": both,
+    "either": either,
+    "negated": negated,
+    "asserted": asserted,
+    "decided": decided,
+    "same": same,
+    "plain": plain,
+}
+
+
+def called_names() -> dict[str, Callable[..., Any]]:
+    """Return what rewritten kernels call, under the names by which they do."""
+    return {f"{_PREFIX}{name}": function for name, function in {**CALLED, **SYNTAX}.items()}
+
+
+class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
+    """Triton's rewriting of a kernel, and ours.
+
+    ``builtins`` are the names of `CALLED` that mean Python's builtins in the kernel's module, ``constants`` those of
+    constexprs: what is asked for the ``value`` of one is what the compiler gives, the constant itself.
+    """
+
+    def __init__(self, builtins: frozenset[str], constants: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.builtins = builtins
+        self.constants = constants
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+        """Rewrite the ``value`` of a constexpr, which is the constant itself here."""
+        self.generic_visit(node)
+        is_constant = isinstance(node.value, ast.Name) and node.value.id in self.constants
+        return _call_of("plain", node, node.value) if is_constant and node.attr == "value" else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        """Rewrite ``is`` and ``is not`` between two operands."""
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
+        found = _call_of("same", node, node.left, node.comparators[0])
+        return found if isinstance(node.ops[0], ast.Is) else _call_of("negated", node, found)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the names that ast looks for
+        """Make what is assigned a tensor, as Triton does, on the right-hand side alone."""
+        node.targets = [self.visit(target) for target in node.targets]
+        convert = ast.Attribute(ast.Name("interpreter_semantic", ast.Load()), "to_tensor", ast.Load())
+        node.value = ast.Call(convert, [self.visit(node.value), ast.Constant(False)], [])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        """Rewrite calls of builtins."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
+            node.func.id = f"{_PREFIX}{node.func.id}"
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+        """Rewrite ``and`` and ``or``; operands become functions, to be asked in turn."""
+        self.generic_visit(node)
+        return _call_of("both" if isinstance(node.op, ast.And) else "either", node, *map(_later, node.values))
+
+    def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
+        """Check the condition."""
+        return self._with_decision(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802
+        """Check the condition."""
+        return self._with_decision(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+        """Check the condition."""
+        return self._with_decision(node)
+
+    def _with_decision(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        node.test = _call_of("decided", node.test, node.test)
+        decision: ast.AST = node
+        return decision
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        """Rewrite ``not``."""
+        self.generic_visit(node)
+        return _call_of("negated", node, node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+        """Rewrite ``assert``, whose message is made only where it fails."""
+        self.generic_visit(node)
+        messages = [] if node.msg is None else [_later(node.msg)]
+        return ast.copy_location(ast.Expr(_call_of("asserted", node, node.test, *messages)), node)
+
+
+def _call_of(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
+    called = ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), list(arguments), [])
+    return ast.copy_location(called, node)
+
+
+def _later(expression: ast.expr) -> ast.expr:
+    no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
+
+
+_OPERATIONS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne"
+
+
+def let_tensors_decide() -> None:
+    """Make an operation of a constexpr and a tensor, in this order, the tensor's."""
+    for name in (f"__{word}__" for word in _OPERATIONS.split()):
+        setattr(tl.constexpr, name, _deferring(getattr(tl.constexpr, name), getattr(operator, name)))
+
+
+def _deferring(original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(constant: Any, other: Any) -> Any:
+        return operation(constant.value, other) if isinstance(other, tl.tensor) else original(constant, other)
+
+    return method
+
 
 _CUDA_LIBRARY = "triton.language.extra.cuda.libdevice"
 _EXTRA = tuple(f"triton.language.extra.{name}" for name in ("cuda", "cuda.utils", "cuda.gdc", "hip", "hip.utils"))
@@ -45,7 +281,7 @@ def checked_builder() -> CheckedBuilder:
     upstream.FunctionRewriter._transform_ast = _transformed
     upstream.FunctionRewriter._find_def = _first_def
     upstream.InterpretedFunction.__call__ = _call
-    vars(upstream).update(syntax.names())
+    vars(upstream).update(called_names())
     _patch_language(builder)
     return builder
 
@@ -62,21 +298,34 @@ def prepare(function: Any) -> Callable[..., Any]:
     return rewritten
 
 
+def is_constexpr(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter is annotated as ``tl.constexpr``."""
+    return "constexpr" in annotation_of(parameter)
+
+
+def annotation_of(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as Triton writes it, "" where it has none."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return str(annotation if isinstance(annotation, str) else _normalize_ty(annotation))
+
+
 def _patch_language(builder: CheckedBuilder) -> None:
     everything = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
     scope = upstream._patch_lang(everything)
     _patch_library(builder, scope)
-    syntax.let_tensors_decide()
+    let_tensors_decide()
     reuse_types()
     tl.tensor.__index__ = _index
     tl.dtype.to_ir = lambda dtype, builder: dtype
     for language in (tl, tl.core):
-        language.reduce = reductions.reduce
-        language.associative_scan = reductions.associative_scan
+        language.reduce = functions.reduce
+        language.associative_scan = functions.associative_scan
         if hasattr(language, "map_elementwise"):
-            language.map_elementwise = reductions.map_elementwise
-        language.range = syntax.loop
-        language.static_assert = syntax.static_assert
+            language.map_elementwise = functions.map_elementwise
+        language.range = loop
+        language.static_assert = static_assert
         language.static_print = lambda *values, **options: _static_print(builder, *values)
 
 
@@ -97,7 +346,7 @@ def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
 def _static_print(builder: CheckedBuilder, *values: Any) -> None:
     """Print once, as at compile time, not once per program."""
     if builder.grid_idx == (0, 0, 0):
-        builder.print_line(" ".join(str(syntax.plain(value)) for value in values))
+        builder.print_line(" ".join(str(plain(value)) for value in values))
 
 
 def _index(tensor: Any) -> int:
@@ -146,7 +395,7 @@ class _Semantic(TritonSemantic):  # type: ignore[misc]
     def dot_scaled(
         self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *rest: Any
     ) -> Any:
-        formats = _Format(syntax.plain(lhs_format)), _Format(syntax.plain(rhs_format))
+        formats = _Format(plain(lhs_format)), _Format(plain(rhs_format))
         return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *rest)
 
 
@@ -159,7 +408,7 @@ def _transformed(rewriter: Any, source: str) -> ast.AST:
     parameters = inspect.signature(function).parameters.values()
     constants = {parameter.name for parameter in parameters if is_constexpr(parameter)}
     constants |= function.__globals__.get(UNWRAPPED, frozenset())
-    builtins = frozenset(syntax.CALLED) - function.__globals__.keys()
-    rewriter.ast_transformer = syntax.Transformer(builtins, frozenset(constants))
+    builtins = frozenset(CALLED) - function.__globals__.keys()
+    rewriter.ast_transformer = Transformer(builtins, frozenset(constants))
     tree: ast.AST = _transform_as_triton_does(rewriter, source)
     return tree

@@ -17,16 +17,17 @@ import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import (
+    AccessFault,
     DeadlinePassed,
     Findings,
     InterpretedCheckFailed,
     Program,
+    counted,
     current_line,
-    fault_of,
+    mask_text,
     stray_pointer,
 )
-from kernellab.interpreter.hazards import Hazards, Order
-from kernellab.interpreter.regions import TAG_SHIFT, MemoryRegion, regions_of
+from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, Order, regions_of
 from kernellab.interpreter.values import Array, Handle
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Severity, Watch
@@ -294,13 +295,13 @@ class CheckedMemory:
         )
         if beyond.any():
             lanes = strays[beyond]
-            raise fault_of(region, lanes, access, active, self.program, masked=mask is not None)
+            raise _fault_of(region, lanes, access, active, self.program, masked=mask is not None)
         for other in region.storage.regions:
             shift = np.uint64((other.start - other.spec.offset_bytes - region.storage_start) % (1 << 64))
             inside = (strays + shift >= np.uint64(other.start)) & (strays + shift < np.uint64(other.end))
             if other is not region and inside.any():
                 masked = mask is not None
-                raise fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
+                raise _fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
         element = region.element(int(strays[0]))
         detail = f"{access} outside the view of {region.name}, but inside its storage: element {element}"
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
@@ -333,3 +334,32 @@ class CheckedMemory:
             int(lanes.sum()),
             wrapped.place,
         )
+
+
+def _fault_of(
+    region: MemoryRegion,
+    strays: Array,
+    access: str,
+    active: int,
+    program: Program,
+    *,
+    masked: bool,
+    inside: MemoryRegion | None = None,
+) -> AccessFault:
+    """Return the fault of an access whose lanes at the addresses ``strays`` leave the memory of an argument.
+
+    ``active`` is how many lanes of the access are not masked off; ``inside`` the argument that they hit, if any.
+    """
+    first = int(strays[0])
+
+    def describe(line: tuple[str, int] | None) -> str:
+        size = region.spec.span_bytes // region.spec.itemsize
+        extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
+        where = f" inside {inside.name}" if inside is not None else ""
+        return (
+            f"{access} of {region.name} out of bounds: element {region.element(first)} (byte {first - region.start})"
+            f"{where}; {region.name} has {extent}. Program {program}, {strays.size} of "
+            f"{counted(active, 'active lane')}, {mask_text(line, access, masked)}"
+        )
+
+    return AccessFault(region.name, strays.size, describe)

@@ -1,15 +1,18 @@
-"""What an interpreter worker does: it runs a launch, program after program.
+"""What an interpreter worker does: it gives a kernel its arguments and runs a launch, program after program.
 
 Its `start` makes Triton's interpreter the checked one; importing this module changes nothing.
 """
 
 from __future__ import annotations
 
+import inspect
 import mmap
+import re
 import signal
 import threading
 import time
 import traceback
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +20,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
 
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import Loaded, _register_sources, load
-from kernellab.errors import KernellabError, Place
-from kernellab.interpreter.arguments import kernel_arguments
-from kernellab.interpreter.device import DeviceOptions, InterpretedDevice
+from kernellab.errors import KernellabError, LaunchError, Place
+from kernellab.interpreter.builder import DeviceOptions, InterpretedDevice
 from kernellab.interpreter.faults import (
     AccessFault,
     DeadlinePassed,
@@ -33,10 +37,20 @@ from kernellab.interpreter.faults import (
     line_of_traceback,
     place_of,
 )
-from kernellab.interpreter.language import checked_builder, prepare
+from kernellab.interpreter.hazards import MemoryRegion
+from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
 from kernellab.interpreter.memory import CheckedMemory, Watcher
-from kernellab.interpreter.syntax import plain
-from kernellab.launch.arguments import Launch
+from kernellab.interpreter.values import Handle, numpy_dtype, plain
+from kernellab.launch.arguments import (
+    ArgumentSpec,
+    DescriptorSpec,
+    DtypeSpec,
+    Launch,
+    ScalarSpec,
+    TensorSpec,
+    TupleSpec,
+    tensors_of,
+)
 from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity, Watch
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
@@ -295,3 +309,99 @@ def _loaded(source: _Source) -> Loaded:
         if hasattr(function, "rewrite"):
             prepare(function)  # now, while the source that it reads is the right one
     return loaded
+
+
+def kernel_arguments(
+    python: Any, launch: Launch, regions: Mapping[int, MemoryRegion], constants: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return the arguments of a kernel by name. ``constants`` are values of constexprs, as they are."""
+    pointers = {region.name: region for region in regions.values()}
+    signature = inspect.signature(python)
+    specs = dict(launch.arguments)
+    values: dict[str, Any] = {}
+    for name, spec in launch.arguments:
+        if name in signature.parameters:
+            parameter = signature.parameters[name]
+            if tensors_of(name, spec) and is_constexpr(parameter):
+                raise LaunchError(f"{name} is a tl.constexpr parameter of {python.__name__} and got a tensor.")
+            values[name] = _constant(spec) if is_constexpr(parameter) else _value(name, spec, parameter, pointers)
+    values |= {name: value for name, value in constants.items() if name in signature.parameters}
+    for name, parameter in signature.parameters.items():
+        if name in values or name in specs:
+            continue
+        if parameter.default is inspect.Parameter.empty:
+            raise LaunchError(f"{python.__name__} lacks a value for its parameter {name}.")
+        default = parameter.default.value if isinstance(parameter.default, tl.constexpr) else parameter.default
+        values[name] = default if is_constexpr(parameter) else _value(name, ScalarSpec(default), parameter, pointers)
+    return values
+
+
+def _constant(spec: ArgumentSpec) -> Any:
+    if isinstance(spec, ScalarSpec):
+        return spec.value
+    if isinstance(spec, DtypeSpec):
+        return tl.dtype(spec.name)
+    assert isinstance(spec, TupleSpec)
+    return _tuple(spec, [_constant(item) for item in spec.items])
+
+
+def _value(name: str, spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Mapping[str, MemoryRegion]) -> Any:
+    if isinstance(spec, TensorSpec):
+        return _pointer(spec, pointers[name])
+    if isinstance(spec, DescriptorSpec):
+        return _descriptor(spec, pointers[name])
+    if isinstance(spec, TupleSpec):
+        items = enumerate(spec.items)
+        return _tuple(spec, [_value(f"{name}[{i}]", item, parameter, pointers) for i, item in items])
+    if isinstance(spec, ScalarSpec) and isinstance(spec.value, int | float):
+        return scalar(spec.value, annotation_of(parameter))
+    return _constant(spec)
+
+
+def _tuple(spec: TupleSpec, items: list[Any]) -> Any:
+    if spec.fields is None:
+        return tuple(items)
+    return namedtuple(spec.type_name, spec.fields)(*items)
+
+
+def _pointer(spec: TensorSpec, region: MemoryRegion) -> Any:
+    dtype = tl.str_to_ty(f"*{spec.dtype}", None)
+    return tl.tensor(Handle(np.array([region.start], np.uint64), dtype), dtype)
+
+
+def scalar(value: float, annotation: str = "") -> Any:
+    """Return a run-time number as a kernel sees it: of its annotated type, else bool, i32, i64, u64 or fp32."""
+    short = re.sub(r"^[a-z]+(?=\d)", lambda kind: _SHORT.get(kind[0], kind[0]), annotation.removeprefix("tl."))
+    dtype = tl.str_to_ty(short if short in _TYPES else _default_type(value), None)
+    return tl.tensor(Handle(np.array([value]).astype(numpy_dtype(dtype)), dtype), dtype)
+
+
+def _default_type(value: float) -> str:
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, float):
+        return "fp32"
+    if -(2**31) <= value < 2**31:
+        return "i32"
+    if -(2**63) <= value < 2**63:
+        return "i64"
+    if value < 2**64:
+        return "u64"
+    raise LaunchError(f"The integer {value} does not fit into 64 bits.")
+
+
+_TYPES = frozenset(["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"])
+_SHORT = {"int": "i", "uint": "u", "float": "fp", "bfloat": "bf"}
+
+
+def _descriptor(spec: DescriptorSpec, region: MemoryRegion) -> Any:
+    strides = [scalar(stride) for stride in spec.strides[:-1]]
+    descriptor = upstream.interpreter_semantic.make_tensor_descriptor(
+        base=_pointer(spec.base, region),
+        shape=[scalar(size) for size in spec.shape],
+        strides=[*strides, tl.constexpr(spec.strides[-1])],
+        block_shape=[tl.constexpr(size) for size in spec.block_shape],
+        padding_option=spec.padding,
+    )
+    descriptor.handle.round_f32_to_tf32 = spec.round_f32_to_tf32
+    return descriptor

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.interpreter.low_precision import FP8, decode, encode, rounded
+from kernellab.interpreter.values import FP8, decode, encode, rounded
 from kernellab.launch.run import Run
 
 Launch = Callable[..., Run]
