@@ -110,12 +110,8 @@ class KernellabError(Exception):
 
 def _broken(text: str) -> str:
     """Return a text with its long lines broken between words."""
-    lines = (_wrapped(line) if len(line) > _WIDTH else [line] for line in text.splitlines())
-    return "\n".join(line for broken in lines for line in broken)
-
-
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    wrap = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap.fill(line) if len(line) > _WIDTH else line for line in text.splitlines())
 
 
 def _pointed(place: Place) -> list[str]:

@@ -49,7 +49,6 @@ class DeviceLimits:
     reserved_shared_bytes: int
     registers_per_multiprocessor: int
     register_allocation_unit: int
-    max_registers_per_thread: int
     threads_per_multiprocessor: int
     blocks_per_multiprocessor: int
     threads_per_block: int = 1024
@@ -71,7 +70,6 @@ def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int, tensor_memory:
         reserved_shared_bytes=_KIB if block_kib != 64 else 0,
         registers_per_multiprocessor=65536,
         register_allocation_unit=256,
-        max_registers_per_thread=255,
         threads_per_multiprocessor=threads,
         blocks_per_multiprocessor=blocks,
         tensor_memory_columns=tensor_memory,
@@ -105,7 +103,6 @@ def _cdna(lds_kib: int, lds_unit: int) -> DeviceLimits:
         reserved_shared_bytes=0,
         registers_per_multiprocessor=4 * 512 * 64,
         register_allocation_unit=8 * 64,
-        max_registers_per_thread=512,
         threads_per_multiprocessor=4 * 8 * 64,
         blocks_per_multiprocessor=16,
         warp_threads=64,
@@ -115,7 +112,7 @@ def _cdna(lds_kib: int, lds_unit: int) -> DeviceLimits:
     )
 
 
-def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: int, most: int = 256) -> DeviceLimits:
+def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: int) -> DeviceLimits:
     """Return the limits of four SIMDs that share LDS, each of so many registers for 32 lanes and 16 waves at most."""
     return DeviceLimits(
         shared_bytes_per_block=block_kib * _KIB,
@@ -123,7 +120,6 @@ def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: i
         reserved_shared_bytes=0,
         registers_per_multiprocessor=4 * registers * 32,
         register_allocation_unit=unit * 32,
-        max_registers_per_thread=most,
         threads_per_multiprocessor=4 * 16 * 32,
         blocks_per_multiprocessor=32,
         shared_allocation_unit=lds_unit,
@@ -147,7 +143,7 @@ _HIP_LIMITS = {
     "gfx1151": _wave32(1536, 24, 64, 128, 512),
     "gfx1200": _wave32(1536, 24, 64, 128, 512),
     "gfx1201": _wave32(1536, 24, 64, 128, 512),
-    "gfx1250": _wave32(1024, 16, 320, 320, 2048, most=1024),
+    "gfx1250": _wave32(1024, 16, 320, 320, 2048),
 }
 
 

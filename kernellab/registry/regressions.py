@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -213,10 +213,10 @@ def changed_times(times: Sequence[KeptTime], since: float | None = None, margin:
     rows = []
     for launch, found in launches.items():
         under = _by_conditions(found)
-        made = list(_changed(launch, words[launch], under, since, margin))
+        made = list(_changed(words[launch], under, since, margin))
         if not made and (since is None or any(kept.created >= since for kept in found)):
             reason = _why_alone(launch, under, launches)
-            made = [_incomparable(launch, words[launch], reason, after=fastest(found) or found[-1])]
+            made = [_incomparable(words[launch], reason, after=fastest(found) or found[-1])]
         rows += made
     return sorted(rows, key=_place)
 
@@ -242,13 +242,13 @@ def _by_conditions(times: Sequence[KeptTime]) -> Under:
     return found
 
 
-def _changed(launch: LaunchKind, words: str, under: Under, since: float | None, margin: float) -> Iterator[ChangedTime]:
+def _changed(words: str, under: Under, since: float | None, margin: float) -> Iterator[ChangedTime]:
     order = list(under)
     for place, now in enumerate(order):
         if since is not None and under[now][0].created < since:
             continue
         for was in _baselines(order[:place], now):
-            yield from _compared(launch, words, latest(under[was]), latest(under[now]), margin)
+            yield from _compared(words, latest(under[was]), latest(under[now]), margin)
 
 
 def _baselines(earlier: Sequence[Conditions], now: Conditions) -> list[Conditions]:
@@ -264,45 +264,40 @@ def _differing(was: Conditions, now: Conditions) -> list[str]:
 
 
 def _compared(
-    launch: LaunchKind, words: str, before: dict[str, KeptTime], after: dict[str, KeptTime], margin: float
+    words: str, before: dict[str, KeptTime], after: dict[str, KeptTime], margin: float
 ) -> Iterator[ChangedTime]:
     """Yield the row of the fastest configs, then one per config that was measured before and after."""
     shared = [config for config in before if config in after]
     if shared:
         pair = fastest([before[each] for each in shared]), fastest([after[each] for each in shared])
         first = [side or kept[shared[0]] for side, kept in zip(pair, (before, after), strict=True)]
-        yield _row(launch, words, FASTEST, first[0], first[1], margin)
+        yield _row(words, FASTEST, first[0], first[1], margin)
     else:
-        yield _without_shared(launch, words, list(before.values()), list(after.values()), margin)
+        yield _without_shared(words, list(before.values()), list(after.values()), margin)
     for config in shared:
-        yield _row(launch, words, before[config].words or "no config", before[config], after[config], margin)
+        yield _row(words, before[config].words or "no config", before[config], after[config], margin)
 
 
-def _without_shared(
-    launch: LaunchKind, words: str, before: Sequence[KeptTime], after: Sequence[KeptTime], margin: float
-) -> ChangedTime:
+def _without_shared(words: str, before: Sequence[KeptTime], after: Sequence[KeptTime], margin: float) -> ChangedTime:
     """Return the row of launches without a common config: comparable where another version has other parameters."""
     old, new = fastest(before) or before[-1], fastest(after) or after[-1]
     changes = changes_between(old, new)
     if {change.what for change in changes} == {"kernel"} and old.parameters != new.parameters:
-        row = _row(launch, words, FASTEST, old, new, margin)
+        row = _row(words, FASTEST, old, new, margin)
         reason = "; ".join(filter(None, [row.reason, "their configs have other parameters: the fastest of each"]))
-        return ChangedTime(**{**_fields(row), "reason": reason})
+        return replace(row, reason=reason)
     reason = "no config was measured both before and after"
-    return _incomparable(launch, words, reason, before=old, after=new, changes=changes)
+    return _incomparable(words, reason, before=old, after=new, changes=changes)
 
 
-def _fields(row: ChangedTime) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ChangedTime.__slots__}
-
-
-def _row(launch: LaunchKind, words: str, config: str, before: KeptTime, after: KeptTime, margin: float) -> ChangedTime:
+def _row(words: str, config: str, before: KeptTime, after: KeptTime, margin: float) -> ChangedTime:
     ratio = ratio_of(before, after)
     became, reason = _became(before, after, ratio, margin)
     changes = changes_between(before, after)
     if len(changes) > 1 and became in {TimeChange.SLOWER, TimeChange.FASTER, TimeChange.FAILS, TimeChange.WORKS}:
         several = f"{len(changes)} things changed at once; which of them it was, the store does not tell"
         reason = "; ".join(filter(None, [reason, several]))
+    launch = after.launch
     return ChangedTime(launch.kernel, words, launch.device, config, became, before, after, changes, ratio, reason)
 
 
@@ -332,7 +327,6 @@ def _untimed(kept: KeptTime, side: str) -> str:
 
 
 def _incomparable(
-    launch: LaunchKind,
     words: str,
     reason: str,
     *,
@@ -340,7 +334,7 @@ def _incomparable(
     before: KeptTime | None = None,
     changes: tuple[ConditionChange, ...] = (),
 ) -> ChangedTime:
-    became = TimeChange.INCOMPARABLE
+    launch, became = after.launch, TimeChange.INCOMPARABLE
     return ChangedTime(launch.kernel, words, launch.device, FASTEST, became, before, after, changes, None, reason)
 
 

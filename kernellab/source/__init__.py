@@ -28,7 +28,6 @@ from kernellab.source.model import (
     Members,
     Opaque,
     Wrapper,
-    closure_from_jsonable,
     closure_to_jsonable,
     content_keys,
     from_jsonable,

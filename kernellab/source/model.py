@@ -296,12 +296,6 @@ def closure_to_jsonable(closure: Closure) -> object:
     return {"schema": SCHEMA, "closure": jsonable(closure)}
 
 
-def closure_from_jsonable(value: dict[str, Any]) -> Closure:
-    """Return what `closure_to_jsonable` wrote, unchecked: `closure_of_json` reads what others may have written."""
-    closure: Closure = from_jsonable(value["closure"])
-    return closure
-
-
 def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
     """Return a key for each function that those share which are the same: text, and what their global names stand for.
 

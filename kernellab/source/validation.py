@@ -34,7 +34,7 @@ from kernellab.source.model import (
     JitOptions,
     Members,
     Wrapper,
-    closure_from_jsonable,
+    from_jsonable,
     parts,
 )
 from kernellab.source.text import is_name, is_plain, parsed
@@ -215,7 +215,7 @@ def closure_of_json(value: Any) -> Closure:
     with reading("the closure"):
         schema = value["schema"]
         require(type(schema) is int and 1 <= schema <= SCHEMA, "the schema of the closure", schema, f"at most {SCHEMA}")
-        closure = closure_from_jsonable(value)
+        closure: Closure = from_jsonable(value["closure"])
         require_closure(closure, "the closure")
         return closure
 

@@ -117,9 +117,9 @@ class History:
 
     def best(self, version_id: int) -> Measurement | None:
         """Return the fastest good measurement of the newest key, or None; a later one may say that it is not good."""
-        found = [(_identity(row.measurement), row.measurement) for row in self.measurements(version_id)]
-        last = {identity: measurement.status for identity, measurement in found}
-        good = [m for identity, m in found if m.status == last[identity] == "ok" and m.time_ms is not None]
+        found = [(_subject(row.measurement), row.measurement) for row in self.measurements(version_id)]
+        last = {subject: measurement.status for subject, measurement in found}
+        good = [m for subject, m in found if m.status == last[subject] == "ok" and m.time_ms is not None]
         latest = [m for m in good if m.key == good[-1].key]
         return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
 
@@ -143,9 +143,9 @@ class History:
         return (pages - free) * page_bytes
 
 
-def _identity(measurement: Measurement) -> tuple[str, str]:
-    """Return what later measurements of the same are known by."""
-    return measurement.key, json.dumps(measurement.config, sort_keys=True)
+def _subject(measurement: Measurement) -> tuple[str, str]:
+    """Return what measurements are of: key and config."""
+    return measurement.key, dumped(dict(measurement.config))
 
 
 def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
@@ -171,7 +171,10 @@ def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[
     cursor.executemany(
         "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(version_id, *_measurement_values(measurement), created) for measurement, created in rows],
+        [
+            (version_id, *_subject(m), m.device, m.status, m.time_ms, dumped(dict(m.details)), created)
+            for m, created in rows
+        ],
     )
 
 
@@ -183,11 +186,7 @@ def known_measurements(cursor: sqlite3.Cursor, version_id: int) -> set[tuple[Any
 
 def identity(measurement: Measurement, created: float) -> tuple[Any, ...]:
     """Return what two copies of one measurement have in common."""
-    return measurement.key, dumped(dict(measurement.config)), measurement.status, measurement.time_ms, created
-
-
-def _measurement_values(m: Measurement) -> tuple[Any, ...]:
-    return m.key, dumped(dict(m.config)), m.device, m.status, m.time_ms, dumped(dict(m.details))
+    return *_subject(measurement), measurement.status, measurement.time_ms, created
 
 
 def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now: float) -> None:

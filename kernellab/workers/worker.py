@@ -174,10 +174,6 @@ class Worker:
             self.run(job, timeout_s)
             self._prepared.add(key)
 
-    def interrupt(self) -> None:
-        """Stop the jobs that other threads run on this worker; these threads get `WorkerDied`."""
-        self._at_work.ask()
-
     def close(self) -> None:
         """Stop the process, whatever it does."""
 
@@ -292,10 +288,6 @@ class Pool:
                 return worker.run(job, timeout_s, tell, asked)
 
         return uninterrupted_with_progress(run, asked, job.subject, progress)
-
-    def interrupt(self) -> None:
-        """Stop all jobs that other threads run on this pool."""
-        self._at_work.ask()
 
     def close(self) -> None:
         """Stop all processes, the server's as well."""

@@ -14,7 +14,7 @@ from triton.runtime.jit import JITFunction
 
 from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.loading import load
-from kernellab.source import Autotune, Opaque, closure_from_jsonable, closure_to_jsonable
+from kernellab.source import Autotune, Opaque, closure_of_json, closure_to_jsonable
 from tests import samples
 
 FEWEST = 64
@@ -48,7 +48,7 @@ def decorated_kernel(x_ptr, out_ptr, n, EVEN: tl.constexpr, FEW: tl.constexpr, B
 
 def revived(kernel: Any) -> Any:
     text = json.dumps(closure_to_jsonable(decorated_closure_of(kernel)))
-    closure = closure_from_jsonable(json.loads(text))
+    closure = closure_of_json(json.loads(text))
     functions = tuple(replace(f, file=f"<revived {f.name} {i}>") for i, f in enumerate(closure.functions))
     return load(replace(closure, functions=functions)).decorated
 

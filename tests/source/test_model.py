@@ -138,7 +138,7 @@ def test_a_function_without_source_is_an_error_that_says_what_to_do() -> None:
 def test_a_closure_survives_json(kernel: Any) -> None:
     closure, _ = closure_of(kernel)
     text = json.dumps(source.closure_to_jsonable(closure))
-    again = source.closure_from_jsonable(json.loads(text))
+    again = source.closure_of_json(json.loads(text))
     assert again == closure
     assert again.compile_digest == closure.compile_digest
 
