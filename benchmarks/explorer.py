@@ -18,8 +18,8 @@ import kernellab
 from benchmarks.views import milliseconds
 from kernellab.compile.types import Compiled
 from kernellab.views.cards.diff import diff_html
+from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import explore
-from kernellab.views.explorers.explorer import explorer_html
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import matmul_kernel
 from tests.views.kernels import attention_forward

@@ -18,7 +18,7 @@ import kernellab
 from benchmarks.explorer import kernels
 from benchmarks.views import milliseconds
 from kernellab.compile.types import Compiled
-from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import GraphPictures, View
 from kernellab.views.graph.diagram import warm
 from kernellab.views.widgets import Explorer, GraphView

@@ -22,7 +22,7 @@ import triton
 
 import kernellab
 from kernellab.explore.schedule import REST_S
-from kernellab.views.panels.panel import Panel
+from kernellab.views.panels import Panel
 from tests.kernels.elementwise import add_kernel
 from tests.kernels.matmul import matmul_kernel
 

@@ -17,7 +17,7 @@ import torch
 
 import kernellab
 from docs.pages import notebooks
-from kernellab.views.explorers.explorer import explorer_page
+from kernellab.views.explorers import explorer_page
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import timings_figure
 from kernellab.views.graph import svg

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
-    from kernellab.views.panels.panel import Panel
+    from kernellab.views.panels import Panel
     from kernellab.views.widgets import explorer, graph_view
 
 __version__ = "0.1.0"
@@ -96,7 +96,7 @@ _LAZY = {
     "Listing": "kernellab.registry.listing",
     "LoadedVersion": "kernellab.registry.listing",
     "Merged": "kernellab.export.merging",
-    "Panel": "kernellab.views.panels.panel",
+    "Panel": "kernellab.views.panels",
     "Profile": "kernellab.explain.profile",
     "Program": "kernellab.capture.program",
     "Regressions": "kernellab.registry.regressions",

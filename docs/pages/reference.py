@@ -118,7 +118,7 @@ CHAPTERS = (
         "explore",
         "Sliders",
         "What `lab.explore` gives: a panel over a launch.",
-        ("kernellab.views.panels.panel.Panel",),
+        ("kernellab.views.panels.Panel",),
     ),
     Chapter(
         "capture",
@@ -172,7 +172,7 @@ CHAPTERS = (
         "Results as text, HTML and widgets, apart from a notebook.",
         (
             "kernellab.views.widgets",
-            "kernellab.views.explorers.explorer",
+            "kernellab.views.explorers",
             "kernellab.views.cards.diff",
         ),
     ),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kernellab.tune.dispatch import Dispatch
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
-    from kernellab.views.panels.panel import Panel
+    from kernellab.views.panels import Panel
 
 
 @verbs

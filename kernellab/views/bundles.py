@@ -45,11 +45,11 @@ from kernellab.views.cards.kernels import (
     regressions_html,
     regressions_text,
 )
-from kernellab.views.cards.layouts import layout_html, layouts_html, layouts_text
 from kernellab.views.cards.program import program_html, program_text
 from kernellab.views.cards.traffic import traffic_html, traffic_text
 from kernellab.views.cards.tuning import dispatch_html, dispatch_text, tuning_html, tuning_text
 from kernellab.views.figures.raster import with_fallbacks
+from kernellab.views.layouts import layout_html, layouts_html, layouts_text
 from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"

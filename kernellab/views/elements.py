@@ -58,6 +58,11 @@ def size_words(count: int) -> str:
     return f"{count} B"
 
 
+def percent(share: float) -> str:
+    """Return ``4.2 %``, or ``42 %``."""
+    return f"{share:.1%}".replace("%", " %") if share < 0.0995 else f"{share:.0%}".replace("%", " %")
+
+
 def shortened(text: str, limit: int) -> str:
     """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

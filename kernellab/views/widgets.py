@@ -13,11 +13,12 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
+from kernellab.views.explorers import Explored, explorer_html, explorer_script
 from kernellab.views.explorers.exploration import explore
-from kernellab.views.explorers.explorer import FEW_TILES, MOST_TILES, Explored, explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph import Direction, GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
+from kernellab.views.layouts import FEW_TILES, MOST_TILES
 from kernellab.views.report import CellReport, KernelReport
 
 # Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kernellab.compile.types import Compiled
-from kernellab.views.explorers.explorer import FEW_TILES, explorer_html, explorer_page
+from kernellab.views.explorers import explorer_html, explorer_page
 from kernellab.views.graph import StateError
+from kernellab.views.layouts import FEW_TILES
 from kernellab.views.widgets import Explorer
 from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import matmul_kernel

@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.compile.types import Compiled
 from kernellab.views import graph as graph_pictures
-from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.explorers import explorer_html
 from kernellab.views.widgets import Explorer, GraphView
 from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import grouped_tile, matmul_kernel

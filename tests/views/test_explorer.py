@@ -15,8 +15,8 @@ from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import InstructionKind
 from kernellab.ir.lines import StageLine
+from kernellab.views.explorers import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
-from kernellab.views.explorers.explorer import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
 from kernellab.views.graph.dataflow import SourceText
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import grouped_tile, matmul_kernel

@@ -14,10 +14,10 @@ import kernellab
 from benchmarks import traffic_kernels
 from kernellab.explain.traffic.result import Traffic
 from kernellab.views.cards.card import card_html
-from kernellab.views.cards.layouts import layouts_html
 from kernellab.views.cards.traffic import traffic_html
-from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import svg
+from kernellab.views.layouts import layouts_html
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 from tests.views.test_layouts import FOUND

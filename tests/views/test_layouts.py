@@ -9,7 +9,7 @@ from kernellab._triton.tiles import gluon_tile, layouts_in
 from kernellab.errors import UsageError
 from kernellab.ir.layouts import Encoding, LaidOutValue
 from kernellab.views.bundles import bundle_of
-from kernellab.views.figures.layouts import tile_maps, tile_svg
+from kernellab.views.layouts import tile_maps, tile_svg
 from tests.views.test_card import Reader
 
 OPERAND = "#ttg.dot_op<{opIdx = 0, parent = #mma, kWidth = 2}>"

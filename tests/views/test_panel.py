@@ -17,7 +17,7 @@ import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.evaluator import bounded
 from kernellab.measure.config import OUTCOME_COLUMNS
-from kernellab.views.panels.panel import Panel
+from kernellab.views.panels import Panel
 from tests import samples
 
 SIZE = 3000

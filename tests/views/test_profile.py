@@ -8,7 +8,7 @@ import kernellab
 from kernellab.explain.profile import Counters, InstructionSamples, LineSamples, Profile, Share, Stall
 from kernellab.ir.graph import main_file
 from kernellab.views.cards.explanation import counters_words, profile_html, profile_text
-from kernellab.views.explorers.heat import heat_of, percent
+from kernellab.views.explorers import heat_of, percent
 from tests.kernels.cases import all_cases
 
 

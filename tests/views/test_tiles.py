@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import unescape
 
 from kernellab.ir.layouts import Encoding
-from kernellab.views.explorers.tiles import TilesPane
+from kernellab.views.layouts import TilesPane
 from tests.views.test_layouts import FOUND
 
 NUMBERS = {("kernel.py", 12): 7}

@@ -15,8 +15,8 @@ from kernellab.views.cards.annotated_source import annotated, source_table
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_html, answer_lines
 from kernellab.views.elements import badge, body, details, dim, framed, header, message, section, share_bar, shortened
+from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
-from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
 from kernellab.views.report import ArgumentReport, CellReport, KernelReport
 

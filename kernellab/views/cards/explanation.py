@@ -22,13 +22,13 @@ from kernellab.views.elements import (
     grid_words,
     header,
     message,
+    percent,
     seconds_words,
     section,
     share_bar,
     warning,
 )
-from kernellab.views.explorers.explorer import explorer_html
-from kernellab.views.explorers.heat import heat_of, percent, reasons_words
+from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 
 _LEAST_SHOWN = 0.02
 _GAP = "  "

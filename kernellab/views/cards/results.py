@@ -14,9 +14,10 @@ from kernellab.views import elements
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
 from kernellab.views.elements import Table, body, details, dim, framed, header, message, section, warning
-from kernellab.views.explorers.explorer import FEW_TILES, explorer_html
+from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graph.drawing import tree_text
+from kernellab.views.layouts import FEW_TILES
 from kernellab.views.report import KernelReport, access_lines, argument_reports
 
 _CHANGED = ("argument", "elements changed")

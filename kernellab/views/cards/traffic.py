@@ -24,13 +24,13 @@ from kernellab.views.elements import (
     header,
     message,
     number,
+    percent,
     section,
     share_bar,
     size_words,
     style,
     title,
 )
-from kernellab.views.explorers.heat import percent
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
 
 _MAPS_AT_MOST = 12

@@ -1,1 +1,405 @@
-"""The source of a kernel beside its stages."""
+"""The explorer: the source of a compiled kernel beside its stages, linked line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from html import escape
+from itertools import groupby
+
+from kernellab._triton.tiles import layouts_in
+from kernellab.compile.types import Compiled
+from kernellab.errors import plural
+from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, merged
+from kernellab.ir.graph import Location, calls_of, main_file, short_file
+from kernellab.ir.instructions import instruction_of
+from kernellab.ir.layouts import Layouts
+from kernellab.views.elements import code_line, file_text, html_page, percent, seconds_words, size_words, style_sheet
+from kernellab.views.explorers.exploration import (
+    Badge,
+    Exploration,
+    LineKey,
+    SourceLine,
+    Stage,
+    badges_of,
+    explore,
+    key_of,
+)
+from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
+from kernellab.views.graph.dataflow import SourceText
+from kernellab.views.graph.diagram import Node
+from kernellab.views.layouts import MOST_TILES, TilesPane, tiles_script
+
+
+def explorer_html(
+    compiled: Compiled,
+    text: SourceText | None = None,
+    *,
+    opened: str | None = None,
+    sass: bool = True,
+    uid: str = "",
+    graph: bool = False,
+    heat: Heat | None = None,
+    tiles: int = 0,
+) -> str:
+    """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
+
+    ``text`` is that of the kernel; without it the file is read. ``opened``
+    is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
+    source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
+    beside the source and one beside SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many layouts.
+    """
+    explorer = Explored(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
+    if not graph:
+        return explorer.html()
+    pictures = explorer.pictures()
+    shown = pictures.drawn(View.SOURCE, pictures.collapsed_at_first(View.SOURCE))
+    return explorer.html(graph_pane(shown.svg, shown.diagram.title))
+
+
+# Of a line, its background counts; of a box in the graph, its outline.
+_CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
+
+
+_UNSTYLED = 'style="display:none"'  # hides where a page drops style sheets, which overrule it
+
+
+class Explored:
+    """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
+
+    def __init__(
+        self, exploration: Exploration, opened: str | None, uid: str, heat: Heat | None = None, tiles: int = 0
+    ) -> None:
+        self.exploration = exploration
+        self.heat = heat
+        digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
+        self.uid = f"x{digest[:6]}"
+        self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
+        self.home = short_file(main_file(exploration.compiled.graph))
+        names = [stage.name for stage in exploration.stages]
+        default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
+        self.opened = names.index(opened if opened in names else default) if names else 0
+        layouts = _layouts(exploration.compiled) if tiles and "ttgir" in names else None
+        self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts is not None else None
+
+    def pictures(self) -> GraphPictures:
+        """Return the pictures of the graph, whose boxes are lit with the source lines of this explorer."""
+        compiled = self.exploration.compiled
+        lines = (line for function in self.exploration.source for line in function)
+        text = {line.key[1]: line.text for line in lines if line.key[0] == self.home and line.text}
+        return GraphPictures(compiled.graph, compiled.effects, text, self._style)
+
+    def _style(self, node: Node) -> str:
+        number = self.numbers.get((node.file or self.home, node.source_line or 0))
+        return "" if number is None else f"k{number}"
+
+    def html(self, graph: str = "") -> str:
+        """Return the explorer, with the pane of a graph at its foot."""
+        rows = {stage.name: _run_classes(stage, self.numbers) for stage in self.exploration.stages}
+        parts = [
+            f'<div class="kx" id="{self.uid}">',
+            f"<style>{style_sheet(__package__, 'explorer.css')}{self._rules()}</style>",
+            f'<div class="kx-tabs">{"".join(self._tabs())}</div>',
+            _times(self.exploration.compiled),
+            '<div class="kx-panes">',
+            f'<div class="kx-source" tabindex="-1">{self._source(rows)}</div>',
+            *(self._stage(index, stage) for index, stage in enumerate(self.exploration.stages)),
+            f"</div>{self._tiles.html() if self._tiles is not None else ''}{graph}</div>",
+        ]
+        return "\n".join(parts)
+
+    def _rules(self) -> str:
+        """Return the rules that light, for the line under the pointer and the checked one, all that belongs to it."""
+        root, numbers = f"#{self.uid}", self.numbers.values()
+        calls = sorted({self.numbers[key] for key in self._callers() if key in self.numbers})
+        hover = ",".join(f"{root}:has(.k{n}:hover) .k{n}" for n in numbers)
+        chosen = ",".join(f"{root}:has(.r{n}:checked) .k{n}" for n in numbers)
+        near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
+        rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover);stroke:var(--kx-mark)")]
+        rules.append((chosen, _CHOSEN))
+        linked = "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
+        if self._tiles is None:
+            return linked
+        return linked + self._tiles.rules([stage.name for stage in self.exploration.stages].index("ttgir"))
+
+    def drawn_values(self) -> tuple[str, ...]:
+        """Return the values of TTGIR whose layouts are drawn."""
+        return () if self._tiles is None else self._tiles.drawn_values()
+
+    def _callers(self) -> set[LineKey]:
+        places = (place for stage in self.exploration.stages for place in stage.places.values())
+        return {key for place in places for call in calls_of(place) if (key := key_of(call)) is not None}
+
+    def _tabs(self) -> Iterator[str]:
+        for index, stage in enumerate(self.exploration.stages):
+            checked = " checked" if index == self.opened else ""
+            yield (
+                f' <label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked} {_UNSTYLED}>'
+                f"<b>{stage.name.upper()}</b> <span>{escape(_size(stage))}</span></label>"
+            )
+
+    def _source(self, rows: Mapping[str, frozenset[int]]) -> str:
+        badges = badges_of(self.exploration)
+        parts: list[str] = []
+        file = ""
+        for function in self.exploration.source:
+            name = function[0].key[0]
+            if parts or name != file:
+                parts.append(f'<div class="kx-file">{escape(name)}</div>' if name != file else "<hr>")
+            file = name
+            body = "".join(self._source_line(line, badges.get(line.key, ()), rows) for line in function)
+            parts.append(f'<div class="kx-code">{body}</div>')
+        return "".join(parts)
+
+    def _source_line(self, line: SourceLine, badges: tuple[Badge, ...], rows: Mapping[str, frozenset[int]]) -> str:
+        number = self.numbers[line.key]
+        counts = "".join(
+            f'<label class="p{index}" for="{self.uid}-{index}-{number}">{_count(stage, line.key)}</label>'
+            for index, stage in enumerate(self.exploration.stages)
+            if number in rows[stage.name]
+        )
+        button = ""
+        if counts:
+            button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
+        marks = f"<s {_UNSTYLED}>{''.join(map(_badge, badges))}</s>" if badges else ""
+        other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
+        heat = "" if self.heat is None else self.heat.cell(line.key)
+        return (
+            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u {_UNSTYLED}>{button}{counts}</u>{heat}'
+            f" <code>{marks}{code_line(line.text) or ' '}</code></div>"
+        )
+
+    def _stage(self, index: int, stage: Stage) -> str:
+        seen: set[int] = set()
+        runs = []
+        for run in fitted(stage):
+            lines = run.lines if self.heat is None or stage.name != "sass" else map(self.heat.marked, run.lines)
+            text = escape("\n".join(lines)) + "\n"  # which shows only where labels are no blocks
+            if run.key is None or run.key not in self.numbers:
+                runs.append(f"<span>{text}</span>")
+                continue
+            number = self.numbers[run.key]
+            if number not in seen:
+                seen.add(number)
+                name = f'name="{self.uid}" class="r{number}" id="{self.uid}-{index}-{number}"'
+                runs.append(f'<input type="radio" {name} {_UNSTYLED}>')
+            calls = "".join(f" c{self.numbers[call]}" for call in run.calls if call in self.numbers)
+            runs.append(
+                f'<label class="k{number}{calls}" for="{self.uid}-s{number}" data-n="{run.key[1]}">{text}</label>'
+            )
+        facts = escape(_facts(stage))
+        content = f"<p>{facts}</p><pre>{''.join(runs)}</pre>"
+        if index != self.opened:  # where a page drops styles, one stage is enough; see `kernellab.views.figures.raster`
+            return f'<div class="kx-stage kx-p{index}" {_UNSTYLED}><rp>{content}</rp></div>'
+        return f'<div class="kx-stage kx-p{index}">{content}</div>'
+
+
+def _layouts(compiled: Compiled) -> Layouts | None:
+    """Return the values of a kernel that have a layout; None where there are none."""
+    found = layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
+    return found if found.values else None
+
+
+def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
+    keys = {key_of(place) for place in stage.places.values()}
+    return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
+
+
+def _count(stage: Stage, key: LineKey) -> int:
+    return stage.profiles[key].instructions if key in stage.profiles else 0
+
+
+def _size(stage: Stage) -> str:
+    return "…" if stage.is_pending else f"{stage.instructions:,}"
+
+
+def _facts(stage: Stage) -> str:
+    if stage.is_pending:
+        return "is being disassembled"
+    word = "operation" if stage.name in {"ttir", "ttgir"} else "instruction"
+    facts = [plural(stage.instructions, word), plural(len(stage.lines), "line"), size_words(stage.bytes)]
+    if stage.seconds is not None:
+        facts.append(f"made in {seconds_words(stage.seconds)}")
+    return " · ".join(facts)
+
+
+def _badge(badge: Badge) -> str:
+    alarm = ' class="kx-alarm"' if badge.alarm else ""
+    return f'<em{alarm} title="{escape(badge.tip)}">{escape(badge.text)}</em>'
+
+
+def _times(compiled: Compiled) -> str:
+    """Return the time of each stage of the compile as one bar."""
+    total = sum(compiled.stage_seconds.values())
+    if not total:
+        return ""
+    parts = "".join(
+        f'<span style="flex:{max(seconds / total, 0.001):.3f} 1 0" title="{escape(name)}: {seconds_words(seconds)}">'
+        f"{escape(name)} {seconds_words(seconds)}</span> "
+        for name, seconds in compiled.stage_seconds.items()
+    )
+    return f'<div class="kx-times" title="compile time by stage">{parts}</div>'
+
+
+_STYLE = """
+body { margin: 8px; }
+.kx.kx { max-width: none; }
+@media (min-width: 721px) { .kx.kx.kx .kx-panes { height: calc(58vh - 40px); } }
+"""
+_SCRIPT = """<script type="module">
+{script}
+document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.querySelector(".kg"))));
+</script>"""
+
+
+@cache
+def explorer_script() -> str:
+    """Return the script: an ES module that exports ``enhance(root, graph)`` and ``graphPane(root)``."""
+    return "\n".join([graph_script(), tiles_script(), file_text(__package__, "explorer.js")])
+
+
+def explorer_page(
+    compiled: Compiled,
+    text: SourceText | None = None,
+    *,
+    opened: str | None = None,
+) -> str:
+    """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
+    body = explorer_html(compiled, text, opened=opened, graph=True, tiles=MOST_TILES)
+    title = f"{compiled.kernel} for {compiled.target}"
+    return html_page(title, _STYLE, f"{body}\n{_SCRIPT.format(script=explorer_script())}")
+
+
+STAGE_BYTES_AT_MOST = 100_000
+_LINE_AT_MOST = 220
+_KEPT = (None, 120, 40, 16, 6, 2)  # lines of a run, from the least folding to the most
+_NAMED = 4
+_RUN_BYTES = 60  # of the HTML around a run
+_SASS_GAP = re.compile(r"^\s*(/\*[0-9a-f]{4,}\*/)\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class LineRun:
+    """Successive lines that come from one source line, ``key``, inlined where ``calls`` tell, from the inside out."""
+
+    lines: tuple[str, ...]
+    key: LineKey | None
+    calls: tuple[LineKey, ...]
+
+
+def fitted(stage: Stage) -> tuple[LineRun, ...]:
+    """Return the runs of a stage, folded so far that they stay below `STAGE_BYTES_AT_MOST`, if that is possible.
+
+    Every run keeps its first lines, so that every source line can still be followed to what it became.
+    """
+    runs = tuple(_runs(stage))
+    kept = next((kept for kept in _KEPT if sum(_run_size(run, kept) for run in runs) < STAGE_BYTES_AT_MOST), _KEPT[-1])
+    return tuple(_fold(stage.name, run, kept) for run in runs)
+
+
+def _runs(stage: Stage) -> Iterator[LineRun]:
+    places = {name: (key_of(place), _calls(place)) for name, place in stage.places.items()}
+    for (key, calls), group in groupby(stage.lines, key=lambda line: places[id(line.place)]):
+        yield LineRun(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
+
+
+def _calls(place: Location) -> tuple[LineKey, ...]:
+    keys = (key_of(call) for call in calls_of(place))
+    return tuple(dict.fromkeys(key for key in keys if key is not None))
+
+
+def _run_size(run: LineRun, kept: int | None) -> int:
+    return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
+
+
+def _fold(name: str, run: LineRun, kept: int | None) -> LineRun:
+    if kept is None or len(run.lines) <= kept + 2:
+        return run
+    return replace(run, lines=(*run.lines[:kept], f"    … {_folded(name, run.lines[kept:])}"))
+
+
+def _shortened(name: str, line: str) -> str:
+    if name == "sass":
+        line = _SASS_GAP.sub(r"\1 ", line)
+    if len(line) <= _LINE_AT_MOST:
+        return line
+    return f"{line[:_LINE_AT_MOST]} … {len(line) - _LINE_AT_MOST:,} more characters"
+
+
+def _folded(name: str, lines: Iterable[str]) -> str:
+    found = [instruction_of(name, f" {line}") for line in lines]
+    counts = Counter(instruction.mnemonic for instruction in found if instruction is not None)
+    most = ", ".join(f"{count} {mnemonic}" for mnemonic, count in counts.most_common(_NAMED))
+    rest = ", ..." if len(counts) > _NAMED else ""
+    return f"{plural(len(found), 'more line')}{': ' if most else ''}{most}{rest}"
+
+
+_ADDRESS = re.compile(r"/\*([0-9a-f]{4,})\*/")
+_BLANK = " " * 7
+_REASONS = 3
+_LEAST_SHARE = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMark:
+    """The share of the samples that a line has, from 0 to 1, and the sentence behind it."""
+
+    share: float
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """The marks of source lines, and the shares of instructions by their address."""
+
+    lines: Mapping[LineKey, HeatMark]
+    instructions: Mapping[int, float]
+
+    def cell(self, key: LineKey) -> str:
+        """Return the cell of a source line."""
+        mark = self.lines.get(key)
+        if mark is None:
+            return "<b></b>"
+        heat = f"--heat:{math.sqrt(mark.share):.2f}"
+        return f'<b style="{heat}" title="{escape(mark.tip)}">{percent(mark.share)}</b>'
+
+    def marked(self, line: str) -> str:
+        """Return a line of machine code with the share of its instruction before it."""
+        address = _ADDRESS.search(line)
+        share = self.instructions.get(int(address[1], 16), 0.0) if address else 0.0
+        return f"{percent(share):>6} {line}" if share >= _LEAST_SHARE else f"{_BLANK}{line}"
+
+
+def heat_of(profile: Profile) -> Heat | None:
+    """Return the heat of a profile; None where it has no samples."""
+    if not profile.samples:
+        return None
+    found: dict[LineKey, list[LineSamples]] = {}
+    for line in profile.lines:
+        if line.line is not None:
+            found.setdefault((short_file(line.file), line.line), []).append(line)
+    marks = {key: _mark(lines) for key, lines in found.items()}
+    total = profile.samples
+    return Heat(marks, {each.address: each.samples / total for each in profile.instructions})
+
+
+def _mark(lines: list[LineSamples]) -> HeatMark:
+    """Return the mark of a source line, which may have been inlined through several calls."""
+    share = sum(line.share.value for line in lines)
+    first = lines[0].share
+    bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
+    return HeatMark(
+        share, f"{percent(share)}{bounds} of the samples: {reasons_words(merged(x.reasons for x in lines))}"
+    )
+
+
+def reasons_words(reasons: Reasons) -> str:
+    """Return ``waits for memory 80 %, issues 12 %``."""
+    total = sum(reasons.values())
+    ordered = sorted(reasons.items(), key=lambda pair: (pair[0] is Stall.OTHER, -pair[1]))
+    return ", ".join(f"{stall} {count / total:.0%}".replace("%", " %") for stall, count in ordered[:_REASONS] if count)

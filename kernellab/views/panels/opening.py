@@ -23,7 +23,7 @@ from kernellab.registry import Registry
 from kernellab.source import Closure
 from kernellab.target import Target
 from kernellab.views.graph.dataflow import SourceText
-from kernellab.views.panels.panel import Panel
+from kernellab.views.panels import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 _TIMEOUT_S = 10.0  # of a point on the GPU

@@ -1,6 +1,6 @@
 // What scripts add to the pane of layouts: a click on a value of TTGIR chooses it, and the pointer tells who holds what.
 
-const TILE_MARGIN = 24, TILE_CELL = 10; // as `kernellab.views.figures.layouts` draws
+const TILE_MARGIN = 24, TILE_CELL = 10; // as `kernellab.views.layouts` draws
 
 // Who holds each element of a tile in registers: its bases combine by exclusive or.
 function holdersOf({ shape, register, lane, warp }) {

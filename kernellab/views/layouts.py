@@ -1,0 +1,392 @@
+"""Layouts as pictures: who holds each element of a tile, on a card of values, and in a pane of the explorer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import UsageError, plural
+from kernellab.ir.layouts import Index, LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout, TensorMemoryLayout
+from kernellab.views.elements import Table, body, file_text, framed, header, message, section, style, style_sheet
+from kernellab.views.figures.raster import without_fallbacks
+from kernellab.views.graph.drawing import svg_element
+
+if TYPE_CHECKING:
+    from kernellab.views.explorers.exploration import LineKey
+
+MOST_TILES, FEW_TILES = 12, 6  # layouts that a page or a widget draws; those of static HTML in a notebook
+CORNER = (32, 32)  # rows and columns of the maps by lane, register and bank; more could not be read
+_CELL_PX, _MARGIN_PX, _TEXT_PX = 10, 24, 6.5
+_WHOLE_CELLS = 32  # a side of the map by warp, whose cells are blocks of elements
+_ROWS_OF_A_WARP = 32  # https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-data-movement-operations
+_HUES = ("#2b83dc", "#e06c12", "#0f9d75", "#a855e8", "#e03e4a", "#c9a227", "#0ea5b7", "#80868f")
+_STEPS = 8
+_LEAST_OPACITY, _OPACITY_STEP = 0.18, 0.09
+
+
+@dataclass(frozen=True, slots=True)
+class TileMap:
+    """A picture of a tile: its caption, and the number of each cell that shows, by row and column."""
+
+    caption: str
+    unit: str
+    numbers: Mapping[tuple[int, int], int]
+    rows: int
+    columns: int
+    block: tuple[int, int] = (1, 1)
+
+
+_Flat = tuple[int, int, int]  # rows, columns, and how many axes they are of
+
+
+def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
+    """Return the maps of a layout: by warp, lane and register; by bank of shared, by place in tensor memory."""
+    flat = _flattened(layout.shape)
+    if isinstance(layout, MemoryLayout):
+        return (_corner(layout.banks(element_bits), flat, "bank", "the bank of shared memory that holds it"),)
+    if isinstance(layout, TensorMemoryLayout):
+        return _tensor_memory_maps(layout, flat)
+    holders = layout.holders()
+    warps = {element: holder.warp for element, holder in holders.items()}
+    lanes = {element: holder.lane for element, holder in holders.items()}
+    registers = {element: holder.register for element, holder in holders.items()}
+    copies = max((holder.copies for holder in holders.values()), default=1)
+    more = f"; {copies} registers of the block hold each element, the first is told" if copies > 1 else ""
+    return (
+        _whole(warps, flat, f"the warp that holds it{more}"),
+        _corner(lanes, flat, "lane", "the lane of its warp"),
+        _corner(registers, flat, "register", "the register of its lane"),
+    )
+
+
+def _tensor_memory_maps(layout: TensorMemoryLayout, flat: _Flat) -> tuple[TileMap, ...]:
+    warps = {element: row // _ROWS_OF_A_WARP for element, (row, _) in layout.places.items()}
+    rows = {element: row for element, (row, _) in layout.places.items()}
+    columns = {element: column for element, (_, column) in layout.places.items()}
+    return (
+        _whole(warps, flat, "the warp of four that reaches it in tensor memory"),
+        _corner(rows, flat, "row", "the row of tensor memory that holds it"),
+        _corner(columns, flat, "column", "the column of tensor memory, as wide as an element"),
+    )
+
+
+def tile_svg(tile: TileMap) -> str:
+    """Return a map as inline SVG; pointing at a cell tells its number."""
+    width, height = tile.columns * _CELL_PX, tile.rows * _CELL_PX
+    body = [*_axes(tile), *_cells(tile), *_labels(tile)]
+    described = f"{tile.caption}, {tile.rows} by {tile.columns} cells"
+    return svg_element(f"By {tile.unit}", described, width + _MARGIN_PX, height + _MARGIN_PX, body)
+
+
+def _flattened(shape: Index) -> _Flat:
+    """Return how a tile is drawn: its last two axes, at the start of others; one axis in rows of 32."""
+    if len(shape) >= 2:
+        return shape[-2], shape[-1], len(shape)
+    columns = min(shape[0], CORNER[1]) if shape else 1
+    return (shape[0] // columns if shape else 1), columns, len(shape)
+
+
+def _element(row: int, column: int, flat: _Flat) -> Index:
+    if flat[2] >= 2:
+        return (*(0,) * (flat[2] - 2), row, column)
+    return (row * flat[1] + column,) if flat[2] else ()
+
+
+def corner_of(shape: Index) -> list[Index]:
+    """Return the elements that the maps of a corner show, row by row."""
+    flat = _flattened(shape)
+    rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
+    return [_element(row, column, flat) for row in range(rows) for column in range(columns)]
+
+
+def _corner(numbers: Mapping[Index, int], flat: _Flat, unit: str, words: str) -> TileMap:
+    rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
+    found = {(r, c): numbers[_element(r, c, flat)] for r in range(rows) for c in range(columns)}
+    part = "" if (rows, columns) == flat[:2] else f" (the first {rows} x {columns} of {flat[0]} x {flat[1]})"
+    return TileMap(f"Each element by {words}{part}", unit, found, rows, columns)
+
+
+def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
+    """Return the map of a whole tile; where it has many elements, a cell stands for a block of them."""
+    down, across = max(1, flat[0] // _WHOLE_CELLS), max(1, flat[1] // _WHOLE_CELLS)
+    rows, columns = flat[0] // down, flat[1] // across
+    found = {(r, c): numbers[_element(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
+    part = f" (a cell is {down} x {across} elements, told by the first)" if down * across > 1 else ""
+    return TileMap(f"Each element by {words}{part}", "warp", found, rows, columns, (down, across))
+
+
+def _axes(tile: TileMap) -> list[str]:
+    """Return the numbers of some rows and columns, on the sides that cells leave free."""
+    style = f'font-size="{_TEXT_PX + 1:g}" fill="currentColor" fill-opacity=".72"'
+    parts = [f"<g {style}>"]
+    for column in range(0, tile.columns, 4):
+        x = _MARGIN_PX + (column + 0.5) * _CELL_PX
+        parts.append(f'<text x="{x:g}" y="{_MARGIN_PX - 5}" text-anchor="middle">{column * tile.block[1]}</text>')
+    for row in range(0, tile.rows, 4):
+        y = _MARGIN_PX + (row + 0.5) * _CELL_PX + 3
+        parts.append(f'<text x="{_MARGIN_PX - 4}" y="{y:g}" text-anchor="end">{row * tile.block[0]}</text>')
+    return [*parts, "</g>"]
+
+
+def _runs(tile: TileMap) -> dict[int, list[tuple[int, int, int]]]:
+    """Return, by number, the runs of cells in a row: row, first column, length."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for row in range(tile.rows):
+        cells = ((tile.numbers[row, column], column) for column in range(tile.columns))
+        for number, run in groupby(cells, key=itemgetter(0)):
+            columns = [column for _, column in run]
+            found.setdefault(number, []).append((row, columns[0], len(columns)))
+    return found
+
+
+def _cells(tile: TileMap) -> list[str]:
+    """Return a path for each number; hues tell warps apart, and shades of hues the numbers of a longer row."""
+    parts = [f'<g fill="none" stroke-width="{_CELL_PX - 1}">']
+    for number, runs in sorted(_runs(tile).items()):
+        hue = _HUES[number % len(_HUES)] if tile.unit == "warp" else _HUES[number // _STEPS % len(_HUES)]
+        shade = 0.42 if tile.unit == "warp" else _LEAST_OPACITY + _OPACITY_STEP * (number % _STEPS)
+        path = "".join(
+            f"M{_MARGIN_PX + column * _CELL_PX} {_MARGIN_PX + row * _CELL_PX + _CELL_PX / 2:g}h{length * _CELL_PX - 1}"
+            for row, column, length in runs
+        )
+        line = f'<path stroke="{hue}" stroke-opacity="{shade:.2f}" d="{path}"/>'
+        parts.append(f"<g><title>{escape(tile.unit)} {number}</title>{line}</g>")
+    return [*parts, "</g>"]
+
+
+def _labels(tile: TileMap) -> list[str]:
+    """Return the number of each run that has room for it; of runs one below the other, of the first alone."""
+    parts = [f'<g font-size="{_TEXT_PX}" fill="currentColor" text-anchor="middle" pointer-events="none">']
+    for number, runs in sorted(_runs(tile).items()):
+        told: set[tuple[int, int, int]] = set()
+        for row, column, length in runs:
+            is_new = (row - 1, column, length) not in told
+            told.add((row, column, length))
+            if is_new and length * _CELL_PX >= len(str(number)) * _TEXT_PX * 0.62 + 1:
+                x = _MARGIN_PX + (column + length / 2) * _CELL_PX
+                y = _MARGIN_PX + (row + 0.5) * _CELL_PX + _TEXT_PX * 0.36
+                parts.append(f'<text x="{x:g}" y="{y:.1f}">{number}</text>')
+    return [*parts, "</g>"]
+
+
+def layouts_html(found: Layouts, uid: str) -> str:
+    """Return the card; ``uid`` has to differ between those of one page."""
+    words = [
+        found.target,
+        plural(len(found.values), "value"),
+        plural(len({tile_key(value) for value in found.values}), "layout"),
+    ]
+    return framed(section(header(found.kernel, words), _chooser(found, uid)))
+
+
+def _chooser(found: Layouts, uid: str) -> str:
+    """Return the values, to choose one of without a script, beside the tile of that which is chosen.
+
+    At most `MOST_TILES` layouts are drawn, those of one axis last; values of the others are left out.
+    """
+    if not found.values:
+        return message("kl-note", "No value of its TTGIR has a layout.")
+    tiles = tiles_of(found, MOST_TILES)
+    numbers = {key: number for number, key in enumerate(tiles)}
+    at_first = max(range(len(found.values)), key=lambda at: _interest(found.values[at]))
+    labels, rules = [], []
+    for at, value in enumerate(found.values):
+        number = numbers.get(tile_key(value))
+        if number is None:
+            continue
+        checked = " checked" if at == at_first else ""
+        labels.append(
+            f'<label title="{escape(str(value.encoding))}"><input type="radio" name="{escape(uid)}" '
+            f'class="kl-v{number}"{checked}>{escape(_value_words(value))}</label>'
+        )
+    for number in range(len(tiles)):
+        rules.append(f".kl-card .kl-layouts:has(.kl-v{number}:checked) .kl-t{number}{{display:block!important}}")
+    shown = numbers.get(tile_key(found.values[at_first]), 0)
+    parts = [_tile(value, number, is_shown=number == shown) for number, value in enumerate(tiles.values())]
+    rest = len({tile_key(value) for value in found.values}) - len(tiles)
+    more = message("kl-note", f"{plural(rest, 'more layout')} of this kernel are not drawn here.") if rest else ""
+    sheet = f"<style>{style_sheet(__package__, 'layouts.css')}{''.join(rules)}</style>"
+    # Without a style sheet all tiles would show; so all but the first are hidden until theirs is chosen.
+    form = f'<form class="kl-layouts"><div class="kl-values">{"".join(labels)}</div>{"".join(parts)}</form>'
+    return sheet + form + more
+
+
+def layouts_text(found: Layouts) -> str:
+    """Return a row for each value."""
+    rows = [(each.name, each.operation, _lines(each), type_words(each), str(each.encoding)) for each in found.values]
+    table = Table(("value", "made by", "line", "type", "layout"), rows)
+    return "\n".join([f"{found.kernel}  {found.target}", *(f"  {line}" for line in table.text())])
+
+
+Key = tuple[str, tuple[int, ...], int]
+
+
+def tile_key(value: LaidOutValue) -> Key:
+    """Return what decides how a value is drawn."""
+    return str(value.encoding), value.shape, value.element_bits if "shared" in value.encoding.kind else 0
+
+
+def tiles_of(found: Layouts, most: int) -> dict[Key, LaidOutValue]:
+    """Return a value for each layout and shape that is drawn, ``most`` of them, what tells most first."""
+    tiles: dict[Key, LaidOutValue] = {}
+    for value in sorted(found.values, key=_interest, reverse=True):
+        if len(tiles) < most:
+            tiles.setdefault(tile_key(value), value)
+    return tiles
+
+
+_PRODUCTS = {"nvidia_mma": 4, "amd_mfma": 4, "amd_wmma": 4, "tensor_memory_encoding": 4}
+_INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # what lies in shared memory comes between
+
+
+def _interest(value: LaidOutValue) -> tuple[bool, int]:
+    """Return what is drawn first: results of tensor cores, then operands and shared memory, whole tiles before rows."""
+    kind = value.encoding.kind
+    return min(value.shape, default=1) > 1, _INTEREST.get(kind, 2)
+
+
+def _value_words(value: LaidOutValue) -> str:
+    line = f"line {_lines(value)}  " if value.line is not None else ""
+    return f"{line}{value.name}  {type_words(value)}  {value.encoding.kind}"
+
+
+def _lines(value: LaidOutValue) -> str:
+    return "" if value.line is None else str(value.line)
+
+
+def type_words(value: LaidOutValue) -> str:
+    """Return buffers, shape and element of a value."""
+    buffers = f"{value.buffers} x " if value.buffers > 1 else ""
+    return f"{buffers}{'x'.join(map(str, value.shape))} {value.element}"
+
+
+def _tile(value: LaidOutValue, number: int, *, is_shown: bool) -> str:
+    """Return the pictures of a layout, with their captions."""
+    drawn = f'<p class="kl-caption">{escape(str(value.encoding))}, {escape(type_words(value))}</p>'
+    try:
+        drawn += "".join(map(_figure, tile_maps(value.layout, value.element_bits)))
+    except UsageError as error:
+        drawn += message("kl-note", error.message)
+    if is_shown:
+        return f'<div class="kl-tile kl-t{number}">{drawn}</div>'
+    return f'<div class="kl-tile kl-t{number}" style="display:none"><rp>{without_fallbacks(drawn)}</rp></div>'
+
+
+def layout_html(value: LaidOutValue) -> str:
+    """Return the card of one value."""
+    return framed(body(style(__package__, "layouts.css"), _tile(value, 0, is_shown=True)))
+
+
+_HIDDEN = 'style="display:none"'  # where a page drops style sheets, which overrule it
+_FIRST_UNIT = 1  # by lane, which tells most
+
+
+def tiles_script() -> str:
+    """Return the script of the pane, which tells who holds the element under the pointer."""
+    return file_text(__package__, "tiles.js")
+
+
+class TilesPane:
+    """The values of a kernel and the tiles of at most ``most`` layouts; ``numbers`` are those of source lines.
+
+    Without a script, a value is chosen in the list, where those of the chosen line come first. A script chooses the
+    value that is clicked in TTGIR, and tells who holds the element under the pointer, from ``data-tile``.
+    """
+
+    def __init__(self, found: Layouts, most: int, uid: str, numbers: Mapping[LineKey, int]) -> None:
+        self._uid, self._found, self._numbers = uid, found, numbers
+        self._tiles = tiles_of(found, most)
+        self._at = {key: number for number, key in enumerate(self._tiles)}
+        rest = {tile_key(value) for value in found.values} - set(self._tiles)
+        self._left_out = len(rest)
+
+    def rules(self, stage: int) -> str:
+        """Return the rules that show the pane beside TTGIR, which is stage ``stage``, and the tile of the value."""
+        root = f"#{self._uid}"
+        rules = [f"{root}:has(.kx-tab{stage}:checked) .kx-tiles{{display:grid!important}}"]
+        rules += [f"{root}:has(.v{n}:checked) .t{n}{{display:block}}" for n in range(len(self._tiles))]
+        for unit in range(3):
+            rules.append(f"{root}:has(.u{unit}:checked) .f{unit}{{display:block}}")
+            rules.append(f"{root}:has(.u{unit}:checked) .b{unit}{{background:var(--kx-on)}}")
+        lines = sorted({n for value in self._found.values if (n := self._number(value)) is not None})
+        first = ",".join(f"{root}:has(.r{n}:checked) .kx-values .k{n}" for n in lines)
+        sheet = style_sheet(__package__, "tiles.css")
+        return sheet + "".join(rules) + (f"{first}{{order:-1}}" if first else "")
+
+    def html(self) -> str:
+        """Return the pane, which shows by a style sheet alone."""
+        left_out = f"<p>{self._left_out} more layouts of this kernel are not drawn here.</p>" if self._left_out else ""
+        units = "".join(
+            f'<input type="radio" name="{self._uid}-unit" class="u{unit}" id="{self._uid}-u{unit}"'
+            f"{' checked' if unit == _FIRST_UNIT else ''}>"
+            for unit in range(3)
+        )
+        tiles = "".join(self._tile(value, number) for number, value in enumerate(self._tiles.values()))
+        values = f'<div class="kx-values" aria-label="values with a layout">{"".join(self._values())}</div>'
+        content = f"{values}<div>{units}{tiles}{left_out}</div>"
+        return f'<form class="kx-tiles" {_HIDDEN}><rp>{without_fallbacks(content)}</rp></form>'
+
+    def drawn_values(self) -> tuple[str, ...]:
+        """Return the values whose layouts are drawn, by their names in TTGIR."""
+        return tuple(value.name for value in self._found.values if tile_key(value) in self._at)
+
+    def _number(self, value: LaidOutValue) -> int | None:
+        return None if value.line is None else self._numbers.get((value.file, value.line))
+
+    def _values(self) -> Iterator[str]:
+        chosen = next(iter(self._tiles.values()), None)
+        for value in self._found.values:
+            tile = self._at.get(tile_key(value))
+            if tile is None:
+                continue
+            line = self._number(value)
+            lit = "" if line is None else f' class="k{line}" data-n="{value.line}"'
+            checked = " checked" if value is chosen else ""
+            yield (
+                f'<label{lit} data-value="{escape(value.name)}" title="{escape(str(value.encoding))}">'
+                f'<input type="radio" name="{self._uid}-value" class="v{tile}"{checked}>'
+                f"<b>{escape(value.name)}</b> {escape(type_words(value))} "
+                f"<span>{escape(value.encoding.kind)}</span></label>"
+            )
+
+    def _tile(self, value: LaidOutValue, number: int) -> str:
+        words = f"<p>{escape(type_words(value))}: <code>{escape(str(value.encoding))}</code></p>"
+        try:
+            maps, layout = tile_maps(value.layout, value.element_bits), value.layout
+        except UsageError as error:
+            return f'<div class="t{number}">{words}<p>{escape(error.message)}</p></div>'
+        buttons = "".join(
+            f'<label class="b{unit}" for="{self._uid}-u{unit}">by {escape(tile.unit)}</label>'
+            for unit, tile in enumerate(maps)
+        )
+        figures = "".join(_map(tile, unit if len(maps) > 1 else None) for unit, tile in enumerate(maps))
+        bar = f'<div class="kx-units">{buttons if len(maps) > 1 else ""}<output></output></div>'
+        data = escape(json.dumps(_data(layout, value.element_bits), separators=(",", ":")))
+        return f'<div class="t{number}" data-tile="{data}">{words}{bar}{figures}</div>'
+
+
+def _map(tile: TileMap, unit: int | None) -> str:
+    """Return a map; without a ``unit`` it is the only one of its tile, and shows always."""
+    name = "" if unit is None else f'class="f{unit}" '
+    return _figure(tile, f'{name}data-map="{tile.rows} {tile.columns} {tile.block[0]} {tile.block[1]}"')
+
+
+def _figure(tile: TileMap, attributes: str = "") -> str:
+    figure = f"<figure {attributes}".rstrip()
+    return f"{figure}>{tile_svg(tile)}<figcaption>{escape(tile.caption)}</figcaption></figure>"
+
+
+def _data(layout: Layout, element_bits: int) -> dict[str, Any]:
+    """Return what tells a script who holds each element: bases, or the places of those elements that show."""
+    if isinstance(layout, RegisterLayout):
+        bases = {"register": layout.registers, "lane": layout.lanes, "warp": layout.warps}
+        return {"shape": layout.shape, **bases}
+    shown = corner_of(layout.shape)
+    if isinstance(layout, MemoryLayout):
+        return {"shape": layout.shape, "bits": element_bits, "places": [layout.places[each] for each in shown]}
+    return {"shape": layout.shape, "places": [layout.places[each] for each in shown]}
