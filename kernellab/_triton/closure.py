@@ -11,17 +11,19 @@ from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
+import triton.language as tl
+from triton.runtime import autotuner
+from triton.runtime.jit import JITCallable
+
 from kernellab._triton.class_text import ClassText, class_text
 from kernellab._triton.definitions import decorators_text, definition, is_installed, outside_names, scope_of
 from kernellab._triton.kernel import (
     Kernel,
-    constexpr_value,
+    decorators_of,
     dtype_name,
-    is_constexpr_function,
     is_jit_function,
     jit_function,
     jit_kind,
-    layers,
 )
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
@@ -84,7 +86,7 @@ def decorated_closure_of(kernel: Kernel) -> Closure:
     function = jit_function(kernel)
     collector = Collector(loose=True)
     collector.add(function, jit_kind(function))
-    wrappers = tuple(_wrapper(collector, kind, given) for kind, given in layers(kernel))
+    wrappers = tuple(_wrappers(collector, kernel))
     collector.resolve()
     return collector.closure(decorators_text(function), wrappers)
 
@@ -249,14 +251,13 @@ class Collector:
 
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
-        is_constexpr, inner = constexpr_value(value)
-        if is_constexpr:
-            return Constexpr(self.used(inner, name, node))
+        if isinstance(value, tl.constexpr):
+            return Constexpr(self.used(value.value, name, node))
         if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
         if is_jit_function(value):
             return _installed(value.fn, value) or self.add(value, jit_kind(value))
-        if is_constexpr_function(value):
+        if isinstance(value, JITCallable):
             return _installed(value.fn, value) or self.add(value, "constexpr_function")
         if isinstance(value, ModuleType):
             return self._module(value, name, node)
@@ -352,27 +353,54 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _wrapper(collector: Collector, kind: str, given: Mapping[str, Any]) -> Wrapper:
-    if kind == "jit":
-        return JitOptions(tuple(sorted(given.items())))
-    if kind == "heuristics":
-        return Heuristics(tuple((name, _bound(collector, value)) for name, value in given.items()))
+def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:
+    """Yield each decorator of a kernel, the outermost first, with what it was given beyond its defaults."""
+    for each in decorators_of(kernel):
+        if isinstance(each, autotuner.Autotuner):
+            yield _autotune(collector, each)
+        elif isinstance(each, autotuner.Heuristics):
+            yield Heuristics(_all_bound(collector, each.values))
+    function = jit_function(kernel)
+    names = ("debug", "do_not_specialize", "do_not_specialize_on_alignment")
+    yield JitOptions(tuple((name, getattr(function, name)) for name in names if getattr(function, name)))
+
+
+def _autotune(collector: Collector, tuner: Any) -> Autotune:
+    given = {
+        "reset_to_zero": tuner.reset_to_zero,
+        "restore_value": tuner.restore_value,
+        "pre_hook": tuner.user_defined_pre_hook and tuner.pre_hook,
+        "post_hook": tuner.user_defined_post_hook and tuner.post_hook,
+        "cache_results": tuner.cache_results,
+        "use_cuda_graph": tuner.use_cuda_graph,
+        "warmup": tuner.num_warmups,
+        "rep": tuner.num_reps,
+    }
+    pruning = {"early_config_prune": tuner.early_config_prune, "perf_model": tuner.perf_model}
+    if tuner.perf_model is not None:
+        pruning["top_k"] = tuner.configs_top_k
     return Autotune(
-        configs=tuple(_config(collector, config) for config in given["configs"]),
-        key=tuple(given["key"]),
-        arguments=tuple((name, _bound(collector, value)) for name, value in given["arguments"].items()),
-        prune_configs_by=tuple((name, _bound(collector, value)) for name, value in given["prune_configs_by"].items()),
+        configs=tuple(_config(collector, config) for config in tuner.configs),
+        key=tuple(tuner.keys),
+        arguments=_all_bound(collector, {name: value for name, value in given.items() if value}),
+        prune_configs_by=_all_bound(collector, {name: v for name, v in pruning.items() if v is not None}),
     )
 
 
 def _config(collector: Collector, config: Any) -> ConfigText:
-    options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "num_ctas")}
-    given = {name: getattr(config, name, None) for name in ("maxnreg", "ir_override")}
+    optional = ((name, getattr(config, name)) for name in ("maxnreg", "ir_override"))
     return ConfigText(
-        parameters=tuple((name, _bound(collector, value)) for name, value in config.kwargs.items()),
-        options=(*options.items(), *((name, value) for name, value in given.items() if value is not None)),
+        parameters=_all_bound(collector, config.kwargs),
+        options=(
+            *((name, getattr(config, name)) for name in ("num_warps", "num_stages", "num_ctas")),
+            *((name, value) for name, value in optional if value is not None),
+        ),
         pre_hook=None if config.pre_hook is None else _bound(collector, config.pre_hook),
     )
+
+
+def _all_bound(collector: Collector, values: Mapping[str, Any]) -> tuple[tuple[str, Binding], ...]:
+    return tuple((name, _bound(collector, value)) for name, value in values.items())
 
 
 def _bound(collector: Collector, value: Any) -> Binding:

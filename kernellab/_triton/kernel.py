@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITCallable, JITFunction
+from triton.runtime.jit import JITFunction
 
 from kernellab.errors import LaunchError, UsageError
 
@@ -95,11 +95,6 @@ def jit_kind(function: Any) -> Literal["jit", "gluon"]:
     return "gluon" if function.is_gluon() else "jit"
 
 
-def is_constexpr_function(value: object) -> bool:
-    """Tell whether ``value`` was made by ``@triton.constexpr_function``."""
-    return isinstance(value, JITCallable) and not isinstance(value, JITFunction)
-
-
 def constexpr_names(kernel: Kernel) -> frozenset[str]:
     """Return the parameters of ``kernel`` that are constants of its compilation."""
     return frozenset(parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr)
@@ -112,9 +107,9 @@ def jit_function(kernel: Any) -> Any:
     return kernel
 
 
-def constexpr_value(value: object) -> tuple[bool, object]:
-    """Return (True, the value inside) for a ``tl.constexpr``, else (False, ``value``)."""
-    return (True, value.value) if isinstance(value, tl.constexpr) else (False, value)
+def constexpr_value(value: object) -> object:
+    """Return the value inside a ``tl.constexpr``; any other value is returned as it is."""
+    return value.value if isinstance(value, tl.constexpr) else value
 
 
 def dtype_name(value: object) -> str | None:
@@ -200,7 +195,7 @@ def best_config(kernel: Kernel, compiled: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
 
 
-def _decorators_of(kernel: Kernel) -> Iterator[Any]:
+def decorators_of(kernel: Kernel) -> Iterator[Any]:
     """Yield the decorators of a kernel, the outermost first."""
     while not isinstance(kernel, JITFunction):
         yield kernel
@@ -208,27 +203,12 @@ def _decorators_of(kernel: Kernel) -> Iterator[Any]:
 
 
 def _tuner_of(kernel: Kernel) -> Any:
-    return next((each for each in _decorators_of(kernel) if isinstance(each, Autotuner)), None)
-
-
-def layers(kernel: Kernel) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each decorator of a kernel, the outermost first, with what it was given beyond its defaults.
-
-    Its kind is ``autotune``, ``heuristics`` or ``jit``.
-    """
-    for each in _decorators_of(kernel):
-        if isinstance(each, Autotuner):
-            yield "autotune", _autotune_arguments(each)
-        elif isinstance(each, Heuristics):
-            yield "heuristics", dict(each.values)
-    function = jit_function(kernel)
-    names = ("do_not_specialize", "do_not_specialize_on_alignment", "debug")
-    yield "jit", {name: getattr(function, name) for name in names if getattr(function, name)}
+    return next((each for each in decorators_of(kernel) if isinstance(each, Autotuner)), None)
 
 
 def heuristic_names(kernel: Kernel) -> list[str]:
     """Return the parameters that heuristics of a kernel set."""
-    return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
+    return [name for each in decorators_of(kernel) if isinstance(each, Heuristics) for name in each.values]
 
 
 def supplied_names(kernel: Kernel) -> set[str]:
@@ -238,30 +218,9 @@ def supplied_names(kernel: Kernel) -> set[str]:
     return of_configs | set(heuristic_names(kernel))
 
 
-def _autotune_arguments(kernel: Autotuner) -> dict[str, Any]:
-    given = {"reset_to_zero": kernel.reset_to_zero, "restore_value": kernel.restore_value}
-    if kernel.user_defined_pre_hook:
-        given["pre_hook"] = kernel.pre_hook
-    if kernel.user_defined_post_hook:
-        given["post_hook"] = kernel.post_hook
-    if getattr(kernel, "cache_results", False):
-        given["cache_results"] = True
-    timing = {"use_cuda_graph": kernel.use_cuda_graph, "warmup": kernel.num_warmups, "rep": kernel.num_reps}
-    given.update({name: value for name, value in timing.items() if value})
-    pruning = {"early_config_prune": kernel.early_config_prune, "perf_model": kernel.perf_model}
-    if kernel.perf_model is not None:
-        pruning["top_k"] = kernel.configs_top_k
-    return {
-        "configs": kernel.configs,
-        "key": kernel.keys,
-        "arguments": {name: value for name, value in given.items() if value},
-        "prune_configs_by": {name: value for name, value in pruning.items() if value is not None},
-    }
-
-
 def require_one_tuner(kernel: Kernel) -> None:
     """Raise `UsageError` for a kernel with several autotuners: the configs of one would be arguments of the other."""
-    found = sum(isinstance(each, Autotuner) for each in _decorators_of(kernel))
+    found = sum(isinstance(each, Autotuner) for each in decorators_of(kernel))
     if found > 1:
         raise UsageError(
             f"{jit_function(kernel).__name__} is decorated with @triton.autotune {found} times; "
@@ -354,7 +313,7 @@ def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any],
     require_not_given_twice((config,), given)
     options = config.all_kwargs()
     current = meta if _tuner_of(kernel) is not None else {**options, **meta}
-    for each in _decorators_of(kernel):
+    for each in decorators_of(kernel):
         current = {**options, **current} if isinstance(each, Autotuner) else with_heuristics(each, args, current)
     return Variant(jit_function(kernel), current, str(config))
 

@@ -270,7 +270,7 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
         UsageError: one is no integer of 32 bits, and not None either; or num_ctas is no power of 2, where LLVM aborts.
     """
     for name in _WHOLE_OPTIONS:
-        value = constexpr_value(options.get(name))[1]
+        value = constexpr_value(options.get(name))
         if value is not None and not (isinstance(value, Integral) and abs(int(value)) < 2**31):
             raise UsageError(value_message(name, value, "an integer", owner=kernel), kernel=kernel)
         if name == "num_ctas" and value is not None and int(value).bit_count() != 1:

@@ -404,7 +404,7 @@ def argument_of(name: str, value: Any) -> Argument:
     """Return the description of one argument."""
     from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
 
-    _, value = constexpr_value(value)
+    value = constexpr_value(value)
     if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
         members = tuple(argument_of(f"{name}[{i}]", member) for i, member in enumerate(value))
         return Argument(name, "tuple", members=members)

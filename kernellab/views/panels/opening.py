@@ -134,14 +134,14 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)
     configs = tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in declared(kernel).configs)
-    plain = {name: constexpr_value(value)[1] for name, value in launch.given.items()}
+    plain = {name: constexpr_value(value) for name, value in launch.given.items()}
     single = {name: value for name, value in launch.ranges.items() if not isinstance(value, list)}
     memory = memory_of({**plain, **single})
     return Subject(
         parameters=tuple(function.arg_names),
         constexprs=frozenset(parameter.name for parameter in function.params if parameter.is_constexpr),
         defaults={
-            **{p.name: constexpr_value(p.default)[1] for p in function.params if p.has_default},
+            **{p.name: constexpr_value(p.default) for p in function.params if p.has_default},
             **dict.fromkeys(heuristic_names(kernel)),
         },
         given=plain,
