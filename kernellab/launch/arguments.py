@@ -45,6 +45,10 @@ TRITON_DTYPES = {
 }
 
 
+class CannotExport(Exception):
+    """An argument cannot be exported to another process; the text says which, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedBlock:
     """Memory that two processes map: a path that both can open, and its size in bytes."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.gpu.ipc import CannotExport, Memory, Tables, argument_of
+from kernellab.gpu.ipc import Memory, Tables, argument_of
 from kernellab.gpu.redzones import Damage
-from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec
+from kernellab.launch.arguments import ArgumentSpec, CannotExport, ScalarSpec, TensorSpec
 from kernellab.launch.memory import memory_of
 from kernellab.measure.comparison import OutputDifference
 from kernellab.source.text import parsed

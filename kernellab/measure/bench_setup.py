@@ -15,9 +15,9 @@ from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.device_view import is_comparable
-from kernellab.gpu.ipc import CannotExport, IpcExport, Memory, mapped_by_torch
+from kernellab.gpu.ipc import IpcExport, Memory, mapped_by_torch
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
+from kernellab.launch.arguments import ArgumentSpec, CannotExport, TensorSpec, tensors_of
 from kernellab.launch.memory import NOTHING, Reached, memory_of, reached
 from kernellab.launch.poison import fill_of
 from kernellab.measure.bench_jobs import (
@@ -155,18 +155,6 @@ def require_followed(effects: Effects) -> None:
         raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
 
 
-def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
-    """Return the tensors of an argument by the names that effects give them."""
-    match spec:
-        case TensorSpec():
-            return [(name, spec)]
-        case DescriptorSpec():
-            return [(name, spec.base)]
-        case TupleSpec():
-            return [pair for i, item in enumerate(spec.items) for pair in views_of(f"{name}[{i}]", item)]
-    return []
-
-
 def bench_kernel(compiled: Compiled, launch: KernelLaunch, specs: Specs, hooks: bytes = b"") -> BenchKernel:
     """Return the launch of a compiled kernel as data, with its arguments as ``specs``."""
     return BenchKernel(
@@ -204,7 +192,7 @@ def _tensor(spec: ArgumentSpec | None) -> TensorSpec | None:
 
 
 def _views(specs: Sequence[tuple[str, ArgumentSpec]]) -> list[tuple[str, TensorSpec]]:
-    return [pair for name, spec in specs for pair in views_of(name, spec)]
+    return [pair for name, spec in specs for pair in tensors_of(name, spec)]
 
 
 def _own_memories(exported: IpcExport, written: Container[int]) -> tuple[Memory, ...]:

@@ -383,16 +383,8 @@ def _gelu(x: Tensor, *, approximate: str = "none") -> Any:
     return 0.5 * x * (1 + (0.7978845608028654 * (x + 0.044715 * x * x * x)).tanh())
 
 
-def _addmm(held: Tensor, one: Tensor, two: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    return beta * held + alpha * torch.ops.aten.mm(one, two)
-
-
 def _baddbmm(held: Tensor, one: Tensor, two: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     return beta * held + alpha * torch.ops.aten.bmm(one, two)
-
-
-def _product_sum(one: Tensor, two: Tensor) -> Tensor:
-    return (one * two).sum(-1)
 
 
 def _layer_norm(
@@ -419,10 +411,7 @@ COMPOSITIONS: Mapping[str, Callable[..., Any]] = {
     "logsumexp": _logsumexp,
     "silu": _silu,
     "gelu": _gelu,
-    "addmm": _addmm,
     "baddbmm": _baddbmm,
-    "mv": _product_sum,
-    "dot": _product_sum,
     "native_layer_norm": _layer_norm,
     "_fused_rms_norm": _rms_norm,
 }

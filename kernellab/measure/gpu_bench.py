@@ -20,7 +20,8 @@ from kernellab.errors import (
     first_line,
     plural,
 )
-from kernellab.gpu.ipc import CannotExport, IpcExport
+from kernellab.gpu.ipc import IpcExport
+from kernellab.launch.arguments import CannotExport
 from kernellab.launch.run import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (

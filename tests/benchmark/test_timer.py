@@ -13,7 +13,7 @@ import torch
 
 from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks, difference, returned, run_function
 from kernellab.errors import RunError
-from kernellab.gpu.ipc import CannotExport
+from kernellab.launch.arguments import CannotExport
 from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.launches import Implementation, Measured
 from kernellab.measure.timing import DeviceState, Turn

@@ -28,9 +28,9 @@ from kernellab.gpu.worker import WarmUp, warm_up
 from kernellab.ir.effects import Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, tensors_of
 from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
-from kernellab.measure.bench_setup import CommonMemory, needs_torch, views_of
+from kernellab.measure.bench_setup import CommonMemory, needs_torch
 from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
 from kernellab.measure.launches import BenchOptions, require_good, touched
 from kernellab.workers.worker import Job
@@ -62,10 +62,10 @@ def test_an_unknown_effect_touches_everything() -> None:
 
 def test_views_have_the_names_that_effects_give_them() -> None:
     descriptor = DescriptorSpec(OTHER, (4,), (1,), (4,), "zero")
-    assert views_of("x", VIEW) == [("x", VIEW)]
-    assert views_of("d", descriptor) == [("d", OTHER)]
-    assert views_of("t", TupleSpec((ScalarSpec(1), VIEW))) == [("t[1]", VIEW)]
-    assert views_of("n", ScalarSpec(3)) == []
+    assert tensors_of("x", VIEW) == [("x", VIEW)]
+    assert tensors_of("d", descriptor) == [("d", OTHER)]
+    assert tensors_of("t", TupleSpec((ScalarSpec(1), VIEW))) == [("t[1]", VIEW)]
+    assert tensors_of("n", ScalarSpec(3)) == []
 
 
 def test_a_fault_names_kernel_and_config() -> None:

@@ -13,8 +13,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.kernel import declared
-from kernellab.gpu.ipc import CannotExport
-from kernellab.launch.arguments import ScalarSpec, TensorSpec
+from kernellab.launch.arguments import CannotExport, ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import (
     BadHook,
     Manner,
