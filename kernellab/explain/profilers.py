@@ -24,9 +24,9 @@ from kernellab.errors import KernellabError, WorkerDied
 from kernellab.explain import proton
 from kernellab.explain.profile import Counters, Profile, SamplingSession, are_apart, joined, samples_of
 from kernellab.explain.proton import NoLineTable, numbered_instructions
-from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.launch.arguments import CannotExport
 from kernellab.launch.run import Trials
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.launches import Bench, BenchOptions, Implementation

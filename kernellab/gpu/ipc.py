@@ -11,7 +11,15 @@ from kernellab._triton.artifact import descriptor
 from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
-from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, spec_of
+from kernellab.launch.arguments import (
+    ArgumentSpec,
+    CannotExport,
+    DescriptorSpec,
+    ScalarSpec,
+    TensorSpec,
+    TupleSpec,
+    spec_of,
+)
 from kernellab.launch.memory import NOTHING, Moves, Reached, move_addresses, moved_address, words_of
 
 _WORD_BYTES = 8
@@ -39,10 +47,6 @@ class Tables:
 
     views: tuple[TensorSpec, ...] = ()
     numbers: frozenset[str] = frozenset()
-
-
-class CannotExport(Exception):
-    """An argument cannot be exported to another process; the text says which, and why."""
 
 
 @dataclass(slots=True)

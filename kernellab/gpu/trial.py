@@ -20,7 +20,7 @@ from typing import Any
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout
 from kernellab.gpu.driver import uuid_of
-from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
+from kernellab.gpu.ipc import IpcExport, mapped_by_torch
 from kernellab.gpu.worker import (
     UNTOUCHED,
     Ending,
@@ -35,7 +35,15 @@ from kernellab.gpu.worker import (
 )
 from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 from kernellab.ir.uses import depends_on_data
-from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec, leaves_of, members_of, tensors_of
+from kernellab.launch.arguments import (
+    ArgumentSpec,
+    CannotExport,
+    ScalarSpec,
+    TensorSpec,
+    leaves_of,
+    members_of,
+    tensors_of,
+)
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Reached, memory_of, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult

@@ -10,10 +10,10 @@ import torch
 
 import kernellab
 from kernellab.errors import LaunchError, OutOfBounds, RunError
-from kernellab.gpu.ipc import CannotExport, IpcExport
+from kernellab.gpu.ipc import IpcExport
 from kernellab.gpu.redzones import Damage
 from kernellab.gpu.worker import Ending, Placing, TrialOutcome, trial_error
-from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
+from kernellab.launch.arguments import CannotExport, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.run import TrialRequest
 from kernellab.settings import read_settings
 from tests import samples
