@@ -40,7 +40,7 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
         "cores. Write it as tl.dot (with tiles of 16 at least)."
     )
     lines = {each.line for each in products}
-    tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32), heaviest.trips)
+    tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32))
     shared = tuple(replace(e, wavefronts=e.wavefronts * 0.05) if e.line in lines else e for e in facts.shared)
     mended = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
     mended = _without_lines(mended, lines, 0.06)

@@ -9,7 +9,7 @@ Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hid
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
 from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
@@ -217,12 +217,6 @@ def floor_seconds(facts: Facts) -> float:
 
 def _fastest_kind(kind: str) -> str:
     return "tf32" if kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else kind
-
-
-def scaled(times: Times, factor: float) -> Times:
-    """Return all times, but for the launch's, times a factor."""
-    names = [field.name for field in fields(times) if field.name != "launch"]
-    return Times(**{name: getattr(times, name) * factor for name in names}, launch=times.launch)
 
 
 # The units between a multiprocessor and the L2 are no limit of their own to a reader.

@@ -26,12 +26,14 @@ from kernellab.ir.graph import Graph, Location, Operation, main_file, place_of, 
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import Access, access_bytes
-from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers
+from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _LOOPS = frozenset({"scf.for", "scf.while"})
 _DIVISIONS = frozenset({"arith.divsi", "arith.remsi", "arith.divui", "arith.remui"})
 _PRECISE = frozenset({"tt.precise_sqrt", "tt.precise_divf"})
+_REORDERINGS = frozenset({"tt.trans", "tt.reshape", "ttg.convert_layout"})
+_COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
 _UNKNOWN_TRIPS = 8.0  # what a loop counts for whose rounds are not known
 Line = int | None
@@ -71,10 +73,8 @@ def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
 def _followed(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
     found = Runs(graph, max(1, math.prod(grid)))
     programs = Programs(graph, grid, by_rounds, lambda operation, weight: _note(found, programs, operation, weight))
-    given = [arguments.get(name) for name in graph.kernel.parameters]
-    scalars = [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
     try:
-        programs.call(graph.kernel, scalars, integers(1))
+        programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
         found.guessed[-1] = str(exc)
     return found
@@ -271,7 +271,6 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
                 flops=dot.flops * runs.of(operation),
                 on_tensor_cores=own or (has_tensor and dot.kind not in {"fp32", "fp64"}) or not code.ptx,
                 tile=(result.shape[-2], result.shape[-1], left.shape[-1]),
-                trips=runs.trips(operation),
                 was_narrower=_narrower(graph, operation),
                 in_loop=loop_of(graph, operation) is not None,
             )
@@ -279,13 +278,19 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
     return tuple(found)
 
 
+def _made_by(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
+    """Return what makes a value, or what goes into operations of these names that make it; None of an argument."""
+    maker = graph.maker(value)
+    while maker is not None and maker.name in through:
+        maker = graph.maker(maker.operands[0])
+    return maker
+
+
 def _narrower(graph: Graph, operation: Operation) -> str:
     """Return the element type that both operands of a dot were widened from, or ""."""
     kinds = []
     for operand in operation.operands[:2]:
-        maker = graph.maker(operand)
-        while maker is not None and maker.name in {"tt.trans", "tt.reshape", "ttg.convert_layout"}:
-            maker = graph.maker(maker.operands[0])
+        maker = _made_by(graph, operand, _REORDERINGS)
         if maker is None or maker.name not in _CONVERSIONS:
             return ""
         kinds.append(graph.values[maker.operands[0]].element)
@@ -314,7 +319,7 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
                 slow[kind] += count
         scaled = {kind: count * each for kind, count in slow.items()}
         known = frozenset(words.get(line, ()))
-        found.append(LineFacts(line, counts.total() * each, scaled, known, trips.get(line, 1.0)))
+        found.append(LineFacts(line, counts.total() * each, scaled, known))
     return tuple(found)
 
 
@@ -364,13 +369,11 @@ def _words(graph: Graph, operation: Operation) -> Iterator[str]:
 
 def _by_power_of_two(graph: Graph, operation: Operation) -> bool:
     """Tell whether an integer is divided by a constant, which needs no division."""
-    maker = graph.maker(operation.operands[1])
-    while maker is not None and maker.name in {"tt.splat", "tt.broadcast"}:
-        maker = graph.maker(maker.operands[0])
+    maker = _made_by(graph, operation.operands[1], _COPIES)
     return maker is not None and maker.name == "arith.constant"
 
 
-def reductions_of(compiled: Compiled, runs: Runs, warps: int) -> tuple[ReductionFacts, ...]:
+def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
     """Return the reductions of a kernel over tiles."""
     graph, found = compiled.graph, []
     for operation in graph.operations:
@@ -382,7 +385,6 @@ def reductions_of(compiled: Compiled, runs: Runs, warps: int) -> tuple[Reduction
             ReductionFacts(
                 line=line_of(graph, operation),
                 trips=runs.trips(operation),
-                warps=warps,
                 in_loop=loop_of(graph, operation) is not None,
                 as_product=operation.name == "tt.reduce" and _is_product(graph, operation),
                 flops=flops,
@@ -395,19 +397,11 @@ def reductions_of(compiled: Compiled, runs: Runs, warps: int) -> tuple[Reduction
 def _is_product(graph: Graph, operation: Operation) -> bool:
     """Tell whether a reduction sums the products of two tiles of three dimensions, one of each broadcast."""
     source = graph.values[operation.operands[0]]
-    maker = graph.maker(operation.operands[0])
-    while maker is not None and maker.name in _CONVERSIONS:
-        maker = graph.maker(maker.operands[0])
+    maker = _made_by(graph, operation.operands[0], _CONVERSIONS)
     if len(source.shape) != 3 or maker is None or maker.name != "arith.mulf":
         return False
-    return all(_is_broadcast(graph, operand) for operand in maker.operands)
-
-
-def _is_broadcast(graph: Graph, value: int) -> bool:
-    maker = graph.maker(value)
-    while maker is not None and maker.name in _CONVERSIONS:
-        maker = graph.maker(maker.operands[0])
-    return maker is not None and maker.name == "tt.broadcast"
+    factors = [_made_by(graph, operand, _CONVERSIONS) for operand in maker.operands]
+    return all(factor is not None and factor.name == "tt.broadcast" for factor in factors)
 
 
 def _accumulates(graph: Graph, operation: Operation) -> bool:
@@ -436,12 +430,10 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
 
 def _same_address(graph: Graph, operation: Operation) -> float | None:
     """Return 1 where all programs update one address: the bare argument, for all lanes."""
-    maker = graph.maker(operation.operands[0])
-    while maker is not None and maker.name in {"tt.splat", "tt.broadcast"}:
-        if graph.maker(maker.operands[0]) is None:
-            return 1.0 if maker.operands[0] in graph.kernel.arguments else None
-        maker = graph.maker(maker.operands[0])
-    return 1.0 if maker is None and operation.operands[0] in graph.kernel.arguments else None
+    address = operation.operands[0]
+    while (maker := graph.maker(address)) is not None and maker.name in _COPIES:
+        address = maker.operands[0]
+    return 1.0 if address in graph.kernel.arguments else None
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int) -> float:

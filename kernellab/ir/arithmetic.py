@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.programs import CannotFollow, Grid3, Known, Programs, Weight, integers
+from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, integers, scalars_of
 
 _KINDS = {"f16": "fp16", "bf16": "bf16", "f64": "fp64", "i8": "int8", "i4": "int4"}
 _ARITH = frozenset(
@@ -164,16 +164,10 @@ def _counted(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_roun
 
     programs = Programs(graph, grid, by_rounds, visit)
     try:
-        programs.call(graph.kernel, _scalars(graph.kernel.parameters, arguments), integers(1))
+        programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
         counts.dots_unknown = counts.elementwise_unknown = str(exc)
     return counts
-
-
-def _scalars(names: tuple[str, ...], arguments: Mapping[str, Any]) -> list[Known]:
-    """Return the whole numbers among the arguments, in order; a descriptor stands for several values, none known."""
-    given = [arguments.get(name) if names.count(name) == 1 else None for name in names]
-    return [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
 
 
 def _result(counts: _Counts) -> Arithmetic:

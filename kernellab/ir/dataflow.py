@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
 from kernellab.errors import EffectsError, Place
@@ -59,51 +60,27 @@ def refuse_recursion(graph: Graph) -> None:
         EffectsError: names the functions of the cycle and the line of a call.
     """
     calls = _calls(graph)
-    finished: set[str] = set()
-    for function in graph.functions:
-        cycle = _cycle(calls, function.name, [], finished)
-        if cycle:
-            location = calls[cycle[-1]][cycle[0]].location
-            place = Place(location.file, location.line) if location.file and location.line else None
-            path = " -> ".join([*cycle, cycle[0]])
-            message = f"Kernel {graph.kernel.name!r} calls itself: {path}. Effects need kernels without recursion."
-            raise EffectsError(message, place=place, kernel=graph.kernel.name)
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as exc:
+        path: list[str] = exc.args[1][::-1]  # each calls the next, and the last is the first again
+        location = calls[path[-2]][path[-1]].location
+        place = Place(location.file, location.line) if location.file and location.line else None
+        kernel, words = graph.kernel.name, " -> ".join(path)
+        message = f"Kernel {kernel!r} calls itself: {words}. Effects need kernels without recursion."
+        raise EffectsError(message, place=place, kernel=kernel) from exc
 
 
 def _calls(graph: Graph) -> dict[str, dict[str, Operation]]:
-    owners = _function_of_block(graph)
+    """Return for each function a call of each function that it calls."""
+    names = {function.region: function.name for function in graph.functions}
     calls: dict[str, dict[str, Operation]] = {function.name: {} for function in graph.functions}
     for operation in graph.operations:
         callee = graph.callee(operation)
         if callee is not None:
-            calls[owners[operation.block]][callee.name] = operation
+            *_, outermost = operation, *graph.owners(operation.block)
+            calls[names[graph.blocks[outermost.block].region]][callee.name] = operation
     return calls
-
-
-def _function_of_block(graph: Graph) -> dict[int, str]:
-    """Return the name of the function that each block belongs to, nested ones included."""
-    by_region = {function.region: function.name for function in graph.functions}
-    found: dict[int, str] = {}
-    for region in graph.regions:
-        owner = region.owner
-        name = by_region[region.index] if owner is None else found[graph.operations[owner].block]
-        found.update((block, name) for block in region.blocks)
-    return found
-
-
-def _cycle(
-    calls: Mapping[str, Mapping[str, Operation]], name: str, path: list[str], finished: set[str]
-) -> list[str] | None:
-    if name in path:
-        return path[path.index(name) :]
-    if name in finished:
-        return None
-    for callee in calls[name]:
-        found = _cycle(calls, callee, [*path, name], finished)
-        if found:
-            return found
-    finished.add(name)
-    return None
 
 
 MAX_ROUNDS = 64

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -144,10 +145,6 @@ def _swizzled(fields: Mapping[str, Any], shape: Index, *, is_rotating: bool = Fa
     return found
 
 
-def _rotating(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
-    return _swizzled(fields, shape, is_rotating=True)
-
-
 def _place(element: Sequence[int], shape: Sequence[int], order: Sequence[int]) -> int:
     place, stride = 0, 1
     for axis in order:
@@ -173,16 +170,15 @@ def _nvmma(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
 
 
 def _padded(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
-    places = _shared_linear(fields, shape) if "order" not in fields else _unpadded(fields["order"], shape)
+    if "order" in fields:
+        places = {element: _place(element, shape, fields["order"]) for element in _elements(shape)}
+    else:
+        places = _shared_linear(fields, shape)
     return {each: place + _padding(fields["paddings"], place) for each, place in places.items()}
 
 
 def _padding(paddings: Sequence[tuple[int, int]], place: int) -> int:
     return sum(place // interval * count for interval, count in paddings)
-
-
-def _unpadded(order: Sequence[int], shape: Index) -> dict[Index, int]:
-    return {element: _place(element, shape, order) for element in _elements(shape)}
 
 
 def _shared_linear(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
@@ -206,9 +202,9 @@ def _tensor_memory(fields: Mapping[str, Any], shape: Index) -> dict[Index, tuple
     return found
 
 
-_MEMORY = {
+_MEMORY: dict[str, Callable[[Mapping[str, Any], Index], dict[Index, int]]] = {
     "swizzled_shared": _swizzled,
-    "amd_rotating_shared": _rotating,
+    "amd_rotating_shared": partial(_swizzled, is_rotating=True),
     "nvmma_shared": _nvmma,
     "padded_shared": _padded,
     "shared_linear": _shared_linear,

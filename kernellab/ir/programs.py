@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,16 @@ def literal(operation: Operation) -> Known:
     number = {"true": 1, "false": 0}.get(text)
     number = int(text) if number is None else number
     return integers(number) if -(2**63) <= number < 2**63 else None
+
+
+def scalars_of(graph: Graph, arguments: Mapping[str, Any]) -> list[Known]:
+    """Return what is known of the parameters of a kernel: the whole numbers among the arguments of a launch.
+
+    A descriptor stands for several parameters of its name, none of them known.
+    """
+    names = graph.kernel.parameters
+    given = [arguments.get(name) if names.count(name) == 1 else None for name in names]
+    return [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
 
 
 def axis_of(operation: Operation) -> int:

@@ -143,14 +143,14 @@ def test_one_atomic_per_program_is_fine() -> None:
 
 
 def test_small_tiles_of_a_product_fetch_too_often() -> None:
-    dot = DotFacts(6, "fp16", 6e10, True, (32, 32, 32), 64.0, in_loop=True)
+    dot = DotFacts(6, "fp16", 6e10, True, (32, 32, 32), in_loop=True)
     loads = access(4000, touched_bytes=64 * MEGABYTES, is_async=True, in_loop=True, trips=64.0)
     found = first(facts(loads, dots=(dot,), footprint_bytes=64 * MEGABYTES))
     assert (found.cause, found.line) == (Cause.TILES, 6)
 
 
 def test_tiny_tiles_of_a_product_compute_addresses_for_few_products() -> None:
-    dot = DotFacts(6, "fp16", 6e9, True, (16, 16, 16), 64.0, in_loop=True)
+    dot = DotFacts(6, "fp16", 6e9, True, (16, 16, 16), in_loop=True)
     loads = access(64, is_async=True, in_loop=True, trips=64.0)
     asked = facts(loads, dots=(dot,), lines=(LineFacts(7, 2e9),), programs=4096)
     assert times_of(asked).longest == times_of(asked).arithmetic
@@ -160,21 +160,21 @@ def test_tiny_tiles_of_a_product_compute_addresses_for_few_products() -> None:
 
 
 def test_an_exact_product_leaves_the_tensor_cores_idle() -> None:
-    dot = DotFacts(6, "fp32", 6e10, False, (64, 64, 32), 64.0, in_loop=True)
+    dot = DotFacts(6, "fp32", 6e10, False, (64, 64, 32), in_loop=True)
     found = first(facts(access(16), dots=(dot,), lines=(LineFacts(6, 2e9),)))
     assert (found.cause, found.line) == (Cause.NO_TENSOR_CORES, 6)
     assert "input_precision" in found.text
 
 
 def test_a_sum_of_products_is_to_be_a_dot() -> None:
-    product = ReductionFacts(6, 64.0, 4, in_loop=True, as_product=True, flops=6e10)
+    product = ReductionFacts(6, 64.0, in_loop=True, as_product=True, flops=6e10)
     found = first(facts(access(16), reductions=(product,), lines=(LineFacts(6, 4e9),)))
     assert found.cause is Cause.NO_TENSOR_CORES
     assert "tl.dot" in found.text
 
 
 def test_operands_wider_than_their_data_are_told() -> None:
-    dot = DotFacts(6, "tf32", 6e11, True, (128, 128, 32), 64.0, was_narrower="fp16", in_loop=True)
+    dot = DotFacts(6, "tf32", 6e11, True, (128, 128, 32), was_narrower="fp16", in_loop=True)
     assert first(facts(access(64, is_async=True), dots=(dot,))).cause is Cause.WIDE_OPERANDS
 
 
@@ -190,7 +190,7 @@ def test_slow_arithmetic_names_what_is_slow(word: str, says: str) -> None:
 
 
 def test_a_reduction_in_every_round_is_to_come_after_the_loop() -> None:
-    each = ReductionFacts(5, 256.0, 4, in_loop=True, accumulates=True)
+    each = ReductionFacts(5, 256.0, in_loop=True, accumulates=True)
     loop = access(64, in_loop=True, trips=256.0, line=4)
     found = first(facts(loop, programs=1056, loop_trips=256.0, reductions=(each,), lines=(LineFacts(5, 2e9),)))
     assert (found.cause, found.line) == (Cause.REDUCTION, 5)

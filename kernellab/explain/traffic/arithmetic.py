@@ -391,8 +391,6 @@ _INTEGER: dict[str, Operation] = {
     "div": _divided,
     "rem": _remainder,
     "mov": lambda x: x,
-    "popc": lambda x: np.bitwise_count(x).astype(np.uint32),
-    "clz": _leading_zeros,
     "brev": _reversed,
 }
 _SPECIAL: dict[str, Callable[[tuple[str, ...]], Operation | None]] = {
