@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from kernellab.display import Bundle, DisplayHook, Shown
+from kernellab.errors import Bundle, DisplayHook, Shown
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.run import Finding, FindingKind, Run, Severity
 from kernellab.measure.provenance import Ceilings

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.errors import KernellabError, Shown, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Runtime

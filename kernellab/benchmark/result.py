@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kernellab.benchmark.spec import BenchmarkSpec, Formula, shown
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import UsageError, plural
+from kernellab.errors import Shown, UsageError, plural
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
 from kernellab.measure.launches import KernelLaunch, arithmetic, moved_bytes

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
-from kernellab.display import Shown
-from kernellab.errors import UsageError, choice_message, plural, value_message
+from kernellab.errors import Shown, UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
 from kernellab.workers.forks_and_interrupts import imported_whole
 

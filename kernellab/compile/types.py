@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.display import Shown
-from kernellab.errors import UsageError
+from kernellab.errors import Shown, UsageError
 from kernellab.settings import compiler_environment
 from kernellab.source import (
     Binding,

@@ -19,8 +19,7 @@ from math import sqrt
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import RunError
+from kernellab.errors import RunError, Shown
 from kernellab.explain.proton import instruction_address
 from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import instruction_of

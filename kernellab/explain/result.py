@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from kernellab.display import Shown
+from kernellab.errors import Shown
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Bottleneck, Times, floor_seconds, times_of
 from kernellab.explain.profile import Profile

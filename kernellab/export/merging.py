@@ -13,8 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Shown
-from kernellab.errors import UsageError, value_text
+from kernellab.errors import Shown, UsageError, value_text
 from kernellab.export.exchange import entry_of, measurement_entries
 from kernellab.measure.config import Status
 from kernellab.measure.timing import Interval

@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 
 from kernellab._triton.kernel import Bound
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.errors import KernellabError, Shown, UsageError, choice_message
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unchecked

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from kernellab.display import Shown
+from kernellab.errors import Shown
 from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access

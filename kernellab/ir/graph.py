@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.display import Shown
-from kernellab.errors import UsageError
+from kernellab.errors import Shown, UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Shown
-from kernellab.errors import UsageError
+from kernellab.errors import Shown, UsageError
 from kernellab.ir.graph import short_file
 from kernellab.ir.lines import stage_lines
 

@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import KernellabError, RunError
+from kernellab.errors import KernellabError, RunError, Shown
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
 from kernellab.launch.calls import Grid3

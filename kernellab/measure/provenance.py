@@ -19,8 +19,7 @@ from statistics import median
 from typing import Any
 
 from kernellab._triton.closure import value_key
-from kernellab.display import Shown
-from kernellab.errors import UsageError, warn_user
+from kernellab.errors import Shown, UsageError, warn_user
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.memory import memory_of
 from kernellab.launch.runtime import Runtime

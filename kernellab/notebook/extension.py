@@ -1,6 +1,6 @@
 """The IPython extension: magics, completion of their options, and a formatter per result type.
 
-Results show themselves anywhere (`kernellab.display`); a shell that has loaded the extension knows more: the number of
+Results show themselves anywhere (`kernellab.errors`); a shell that has loaded the extension knows more: the number of
 its cell, and whose live progress a result replaces.
 """
 
@@ -15,7 +15,7 @@ from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Bundle
+from kernellab.errors import Bundle
 from kernellab.export.write import KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.display import Shown
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import Shown, UsageError, choice_message
 from kernellab.registry.kernels import Registry
 from kernellab.source import (
     Autotune,

@@ -10,8 +10,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Shown
-from kernellab.errors import UsageError, value_message
+from kernellab.errors import Shown, UsageError, value_message
 from kernellab.measure.config import Status
 from kernellab.measure.timing import Interval
 from kernellab.registry.kept_times import (

@@ -10,8 +10,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Shown
-from kernellab.errors import CannotRun, KernellabError, plural
+from kernellab.errors import CannotRun, KernellabError, Shown, plural
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import (
     OPTION_COLUMNS,

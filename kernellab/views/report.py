@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
-from kernellab.display import Shown
+from kernellab.errors import Shown
 from kernellab.explain.result import Explanation
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access

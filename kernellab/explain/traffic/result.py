@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Shown
+from kernellab.errors import Shown
 from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.workers.forks_and_interrupts import cached_property, imported_whole

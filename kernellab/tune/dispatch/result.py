@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernellab.display import Shown
-from kernellab.errors import CannotRun, UsageError, plural
+from kernellab.errors import CannotRun, Shown, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, Status, record_of, with_types
