@@ -151,25 +151,24 @@ def by_position(
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A jit function with the arguments of one config. ``config`` names the config, or is "" where there is none."""
+    """A jit function with the arguments of one config, where there is one."""
 
     function: Any
     meta: Mapping[str, Any]
-    config: str
 
 
-def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any], config: str = "") -> Iterator[Variant]:
+def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Variant]:
     """Yield one variant per config of the kernel, heuristics applied in the order of the decorators.
 
     A config parameter that the caller gives himself wins over the config's.
     """
     if isinstance(kernel, JITFunction):
-        yield Variant(kernel, meta, config)
+        yield Variant(kernel, meta)
     elif isinstance(kernel, Autotuner):
         for choice in kernel.configs:
-            yield from variants(kernel.fn, args, {**choice.all_kwargs(), **meta}, str(choice))
+            yield from variants(kernel.fn, args, {**choice.all_kwargs(), **meta})
     else:
-        yield from variants(kernel.fn, args, with_heuristics(kernel, args, meta), config)
+        yield from variants(kernel.fn, args, with_heuristics(kernel, args, meta))
 
 
 def with_heuristics(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -315,7 +314,7 @@ def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any],
     current = meta if _tuner_of(kernel) is not None else {**options, **meta}
     for each in decorators_of(kernel):
         current = {**options, **current} if isinstance(each, Autotuner) else with_heuristics(each, args, current)
-    return Variant(jit_function(kernel), current, str(config))
+    return Variant(jit_function(kernel), current)
 
 
 def pruned(

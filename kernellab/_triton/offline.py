@@ -34,23 +34,12 @@ def gpu_target_of_machine() -> Target | None:
         return None
 
 
-def activate(offline: OfflineDriver) -> None:
-    """Make ``offline`` the driver that Triton asks."""
-    driver.set_active(offline)
-
-
-def deactivate(offline: OfflineDriver) -> None:
-    """Give the place of the active driver back, if ``offline`` holds it."""
-    if driver._active is offline:
-        driver.set_active(None)
-
-
 class OfflineDriver(DriverBase):  # type: ignore[misc]
     """Stands in for a GPU of any supported target."""
 
     def __init__(self, target: Target, interpret: Interpret) -> None:
         super().__init__()
-        self.utils = _Utils(self)
+        self.utils = self  # Triton asks another object for what is said of devices and binaries
         self._interpret = interpret
         self._targets: dict[int, Target] = {}
         self.use(target)
@@ -59,6 +48,15 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
     def is_active(cls) -> bool:
         """Tell Triton, which looks for a driver by itself, that this is none to be found."""
         return False
+
+    def activate(self) -> None:
+        """Become the driver that Triton asks."""
+        driver.set_active(self)
+
+    def deactivate(self) -> None:
+        """Give the place of the active driver back, if this one holds it."""
+        if driver._active is self:
+            driver.set_active(None)
 
     @property
     def target(self) -> Target:
@@ -134,15 +132,9 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         """Flush nothing."""
         return
 
-
-class _Utils:
-    """The part of a driver that Triton calls its utils."""
-
-    def __init__(self, owner: OfflineDriver) -> None:
-        self._owner = owner
-
     def get_device_properties(self, device: int) -> dict[str, int]:
-        target = self._owner.target_of_device(device)
+        """Return the limits of the target with a device number, by the names that Triton asks for."""
+        target = self.target_of_device(device)
         limits = limits_of(target)
         return {
             "max_shared_mem": shared_bytes_limit(target) or _UNLIMITED,
@@ -162,7 +154,7 @@ class _Utils:
 
         There is no module: Triton would ask the driver that is active when the kernel is collected to unload it.
         """
-        registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)
+        registers, spills = _binary_usage(binary) if self.target_of_device(device).backend == "cuda" else (0, 0)
         return None, name, registers, spills, _MAX_THREADS
 
 

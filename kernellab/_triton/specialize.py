@@ -5,12 +5,12 @@ Follows `triton.runtime.jit.JITFunction.run` up to the compile, without asking a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -87,8 +87,10 @@ def specialize(
         known[id(function)] = create_function_from_signature(function.signature, function.params, backend)
     bind = known[id(function)]
     keywords = run_keywords(function, meta)
-    with _launch_errors(function, args, meta):
+    try:
         bound, specialization, options = bind(*args, **keywords)
+    except (TypeError, RuntimeError, KeyError, OverflowError) as exc:
+        raise argument_error(function, args, meta, exc) from exc
     try:
         packed = function._pack_args(backend, keywords, bound, specialization, options)
     except (KeyError, AssertionError, ValueError, TypeError) as exc:
@@ -103,17 +105,10 @@ def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
     return {**meta, "debug": debug, **{name: getattr(knobs.compilation, name) for name in RUN_KNOBS}}
 
 
-class _SpecializationProxy(NamedTuple):
-    """What Triton hands to ``repr=``."""
-
-    constants: dict[str, object]
-    signature: dict[str, Any]
-
-
 def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signature: dict[str, Any]) -> str:
     """Return the symbol that Triton gives the kernel: its name, or what ``repr=`` makes of the specialization."""
     named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
-    return str(function.repr(_SpecializationProxy(named, signature)))
+    return str(function.repr(SimpleNamespace(constants=named, signature=signature)))
 
 
 def compiler_variables() -> dict[str, str]:
@@ -123,12 +118,8 @@ def compiler_variables() -> dict[str, str]:
 
 def warm() -> None:
     """Let Triton import what its first specialization needs."""
-    specialize(_nothing, parse_target(DEFAULT_TARGET), (1,), {})
-
-
-@triton.jit
-def _nothing(n):  # type: ignore[no-untyped-def]
-    pass
+    function, arguments = sample_launch()
+    specialize(function, parse_target(DEFAULT_TARGET), arguments, {})
 
 
 def sample_launch() -> tuple[Any, tuple[Any, ...]]:
@@ -153,15 +144,6 @@ def gluon_source() -> Any:
     from triton.experimental.gluon._runtime import GluonASTSource  # its language is large, and few kernels are in it
 
     return GluonASTSource
-
-
-@contextmanager
-def _launch_errors(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what Triton's binder raises for wrong arguments into a `LaunchError` that names them."""
-    try:
-        yield
-    except (TypeError, RuntimeError, KeyError, OverflowError) as exc:
-        raise argument_error(function, args, meta, exc) from exc
 
 
 def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
@@ -282,17 +264,10 @@ def known_options(target: Target) -> tuple[str, ...]:
     return tuple(make_backend(gpu_target(target)).parse_options({}).__dict__)
 
 
+_USUAL_OPTIONS = (*_WHOLE_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_fp8e4nv", "debug")
+
+
 def option_names(target: Target) -> tuple[str, ...]:
     """Return the launch options that users set, such as ``num_warps``, of the backend of ``target``."""
     known = known_options(target)
-    usual = (
-        "num_warps",
-        "num_stages",
-        "num_ctas",
-        "maxnreg",
-        "waves_per_eu",
-        "enable_fp_fusion",
-        "allow_fp8e4nv",
-        "debug",
-    )
-    return tuple(name for name in usual if name in known)
+    return tuple(name for name in _USUAL_OPTIONS if name in known)

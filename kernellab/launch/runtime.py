@@ -106,13 +106,11 @@ class Runtime:
         if self.trials is not None:
             self.trials.close()
         if self.offline is not None:
-            from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
-
-            deactivate(self.offline)
+            self.offline.deactivate()
 
     def go_offline(self) -> None:
         """Go on without a GPU: launches run on the CPU, and an offline driver stands in for it."""
-        from kernellab._triton.offline import OfflineDriver
+        from kernellab._triton.offline import OfflineDriver  # keeps `import kernellab` light
 
         self.trials = self.tune = None
         self.offline = OfflineDriver(self.target, self.interpreted)
@@ -233,9 +231,7 @@ class Runtime:
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""
         if self.offline is not None:
-            from kernellab._triton.offline import activate
-
-            activate(self.offline)
+            self.offline.activate()
 
     def use(self, target: Target) -> Target:
         """Compile for ``target`` from now on."""

@@ -13,7 +13,7 @@ import torch
 import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.launch_key import Style, style_of
-from kernellab._triton.offline import OfflineDriver, activate, deactivate
+from kernellab._triton.offline import OfflineDriver
 from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import triton_files
 from kernellab.launch.recording import Switch
@@ -133,9 +133,9 @@ def direct(lab: kernellab.Lab) -> Iterator[tuple[Bind, DirectDriver]]:
         runtime = Recording(files)
         return bound_copy(kernel, runtime), runtime
 
-    activate(driver)
+    driver.activate()
     yield bind, driver
-    deactivate(driver)
+    driver.deactivate()
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +147,9 @@ def binding(lab: kernellab.Lab) -> Iterator[Bind]:
     driver = OfflineDriver(TARGET, lambda *given: runtimes[-1].interpret(*given))  # noqa: PLW0108 - the last one changes
 
     def bind(kernel: Any) -> tuple[Any, Recording]:
-        activate(driver)
+        driver.activate()
         runtimes.append(Recording(triton_files(compiled)))
         return bound_copy(kernel, runtimes[-1]), runtimes[-1]
 
     yield bind
-    deactivate(driver)
+    driver.deactivate()

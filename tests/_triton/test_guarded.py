@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from kernellab._triton.offline import activate
 from kernellab.target import parse_target
 from tests._triton.conftest import Bind, DirectDriver, expected
 from tests.launch import kernels
@@ -258,12 +257,12 @@ def test_another_driver_is_noticed(direct: Direct) -> None:
     warm(bound, tensor(), 1, 2, BLOCK=4)
     slow, calls = runtime.slow, len(driver.direct)
     other = DirectDriver(driver.target, lambda *given: None)
-    activate(other)
+    other.activate()
     try:
         bound[(1,)](tensor(), 1, 2, BLOCK=4)
         assert (runtime.slow, len(driver.direct)) == (slow + 1, calls)
     finally:
-        activate(driver)
+        driver.activate()
     bound[(1,)](tensor(), 1, 2, BLOCK=4)
     assert runtime.slow == slow + 2
 

@@ -13,7 +13,7 @@ from triton.runtime.jit import JITFunction
 
 import kernellab
 from kernellab._triton.bound import bound_copy
-from kernellab._triton.offline import OfflineDriver, activate, deactivate
+from kernellab._triton.offline import OfflineDriver
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.launch.runtime import Runtime
@@ -98,9 +98,9 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ses
     monkeypatch.setattr(JITFunction, "run", entered)
     launches = Runtime(lab.compiler, interpret, TARGET, trials=trials)
     driver = OfflineDriver(TARGET, launched)
-    activate(driver)
+    driver.activate()
     yield Session(bound_copy(samples.add_kernel, launches), trials, launches, events)
-    deactivate(driver)
+    driver.deactivate()
 
 
 def test_triton_is_entered_once_after_the_trial_of_a_first_launch(session: Session) -> None:
