@@ -11,8 +11,7 @@ from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, f
 from kernellab.measure.config import Config, Status
 from kernellab.measure.timing import Interval
 from kernellab.tune.result import Row
-from kernellab.views.figures.charts import history_svg
-from kernellab.views.panels.picture import PanelView, figures_html, picture_html, point_words, sentence, text
+from kernellab.views.panels.picture import PanelView, figures_html, history_svg, picture_html, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
 
@@ -109,7 +108,7 @@ def test_without_a_good_point_there_is_only_the_reason() -> None:
 
 def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times() -> None:
     points = history(evaluation(64, 1.0), evaluation(128, 0.01, Interval(0.01, 0.01, 0.011), 1), evaluation(256, 50.0))
-    svg = history_svg(points, points.best_of((), "cuda:90"), points.evaluations[-1], point_words)
+    svg = history_svg(points, points.best_of((), "cuda:90"), points.evaluations[-1])
     assert svg.count("kp-best") == 1
     assert svg.count("kp-here") == 1
     assert "<title>2. BLOCK=128" in svg
@@ -120,30 +119,30 @@ def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times(
 
 def test_a_long_history_shows_its_end() -> None:
     points = history(*(evaluation(64, 1.0 + i / 100) for i in range(200)))
-    svg = history_svg(points, None, points.evaluations[-1], point_words)
+    svg = history_svg(points, None, points.evaluations[-1])
     assert "200. BLOCK=64" in svg
     assert "<title>1. BLOCK" not in svg
 
 
 def test_below_the_points_stand_the_values_that_changed() -> None:
-    svg = history_svg(history(evaluation(64, 1.0), evaluation(128, 0.9), evaluation(128, 0.9)), None, None, point_words)
+    svg = history_svg(history(evaluation(64, 1.0), evaluation(128, 0.9), evaluation(128, 0.9)), None, None)
     below = re.findall(r'<text class="kp-tick" x="([\d.]+)" y="165.0" text-anchor="middle">([^<]*)<', svg)
     assert [words for _, words in below] == ["64", "128"]
     assert "<title>BLOCK</title>BLOCK</text>" in svg
-    alone = history_svg(history(evaluation(64, 1.0), evaluation(64, 0.9)), None, None, point_words)
+    alone = history_svg(history(evaluation(64, 1.0), evaluation(64, 0.9)), None, None)
     assert "<title>BLOCK</title>" not in alone
     assert 'viewBox="0 0 640 160"' in alone
 
 
 def test_values_below_the_points_leave_out_what_would_overlap() -> None:
     crowded = history(*(evaluation(65536 * (1 + i % 2), 1.0) for i in range(40)))
-    svg = history_svg(crowded, None, None, point_words)
+    svg = history_svg(crowded, None, None)
     assert "<title>BLOCK</title>" in svg
     assert 'text-anchor="middle">65536<' not in svg
 
 
 def test_a_target_that_changed_is_named_below_its_points() -> None:
     elsewhere = dataclasses.replace(evaluation(64, 1.0), target="cuda:80")
-    svg = history_svg(history(evaluation(64, 1.0), elsewhere), None, None, point_words)
+    svg = history_svg(history(evaluation(64, 1.0), elsewhere), None, None)
     assert ">cuda:90</text>" in svg
     assert ">cuda:80</text>" in svg

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import inf, log10
 
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.errors import plural
 from kernellab.tune.dispatch.result import DispatchProgress
 from kernellab.tune.result import Row, TuningProgress
-from kernellab.views.figures.charts import times_svg
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +204,62 @@ def _box(bar: str, body: str) -> str:
 
 def _bar(done: int, total: int, label: str) -> str:
     return f'<progress max="{max(total, 1)}" value="{done}" aria-label="{label}" style="width:260px"></progress>'
+
+
+_WIDTH, _HEIGHT, _LABEL, _MARGIN = 420, 72, 64, 8
+_MOST_POINTS = 240
+_BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
+
+
+def times_svg(times_ms: Sequence[float]) -> str:
+    """Return the times as an SVG over their order, on a logarithmic scale; nothing for less than two."""
+    if len(times_ms) < 2:
+        return ""
+    least, most = min(times_ms), max(times_ms)
+    width, height = _WIDTH - _LABEL - 6, _HEIGHT - 2 * _MARGIN
+    low, span = log10(least), (log10(most) - log10(least)) or 1.0
+
+    def place(index: int, time_ms: float) -> tuple[float, float]:
+        x = _LABEL + width * index / (len(times_ms) - 1)
+        return round(x, 1), round(_HEIGHT - _MARGIN - (log10(time_ms) - low) / span * height, 1)
+
+    dots = [place(index, times_ms[index]) for index in _drawn(times_ms)]
+    circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.8"/>' for x, y in dots)
+    x, y = place(times_ms.index(least), least)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" style="max-width:100%" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="times of the configs as they came, best {least:.4g} ms">'
+        f'<g fill="{_POINT}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
+        f'<circle cx="{x}" cy="{y}" r="4" fill="{_BEST}"/>'
+        f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'
+        f'<text x="{_LABEL - 8}" y="11">{most:.3g} ms</text>'
+        f'<text x="{_LABEL - 8}" y="{_HEIGHT - 5}">{least:.3g} ms</text>'
+        "</g></svg>"
+    )
+
+
+def _steps(times_ms: Sequence[float], place: Callable[[int, float], tuple[float, float]]) -> str:
+    """Return the best so far as a line that steps down."""
+    points: list[tuple[float, float]] = []
+    best = inf
+    for index, time_ms in enumerate(times_ms):
+        if time_ms < best:
+            if points:
+                points.append((place(index, time_ms)[0], points[-1][1]))
+            points.append(place(index, time_ms))
+            best = time_ms
+    points.append((float(_WIDTH - 6), points[-1][1]))
+    text = " ".join(f"{x},{y}" for x, y in points)
+    return f'<polyline points="{text}" fill="none" stroke="{_BEST}" stroke-width="1.5" stroke-opacity=".8"/>'
+
+
+def _drawn(times_ms: Sequence[float]) -> list[int]:
+    """Return which times are drawn: of many, the best and the worst of each stretch."""
+    count = len(times_ms)
+    if count <= _MOST_POINTS:
+        return list(range(count))
+    size = -(-2 * count // _MOST_POINTS)
+    stretches = [range(start, min(start + size, count)) for start in range(0, count, size)]
+    ends = [(min(s, key=times_ms.__getitem__), max(s, key=times_ms.__getitem__)) for s in stretches]
+    return sorted({index for pair in ends for index in pair})

@@ -1,9 +1,11 @@
-"""What a panel shows of its points, as HTML for the live panel and for a saved notebook, and as text."""
+"""What a panel shows of its points: words, figures and a chart, as HTML and as text, for a saved notebook as well."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from math import floor, log10
 
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
@@ -17,9 +19,9 @@ from kernellab.views.elements import (
     grid_words,
     minified,
     resource_facts,
+    shortened,
     style_sheet,
 )
-from kernellab.views.figures.charts import history_svg
 
 _TIE = 0.01
 
@@ -63,10 +65,9 @@ def sentence(shown: PanelView) -> str:
     if evaluation.has_failed:
         stale = "; the figures are those of the last good point" if shown.is_stale else ""
         return f"{evaluation.point.text}: {status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
-    parts = (
-        [time_words(evaluation), against_words(evaluation, shown.history)] if evaluation.row.time_ms is not None else []
-    )
-    if not parts:
+    if evaluation.row.time_ms is not None:
+        parts = [time_words(evaluation), against_words(evaluation, shown.history)]
+    else:
         parts = [f"compiled for {evaluation.target}", *resource_words(evaluation), run_words(evaluation)]
     parts.append(evaluation.verdict.text)
     if evaluation.is_partial:
@@ -81,24 +82,29 @@ def status_words(evaluation: Evaluation) -> str:
 
 def time_words(evaluation: Evaluation) -> str:
     """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
+    value, interval = _time_parts(evaluation)
+    return f"{value} ({interval})" if interval else value
+
+
+def _time_parts(evaluation: Evaluation) -> tuple[str, str]:
+    """Return the time and its interval in words, "" for what is not known."""
     row = evaluation.row
-    if row.time_ms is None:
-        return ""
-    if row.low_ms is None or row.high_ms is None:
-        return f"{row.time_ms:.4g} ms"
-    return f"{row.time_ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
+    value = "" if row.time_ms is None else f"{row.time_ms:.4g} ms"
+    return value, "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
 
 
 def against_words(evaluation: Evaluation, history: PointHistory) -> str:
-    """Return how a point compares with the best before it."""
-    if evaluation.row.time_ms is None:
-        return ""
-    best = next((each for each in history if each.number == evaluation.best), None)
-    if best is None or evaluation.against is None:
+    """Return how a point that was timed compares with the best before it."""
+    best, ratio = _best_before(evaluation, history), evaluation.against
+    if best is None or ratio is None:
         return "the first that was timed"
     if best.row.config == evaluation.row.config:
         return "the best so far, timed again"
-    return f"{_ratio_words(evaluation.against)} the best so far ({best.point.text})"
+    return f"{_ratio_words(ratio)} the best so far ({best.point.text})"
+
+
+def _best_before(evaluation: Evaluation, history: PointHistory) -> Evaluation | None:
+    return next((each for each in history if each.number == evaluation.best), None)
 
 
 def _ratio_words(ratio: Interval) -> str:
@@ -133,8 +139,7 @@ def facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     found = []
     row = evaluation.row
     if row.time_ms is not None:
-        interval = "" if row.low_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
-        found.append(Fact("time", f"{row.time_ms:.4g} ms", interval))
+        found.append(Fact("time", *_time_parts(evaluation)))
         found.append(Fact("against the best", *_against_fact(evaluation, history)))
         if row.gbps is not None:
             found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
@@ -147,10 +152,9 @@ def facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
 
 
 def _against_fact(evaluation: Evaluation, history: PointHistory) -> tuple[str, str]:
-    best = next((each for each in history if each.number == evaluation.best), None)
-    if best is None or evaluation.against is None:
+    best, ratio = _best_before(evaluation, history), evaluation.against
+    if best is None or ratio is None:
         return "first", "nothing to compare with yet"
-    ratio = evaluation.against
     name = best.point.text
     if best.row.config == evaluation.row.config:
         return "the same", f"{name}, timed again"
@@ -233,9 +237,7 @@ def figures_html(shown: PanelView) -> str:
         tiles = "".join(map(_tile, facts(good, shown.history)))
         parts.append(f'<div class="kp-good{stale}">{old}{_where(good)}<dl class="kp-facts">{tiles}</dl></div>')
     if shown.history.evaluations:
-        parts.append(
-            f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest, point_words)}</div>'
-        )
+        parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
     parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in remarks(shown)]
     return "\n".join(parts)
 
@@ -295,3 +297,193 @@ def point_words(each: Evaluation) -> str:
     """Return what hovering over a point of the chart tells."""
     what = time_words(each) or (each.row.reason if each.has_failed else f"{each.row.registers} registers")
     return f"{each.number}. {each.point.text}, {each.target}: {status_words(each)}, {what}"
+
+
+_WIDTH, _HEIGHT = 640.0, 160.0
+_LEFT, _RIGHT, _TOP, _BASE = 80.0, 12.0, 30.0, 136.0
+_MOST = 48  # the last of them
+_ROW, _CHARACTER, _MOST_NAME = 13.0, 6.3, 10  # of the values below the axis: height and width in pixels, letters
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """Points side by side, above an axis from ``low`` to ``high``: times, or occupancies in percent."""
+
+    evaluations: Sequence[Evaluation]
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, evaluations: Sequence[Evaluation]) -> _Chart:
+        """Return the chart of the times; where none was timed, of the occupancies."""
+        rows = [each.row for each in evaluations if each.row.time_ms is not None]
+        if not rows:
+            return cls(evaluations, 0.0, 100.0)
+        low = min(row.low_ms or row.time_ms or 0.0 for row in rows)
+        high = max(row.high_ms or row.time_ms or 0.0 for row in rows)
+        return cls(evaluations, max(low * 0.9, 1e-9), max(high * 1.1, 2e-9))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the axis tells times."""
+        return self.low > 0
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the axis is logarithmic, since times differ much."""
+        return self.is_timed and self.high > 8 * self.low
+
+    @property
+    def step(self) -> float:
+        """The width of a point, in pixels."""
+        return (_WIDTH - _LEFT - _RIGHT) / max(len(self.evaluations), 8)
+
+    @property
+    def column(self) -> float:
+        """The width of a column of occupancy, in pixels."""
+        return min(26.0, 0.6 * self.step)
+
+    def x(self, index: int) -> float:
+        """Return where the middle of a point lies."""
+        return _LEFT + (index + 0.5) * self.step
+
+    def y(self, value: float) -> float:
+        """Return where a number lies."""
+        low, high, at = (log10(each) if self.is_log else each for each in (self.low, self.high, value))
+        return _BASE - (at - low) / (high - low) * (_BASE - _TOP)
+
+    def ticks(self) -> list[float]:
+        """Return some round numbers of the axis."""
+        if self.is_log:
+            low, high = floor(log10(self.low)), floor(log10(self.high))
+            marks = (1, 2, 5) if high - low < 2 else (1,)
+            found = [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
+        else:
+            rough = (self.high - self.low) / 4
+            power = 10.0 ** floor(log10(rough))
+            step = next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough)
+            first = int(self.low / step)
+            found = [step * i for i in range(first, first + 6)]
+        return [value for value in found if self.low <= value <= self.high]
+
+
+def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluation | None) -> str:
+    """Return the history as inline SVG in the colours of the page; points that failed stand on the axis as crosses.
+
+    The points have their times with intervals; where none was timed, occupancy and registers. Below them stand the
+    values that changed from point to point.
+    """
+    chart = _Chart.of(history.evaluations[-_MOST:])
+    title = "occupancy, % (bars) and registers per thread (numbers)"
+    if chart.is_timed:
+        title = "time, ms, with its interval; the best is large"
+    parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
+    for i, each in enumerate(chart.evaluations):
+        if current is not None and each.number == current.number:
+            parts.append(_ring(chart, i))
+        if len(chart.evaluations) <= 24 or each.number % 5 == 0:
+            parts.append(_label(chart.x(i), _HEIGHT - 8, str(each.number)))
+    height = _HEIGHT
+    for name, words in _changing(chart.evaluations):
+        height += _ROW
+        parts.append(_values(chart, name, words, height - 8))
+    label = f"{plural(len(history), 'point')} visited: {title}"
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{escape(label)}">'
+        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{"".join(parts)}</svg>'
+    )
+
+
+def _changing(evaluations: Sequence[Evaluation]) -> list[tuple[str, list[str]]]:
+    """Return the controls whose values differ between points, each with its values in words; the target is one, too."""
+    values = [{**each.point.named, "target": each.target.removeprefix("hip:")} for each in evaluations]
+    names = dict.fromkeys(name for each in values for name in each)
+    words = {name: [label_of(each.get(name, "")) for each in values] for name in names}
+    return [(name, each) for name, each in words.items() if len(set(each)) > 1]
+
+
+def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
+    """Return a row of values below the points, each amid those that share it; what has no room is left out."""
+    parts = [_label(_LEFT - 6, y, shortened(name, _MOST_NAME), "end", _title(name))]
+    starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
+    for i in starts[1:]:
+        edge = chart.x(i) - chart.step / 2
+        parts.append(f'<line class="kp-grid" x1="{edge:.1f}" x2="{edge:.1f}" y1="{y - 9:.1f}" y2="{y + 1:.1f}"/>')
+    for i, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        if len(words[i]) * _CHARACTER <= (end - i) * chart.step:
+            parts.append(_label((chart.x(i) + chart.x(end - 1)) / 2, y, words[i]))
+    return "".join(parts)
+
+
+def _times(chart: _Chart, best: Evaluation | None) -> str:
+    """Return a dot with its interval for each point, and a line through those that are right."""
+    places, marks = [], []
+    for i, each in enumerate(chart.evaluations):
+        row = each.row
+        if row.time_ms is None:
+            marks.append(_cross(chart, i))
+            continue
+        x, y = f"{chart.x(i):.1f}", f"{chart.y(row.time_ms):.1f}"
+        style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
+        if each.verdict.equal is False:
+            style = "kp-wrong"
+        else:
+            places.append(f"{x},{y}")
+        low, high = chart.y(row.low_ms or row.time_ms), chart.y(row.high_ms or row.time_ms)
+        line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
+        marks.append(f'<g class="{style}">{_title(point_words(each))}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
+    return f'<polyline class="kp-line" points="{" ".join(places)}"/>{"".join(marks)}'
+
+
+def _occupancies(chart: _Chart) -> str:
+    """Return a column for each point, with its registers above."""
+    width, marks = chart.column, []
+    for i, each in enumerate(chart.evaluations):
+        if each.has_failed or each.compiled is None:
+            marks.append(_cross(chart, i))
+            continue
+        x, top = chart.x(i), chart.y(100 * (each.row.occupancy or 0.0))
+        style = "kp-wrong" if each.verdict.equal is False else "kp-column"
+        box = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"'
+        registers = "" if each.row.registers is None else str(each.row.registers)
+        marks.append(f'<g class="{style}">{_title(point_words(each))}<rect {box}/></g>')
+        marks.append(_label(x, top - 5, registers))
+    return "".join(marks)
+
+
+def _ring(chart: _Chart, index: int) -> str:
+    """Return what marks the current point: a ring, or a frame around its column."""
+    evaluation, x = chart.evaluations[index], chart.x(index)
+    if evaluation.row.time_ms is not None:
+        return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(evaluation.row.time_ms):.1f}" r="8"/>'
+    if evaluation.has_failed or chart.is_timed:
+        return f'<circle class="kp-here" cx="{x:.1f}" cy="{_BASE - 5:.1f}" r="9"/>'
+    width, top = chart.column + 5, chart.y(100 * (evaluation.row.occupancy or 0.0)) - 2.5
+    box = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"'
+    return f'<rect class="kp-here" {box} rx="2"/>'
+
+
+def _cross(chart: _Chart, index: int) -> str:
+    x, y = chart.x(index), _BASE - 5
+    return (
+        f'<g class="kp-failed">{_title(point_words(chart.evaluations[index]))}'
+        f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
+        f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" opacity="0"/></g>'
+    )
+
+
+def _title(words: str) -> str:
+    return f"<title>{escape(words)}</title>"
+
+
+def _label(x: float, y: float, words: str, anchor: str = "middle", tip: str = "") -> str:
+    return f'<text class="kp-tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{tip}{escape(words)}</text>'
+
+
+def _axis(chart: _Chart) -> str:
+    lines = [
+        f'<line class="kp-grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{chart.y(v):.1f}" y2="{chart.y(v):.1f}"/>'
+        + _label(_LEFT - 6, chart.y(v) + 3.5, f"{v:.4g}", "end")
+        for v in chart.ticks()
+    ]
+    return f'{"".join(lines)}<line class="kp-axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_BASE}" y2="{_BASE}"/>'
