@@ -23,7 +23,8 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.checked_run import checks_of, require_equal
 from kernellab.measure.comparison import Check
-from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, no_python, reference_of
+from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
+from kernellab.notebook.expressions import evaluated
 from kernellab.registry import launched_version, remember
 from kernellab.registry.recorded_launches import symbolic_expression
 from kernellab.store import Version
@@ -259,19 +260,10 @@ def _compile_with(cell: _Cell, args: str) -> None:
     kernels = _launchable(cell)
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")
-    given, meta = _evaluated("--args", args, f"(lambda *args, **meta: (args, meta))({args})", cell.namespace)
+    example = '--args "x, out, n, BLOCK=1024"'
+    given, meta = evaluated(f"_kl_taken({args})", args, cell.namespace, "--args", example)
     for kernel in kernels.values():
         kernel.warmup(*given, grid=(1,), **meta)
-
-
-def _evaluated(option: str, text: str, expression: str, namespace: Namespace) -> Any:
-    """Return the value of an option's expression in the cell's namespace."""
-    try:
-        return eval(expression, dict(namespace))
-    except SyntaxError as exc:
-        raise no_python(text, exc, 'write --args "x, out, n, BLOCK=1024"', option) from exc
-    except Exception as exc:
-        raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
 
 def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
