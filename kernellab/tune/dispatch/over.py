@@ -21,9 +21,8 @@ from kernellab.measure.reference import taken_by, takes_all
 from kernellab.registry import Registry
 from kernellab.target import multiprocessors
 from kernellab.tune.autotune import environment_of
-from kernellab.tune.dispatch.deciding import cover_steps, decided, regrets_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
-from kernellab.tune.dispatch.plan import Plan, PlanPolicy
+from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, decided, regrets_of
 from kernellab.tune.dispatch.result import (
     CaseMeasurer,
     CaseRequest,

@@ -5,20 +5,27 @@ wave, of a wave for each step of a size, and so on, fitted to what was measured.
 programs fill the multiprocessors: so many reside at a time, which is a wave, and the last wave takes about as long as a
 full one. Where a multiprocessor is busy with one program, what resides beside it waits: so the time also grows with how
 many programs fall to one multiprocessor, which are called rounds.
+
+How many programs a launch has, of sizes that nobody launched, is a product of sizes over blocks: the one that gives all
+grids that were seen, of sizes, sizes over values of the config, rounded up, and constants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 from math import prod
 from numbers import Integral
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from kernellab.errors import UsageError
+from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
+from kernellab.source import Malformed, is_name, reading, require, require_type
 
 SCHEMA = 1
+_MOST_FACTORS = 3
 
 Quantity = Literal["launch", "wave", "round"]
 QUANTITIES: tuple[Quantity, ...] = ("launch", "wave", "round")
@@ -179,10 +186,19 @@ class Rule:
             UsageError: they are none of a rule.
         """
         try:
-            return _read(given)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            text = f"{type(exc).__name__}: {exc}"
-            raise UsageError(f"This is no rule of a dispatch ({text}); expected what Rule.as_json gives.") from exc
+            with reading("it"):
+                require(given["schema"] == SCHEMA, "its schema", given["schema"], f"{SCHEMA}, that of this release")
+                rule = cls(
+                    names=tuple(given["sizes"]),
+                    terms=tuple(Term(each["per"], tuple(each["sizes"]), each["odd"]) for each in given["terms"]),
+                    costs=tuple(map(_read_cost, given["configs"])),
+                    multiprocessors=given["multiprocessors"],
+                    known={tuple(each["sizes"]): each["config"] for each in given["known"]},
+                )
+                _require_sound(rule)
+                return rule
+        except Malformed as exc:
+            raise UsageError(f"This is no rule of a dispatch ({exc}); expected what Rule.as_json gives.") from exc
 
 
 def whole_number(value: object) -> int | None:
@@ -217,59 +233,113 @@ def _cost_lines(rule: Rule, cost: Cost) -> list[str]:
     ]
 
 
-def _read(given: Any) -> Rule:
-    if given["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {given['schema']!r}, and this release reads {SCHEMA}")
-    names = tuple(_name(name) for name in given["sizes"])
-    terms = tuple(_read_term(term, names) for term in given["terms"])
-    costs = tuple(_read_cost(cost, names, len(terms)) for cost in given["configs"])
-    known = {_read_key(entry["sizes"], names): int(entry["config"]) for entry in given["known"]}
-    if not costs or not all(0 <= place < len(costs) for place in known.values()):
-        raise ValueError("a known case has no config")
-    return Rule(names, terms, costs, _positive(given["multiprocessors"]), known)
+def _read_cost(given: Any) -> Cost:
+    programs = tuple(Extent(each["size"], each["block"]) for each in given["programs"])
+    return Cost(Config.from_stored(given["config"]), programs, given["slots"], tuple(given["weights_ms"]))
 
 
-def _read_term(given: Any, names: tuple[str, ...]) -> Term:
-    sizes = tuple(_of(name, names) for name in given["sizes"])
-    return Term(_quantity(given["per"]), sizes, _of(given["odd"], (*names, "")))
+def _require_sound(rule: Rule) -> None:
+    """Raise `Malformed` unless a rule that was read is one, whose source may be executed."""
+    require_type(rule, Rule, "the rule")
+    extents = [extent for cost in rule.costs for extent in cost.programs]
+    for name in rule.names:
+        require(is_name(name), "a size", name, "a name")
+    for name in (name for term in rule.terms for name in term.sizes):
+        require(name in rule.names, "the size of a term", name, "one of the sizes")
+    for name in (*(term.odd for term in rule.terms), *(extent.size for extent in extents)):
+        require(name in (*rule.names, ""), "a size", name, "one of the sizes")
+    for count in (rule.multiprocessors, *(cost.slots for cost in rule.costs), *(extent.block for extent in extents)):
+        require(count > 0, "a number", count, "a positive integer")
+    for cost in rule.costs:
+        require(len(cost.weights_ms) == len(rule.terms), "a config", cost.config.text, "a weight for each term")
+    for key, place in rule.known.items():
+        require(len(key) == len(rule.names), "a known case", key, "a value for each size")
+        require(0 <= place < len(rule.costs), "the config of a known case", place, "the place of one")
+    require(bool(rule.costs), "its configs", rule.costs, "one at least")
 
 
-def _read_cost(given: Any, names: tuple[str, ...], terms: int) -> Cost:
-    programs = tuple(
-        Extent(_of(extent["size"], (*names, "")), _positive(extent["block"])) for extent in given["programs"]
-    )
-    weights_ms = tuple(float(weight) for weight in given["weights_ms"])
-    if len(weights_ms) != terms:
-        raise ValueError(f"{len(weights_ms)} weights for {terms} terms")
-    return Cost(Config.from_stored(given["config"]), programs, _positive(given["slots"]), weights_ms)
+@dataclass(frozen=True, slots=True)
+class SeenGrid:
+    """The grid of a config for some sizes, as the user's function gave it."""
+
+    sizes: Mapping[str, int]
+    config: Config
+    grid: Grid3
 
 
-def _read_key(given: Any, names: tuple[str, ...]) -> tuple[int, ...]:
-    key = tuple(int(value) for value in given)
-    if len(key) != len(names):
-        raise ValueError(f"a known case has {len(key)} sizes, the rule {len(names)}")
-    return key
+Factor = tuple[str, str | int]
+"""A size over a parameter of the config, by its name, or over a number; with "" as the size, that itself."""
 
 
-def _name(given: Any) -> str:
-    if not (isinstance(given, str) and given.isidentifier()):
-        raise ValueError(f"{given!r} is no name of a size")
-    return given
+@dataclass(frozen=True, slots=True)
+class ProgramsFormula:
+    """The number of programs as factors, and how many there are ``at_most``, as a persistent kernel has them."""
+
+    factors: tuple[Factor, ...]
+    at_most: int | None = None
+
+    def gives(self, seen: SeenGrid) -> bool:
+        """Tell whether this is the number of programs of a grid."""
+        value, programs = _value(self.factors, seen), prod(seen.grid)
+        return programs == (value if self.at_most is None else min(value, self.at_most))
+
+    def extents(self, config: Config) -> tuple[Extent, ...]:
+        """Return the factors for a config."""
+        values = config.values
+        return tuple(Extent(size, values[by] if isinstance(by, str) else by) for size, by in self.factors)
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The sizes that the number of programs depends on."""
+        return frozenset(size for size, _ in self.factors if size)
 
 
-def _of(given: Any, names: Sequence[str]) -> str:
-    if given not in names:
-        raise ValueError(f"{given!r} is none of the sizes")
-    return str(given)
+def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
+    """Return what gives the number of programs of all grids that were seen; None where no such product does."""
+    if not seen:
+        return None
+    found = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
+    if all(axis is not None for axis in found):
+        return ProgramsFormula(tuple(factor for axis in found for factor in axis or ()))
+    return _persistent(seen)
 
 
-def _quantity(given: Any) -> Quantity:
-    if given not in QUANTITIES:
-        raise ValueError(f"{given!r} is none of {', '.join(QUANTITIES)}")
-    return cast(Quantity, given)
+def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...] | None:
+    if len(set(values)) == 1 and len(seen) > 1:
+        return () if values[0] == 1 else (("", values[0]),)
+    for factors in _products(seen[0]):
+        if all(_value(factors, each) == value for each, value in zip(seen, values, strict=True)):
+            return factors
+    return None
 
 
-def _positive(given: Any) -> int:
-    if type(given) is not int or given < 1:
-        raise ValueError(f"{given!r} is no positive integer")
-    return given
+def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
+    """Return a product that gives the programs but where these are the most that were seen."""
+    counts = [prod(each.grid) for each in seen]
+    most = max(counts)
+    for factors in _products(seen[0]):
+        values = [_value(factors, each) for each in seen]
+        if all(min(value, most) == count for value, count in zip(values, counts, strict=True)):
+            return ProgramsFormula(factors, most)
+    return None
+
+
+def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
+    """Yield the products that may be, those of few factors first; a size is in each of them once, as is a parameter."""
+    blocks = [name for name, value in first.config.parameters if type(value) is int and value > 0]
+    dividers: list[str | int] = [*blocks, 1]
+    single: list[Factor] = [(size, by) for size in first.sizes for by in dividers]
+    single += [("", name) for name in blocks]
+    for count in range(1, _MOST_FACTORS + 1):
+        for factors in combinations_with_replacement(single, count):
+            sizes = [size for size, _ in factors]
+            if len(set(sizes)) == count:
+                yield factors
+
+
+def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
+    found = 1
+    for size, by in factors:
+        block = seen.config.values[by] if isinstance(by, str) else by
+        found *= -(-seen.sizes[size] // block) if size else block
+    return found

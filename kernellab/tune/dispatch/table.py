@@ -1,30 +1,67 @@
-"""What is known of the table of cases and configs, and the model of the rest of it.
+"""What is known of the table of cases and configs: the times that were measured, and a model of all others.
 
-How many programs a launch has, of sizes that nobody launched, is a product of sizes over blocks: the one that gives all
-grids that were seen, of sizes, sizes over values of the config, rounded up, and constants.
+The model gives the time of every config on every case, with how sure that is, from the few that were measured. The
+logarithm of a time is that of a sum of terms (launch, waves, rounds, each times steps of a size), plus an offset of
+the case that all configs share. The weights of the terms are positive. Their logarithms are drawn around a plane over
+the parameters of the configs, so what is measured of one config tells of those like it, and a config that was measured
+on a few cases is known on others. The sum is made linear around the estimate, again and again (Gauss-Newton), and
+measurements far off count less, as under Student's t (Lange, Little and Taylor 1989).
+
+A linear step is a mixed model. Given the plane and the offsets, configs do not know of each other: so their weights are
+eliminated, which leaves a small system for plane and offsets (Henderson 1975; Rasmussen and Williams, *Gaussian
+Processes for Machine Learning*, section 2.7). It costs cases x cases x configs, however many cells were measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations_with_replacement
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log2
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.model import Array, Fit, Prior, design_of, fitted
 from kernellab.tune.dispatch.result import MeasuredCase
-from kernellab.tune.dispatch.rule import ALIGNMENT, QUANTITIES, Cost, Extent, Quantity, Term
+from kernellab.tune.dispatch.rule import (
+    ALIGNMENT,
+    QUANTITIES,
+    Cost,
+    ProgramsFormula,
+    Quantity,
+    SeenGrid,
+    Term,
+    programs_formula,
+)
 from kernellab.tune.result import Row
+
+Array = NDArray[np.float64]
 
 _BROKEN = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.PRUNED})
 _MOST_FAULTS = 2
 _BUSY: tuple[Quantity, ...] = ("wave", "round")
 _FEW_SIZES = 2
-_MOST_FACTORS = 3
+_ROUNDS, _FURTHER_ROUNDS = 16, 4  # the latter from an earlier fit
+_CLOSE = 1e-2
+_MOST_STEP = 2.0
+_EXPECTED = 4.0  # measurements that a config's misfit is known by before there is one
+_OUTLIERS = 4.0  # degrees of freedom of Student's t
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Standard deviations of logarithms before anything is measured.
+
+    ``level`` of the weight of a term, ``slope`` of how it changes with a parameter of the configs (by one standard
+    deviation of that), ``own`` of what a config has beside these, ``case`` of what all configs of a case are off by,
+    and ``noise`` of a measurement, with all that the terms do not say.
+    """
+
+    level: float = 4.0
+    slope: float = 0.7
+    own: float = 0.4
+    case: float = 0.1
+    noise: float = 0.05
 
 
 @dataclass(slots=True)
@@ -197,87 +234,197 @@ def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGrid:
-    """The grid of a config for some sizes, as the user's function gave it."""
+class Fit:
+    """What is known of all times: logarithms of the weights, a row for each config and a column for each term.
 
-    sizes: Mapping[str, int]
-    config: Config
-    grid: Grid3
+    ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases.
+    ``misfits`` are the mean squares of what each config is off by, as a logarithm.
+    """
 
+    features: Array
+    design: Array
+    prior: Prior
+    log_weights: Array
+    offsets: Array
+    misfits: Array
+    _base: Array
+    _linear: _Linear
+    _solved: _Solved
 
-Factor = tuple[str, str | int]
-"""A size over a parameter of the config, by its name, or over a number; with "" as the size, that itself."""
+    @property
+    def weights_ms(self) -> Array:
+        """The weights of the terms for each config, in milliseconds, for the time to expect.
+
+        That of a config that the terms do not describe well is longer than the most likely one, as the mean of a
+        lognormal variable is.
+        """
+        weights: Array = np.exp(self.log_weights + self.misfits[:, None] / 2)
+        return weights
+
+    def log_times(self, case: int) -> Array:
+        """Return the logarithm of the expected milliseconds of each config on a case, its offset included."""
+        totals: Array = np.log((np.exp(self.log_weights) * self.features[case]).sum(axis=1))
+        found: Array = totals + self.offsets[case]
+        return found
+
+    def spreads(self, case: int, *, with_case: bool = True) -> Array:
+        """Return the standard deviation of what each config would be measured as, as a logarithm.
+
+        It is without that of the common offset if not ``with_case``, on a case that was not measured.
+        """
+        shares, solved = self._linear.shares[case], self._solved
+        moved = (solved.within @ shares[:, :, None])[:, :, 0]
+        plane = (self.design[:, :, None] * moved[:, None, :]).reshape(len(shares), -1) / self.prior.own**2
+        offsets = -(solved.coupling * shares[:, :, None]).sum(axis=1)
+        if with_case or self._linear.precisions[case].any():
+            offsets[:, case] += 1.0
+        towards = np.concatenate([plane, offsets], axis=1)
+        variances = (moved * shares).sum(axis=1) + ((towards @ solved.between) * towards).sum(axis=1)
+        spreads: Array = np.sqrt(np.maximum(variances, 0.0) + self.misfits)
+        return spreads
+
+    def weights_without(self, case: int) -> Array:
+        """Return `weights_ms` as they would be if a case had not been measured."""
+        precisions = self._linear.precisions.copy()
+        precisions[case] = 0.0
+        solved = _solved(replace(self._linear, precisions=precisions), self.design, self.prior)
+        weights: Array = np.exp(self._base + solved.log_weights + self.misfits[:, None] / 2)
+        return weights
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramsFormula:
-    """The number of programs as factors, and how many there are ``at_most``, as a persistent kernel has them."""
+class _Linear:
+    """The model around an estimate: shares of the terms in each time, and how precisely that is known.
 
-    factors: tuple[Factor, ...]
-    at_most: int | None = None
+    ``targets`` are what shares times logarithms of weights, plus offsets, are to come to. Arrays are over cases,
+    configs and terms in this order; ``precisions`` are 0 where nothing was measured.
+    """
 
-    def gives(self, seen: SeenGrid) -> bool:
-        """Tell whether this is the number of programs of a grid."""
-        value, programs = _value(self.factors, seen), prod(seen.grid)
-        return programs == (value if self.at_most is None else min(value, self.at_most))
-
-    def extents(self, config: Config) -> tuple[Extent, ...]:
-        """Return the factors for a config."""
-        values = config.values
-        return tuple(Extent(size, values[by] if isinstance(by, str) else by) for size, by in self.factors)
-
-    @property
-    def sizes(self) -> frozenset[str]:
-        """The sizes that the number of programs depends on."""
-        return frozenset(size for size, _ in self.factors if size)
+    shares: Array
+    precisions: Array
+    targets: Array
 
 
-def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
-    """Return what gives the number of programs of all grids that were seen; None where no such product does."""
-    if not seen:
-        return None
-    found = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
-    if all(axis is not None for axis in found):
-        return ProgramsFormula(tuple(factor for axis in found for factor in axis or ()))
-    return _persistent(seen)
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """The solution of a linear step, with what its variances are made of.
+
+    ``within`` is the covariance of the weights of a config given plane and offsets, configs by terms by terms,
+    ``coupling`` what an offset of a case moves them by, and ``between`` the covariance of plane and offsets.
+    """
+
+    log_weights: Array
+    offsets: Array
+    within: Array
+    coupling: Array
+    between: Array
 
 
-def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...] | None:
-    if len(set(values)) == 1 and len(seen) > 1:
-        return () if values[0] == 1 else (("", values[0]),)
-    for factors in _products(seen[0]):
-        if all(_value(factors, each) == value for each, value in zip(seen, values, strict=True)):
-            return factors
-    return None
+def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
+    """Fit the weights to what was measured.
+
+    ``design`` are the parameters of the configs, ``log_times`` the logarithms of milliseconds, cases by configs, NaN
+    where nothing was measured. ``start`` is an earlier fit of the same table, from which the way is shorter.
+    """
+    plane = np.concatenate([np.ones((len(design), 1)), design], axis=1)
+    known = ~np.isnan(log_times)
+    if start is None:
+        base = np.median(log_times[known]) - np.log(features.shape[2] * _typical(features[known]))
+        log_weights, offsets = np.tile(base, (len(design), 1)), np.zeros(len(features))
+    else:
+        base, log_weights, offsets = start._base, start.log_weights, start.offsets
+    rounds = _ROUNDS if start is None else _FURTHER_ROUNDS
+    for _ in range(rounds):
+        linear = _linear(features, log_times, known, log_weights, offsets, base, prior)
+        solved = _solved(linear, plane, prior)
+        moves = base + solved.log_weights - log_weights
+        change = float(np.abs(moves).max())
+        step = min(1.0, _MOST_STEP / max(change, 1e-9))
+        log_weights, offsets = log_weights + step * moves, offsets + step * (solved.offsets - offsets)
+        if change < _CLOSE:
+            break
+    missed = log_times - np.log((np.exp(log_weights) * features).sum(axis=2)) - offsets[:, None]
+    squares, counts = np.where(known, missed**2, 0.0).sum(axis=0), known.sum(axis=0)
+    misfits = (squares + _EXPECTED * prior.noise**2) / (counts + _EXPECTED)
+    return Fit(features, plane, prior, log_weights, offsets, misfits, base, linear, solved)
 
 
-def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
-    """Return a product that gives the programs but where these are the most that were seen."""
-    counts = [prod(each.grid) for each in seen]
-    most = max(counts)
-    for factors in _products(seen[0]):
-        values = [_value(factors, each) for each in seen]
-        if all(min(value, most) == count for value, count in zip(values, counts, strict=True)):
-            return ProgramsFormula(factors, most)
-    return None
-
-
-def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
-    """Yield the products that may be, those of few factors first; a size is in each of them once, as is a parameter."""
-    blocks = [name for name, value in first.config.parameters if type(value) is int and value > 0]
-    dividers: list[str | int] = [*blocks, 1]
-    single: list[Factor] = [(size, by) for size in first.sizes for by in dividers]
-    single += [("", name) for name in blocks]
-    for count in range(1, _MOST_FACTORS + 1):
-        for factors in combinations_with_replacement(single, count):
-            sizes = [size for size, _ in factors]
-            if len(set(sizes)) == count:
-                yield factors
-
-
-def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
-    found = 1
-    for size, by in factors:
-        block = seen.config.values[by] if isinstance(by, str) else by
-        found *= -(-seen.sizes[size] // block) if size else block
+def _typical(features: Array) -> Array:
+    """Return the median of each feature where it counts; 1 where it never does."""
+    counts = np.where(features > 0, features, np.nan)
+    counts[0, ~(features > 0).any(axis=0)] = 1.0
+    found: Array = np.nanmedian(counts, axis=0)
     return found
+
+
+def _linear(
+    features: Array, log_times: Array, known: NDArray[np.bool_], log_weights: Array, offsets: Array, base: Array,
+    prior: Prior,
+) -> _Linear:  # fmt: skip
+    parts = np.exp(log_weights) * features
+    totals = parts.sum(axis=2)
+    shares = parts / totals[:, :, None]
+    missed = np.where(known, log_times - np.log(totals) - offsets[:, None], 0.0)
+    trust = (_OUTLIERS + 1) / (_OUTLIERS + (missed / prior.noise) ** 2)
+    targets = missed + (shares * (log_weights - base)).sum(axis=2) + offsets[:, None]
+    return _Linear(shares, np.where(known, trust / prior.noise**2, 0.0), targets)
+
+
+def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
+    """Solve for weights (less the base), plane and offsets."""
+    shares, precisions = linear.shares, linear.precisions
+    cases, configs, terms = shares.shape
+    own = prior.own**-2
+    pulled = (shares * precisions[:, :, None]).transpose(1, 2, 0)  # configs, terms, cases
+    within: Array = np.asarray(
+        np.linalg.inv(pulled @ shares.transpose(1, 0, 2) + own * np.eye(terms)), dtype=np.float64
+    )
+    coupling = within @ pulled
+    alone = (coupling * linear.targets.T[:, None, :]).sum(axis=2)
+    columns = plane.shape[1]
+    inner = (own * np.eye(terms) - own**2 * within).reshape(configs, -1)
+    products = (plane[:, :, None] * plane[:, None, :]).reshape(configs, -1)
+    size = columns * terms
+    system = np.empty((size + cases, size + cases))
+    spread = (products.T @ inner).reshape(columns, columns, terms, terms).transpose(0, 2, 1, 3)
+    known = np.repeat([prior.level**-2] + [prior.slope**-2] * (columns - 1), terms)
+    system[:size, :size] = spread.reshape(size, size) + np.diag(known)
+    crossing = own * (plane.T @ coupling.reshape(configs, -1)).reshape(size, cases)
+    system[:size, size:], system[size:, :size] = crossing, crossing.T
+    flat = pulled.reshape(-1, cases).T
+    diagonal = np.diag(precisions.sum(axis=1) + prior.case**-2)
+    system[size:, size:] = diagonal - flat @ coupling.reshape(-1, cases)
+    right = np.concatenate(
+        [own * (plane.T @ alone).ravel(), (precisions * linear.targets).sum(axis=1) - flat @ alone.ravel()]
+    )
+    between = np.linalg.inv(system)
+    found = between @ right
+    expected, offsets = plane @ found[:size].reshape(columns, terms), found[size:]
+    log_weights: Array = alone + own * (within @ expected[:, :, None])[:, :, 0] - coupling @ offsets
+    return _Solved(log_weights, offsets, within, coupling, np.asarray(between, dtype=np.float64))
+
+
+def design_of(configs: Sequence[Config]) -> Array:
+    """Return the parameters and options of configs as numbers: doublings of positive ones, one column for each word.
+
+    Columns have mean 0 and standard deviation 1; what is the same for all has none.
+    """
+    values = [config.values for config in configs]
+    columns: list[list[float]] = []
+    for name in dict.fromkeys(name for each in values for name in each):
+        columns += _columns(name, [each.get(name) for each in values])
+    table = np.array([column for column in columns if len(set(column)) > 1], dtype=np.float64)
+    if not len(table):
+        return np.zeros((len(configs), 0))
+    table = table - table.mean(axis=1, keepdims=True)
+    scaled: Array = (table / table.std(axis=1, keepdims=True)).T
+    return scaled
+
+
+def _columns(name: str, values: Sequence[object]) -> list[list[float]]:
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    if len(numbers) == len(values):
+        doubles = name != "num_stages" and min(numbers) > 0
+        return [[log2(number) if doubles else number for number in numbers]]
+    words = list(dict.fromkeys(map(repr, values)))
+    return [[float(repr(value) == word) for value in values] for word in words]

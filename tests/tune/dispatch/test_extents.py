@@ -7,8 +7,8 @@ from math import prod
 
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
-from kernellab.tune.dispatch.rule import Term
-from kernellab.tune.dispatch.table import SeenGrid, programs_formula, terms_of
+from kernellab.tune.dispatch.rule import SeenGrid, Term, programs_formula
+from kernellab.tune.dispatch.table import terms_of
 
 SIZES = [{"M": 16, "N": 4096, "K": 512}, {"M": 1000, "N": 64, "K": 4096}, {"M": 777, "N": 3333, "K": 64}]
 CONFIGS = [Config.of({"BM": m, "BN": n, "BK": 32}) for m, n in product((16, 64, 128), (32, 128))]
