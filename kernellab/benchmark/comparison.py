@@ -91,7 +91,7 @@ class ComparedSide:
     name: str
     source: str
     implementation: Callable[[Mapping[str, Any]], Implementation]
-    bounded: Callable[[Mapping[str, Any]], Mapping[str, ExpectedValue]] | None = None
+    bounded: Callable[[Mapping[str, Any]], tuple[ExpectedValue, ...]] | None = None
     arguments: Mapping[str, Any] | None = None
 
 
@@ -205,11 +205,12 @@ def _grid(
 
 
 def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
-    def bounded(arguments: Mapping[str, Any]) -> Mapping[str, ExpectedValue]:
+    def bounded(arguments: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
         def taken(given: Mapping[str, Any]) -> Any:
             return called(function, given, "The function", f"{kernel.name} has")
 
-        return _numbered(bounded_values(taken, arguments))
+        values = bounded_values(taken, arguments)
+        return values if isinstance(values, tuple) else (values,)
 
     name = getattr(function, "__name__", "the function")
     try:
@@ -219,10 +220,6 @@ def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
     name = "the expression" if name == "<lambda>" else name
     implementation = Implementation(name, function=function)
     return ComparedSide(name, source, lambda arguments: implementation, bounded)
-
-
-def _numbered(result: Any) -> dict[str, Any]:
-    return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
 def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime) -> Comparison:
@@ -270,7 +267,7 @@ def _checks(
     want = {name: each for name, each in one.memory.items() if name in mutated}
     if right.bounded is not None:
         one.poisoned.lift()
-        values = Reference(right.name, tuple(right.bounded(arguments).values()), "").of(want)
+        values = Reference(right.name, right.bounded(arguments), "").of(want)
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
     got = {name: each for name, each in two.memory.items() if name in mutated}
     never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from kernellab.benchmark.spec import BenchmarkSpec, Formula, shown
+from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, shown
 from kernellab.compile.types import Compiled
 from kernellab.errors import Shown, UsageError, plural
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
-from kernellab.measure.launches import KernelLaunch, arithmetic, moved_bytes
+from kernellab.measure.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
 from kernellab.measure.provenance import Ceilings, key_of
 from kernellab.measure.reference import called
 from kernellab.measure.timing import interval, ratio_interval
@@ -250,16 +250,28 @@ def outcome_words(case: Mapping[str, Any], rows: Sequence[BenchmarkRow]) -> str:
     return ": ".join(filter(None, [point_words(case), times])) if times else ""
 
 
-class Prepared(Protocol):
-    """A row with the launch that it stands for; None of both for a function."""
+@dataclass(slots=True)
+class ImplementationState:
+    """An implementation at a case, with what is known of it so far; it takes no part once its row has a status."""
 
+    asked: ImplementationSpec
     row: BenchmarkRow
-    launch: KernelLaunch | None
-    compiled: Compiled | None
+    launch: KernelLaunch | None = None
+    compiled: Compiled | None = None
+    implementation: Implementation | None = None
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it still takes part."""
+        return self.row.status is Status.OK
+
+    def drop(self, status: Status, reason: str) -> None:
+        """Let it take no further part, for a reason that its row says."""
+        self.row = replace(self.row, status=status, reason=reason)
 
 
 def with_work(
-    spec: BenchmarkSpec, case: Mapping[str, Any], arguments: Mapping[str, Any], states: Sequence[Prepared]
+    spec: BenchmarkSpec, case: Mapping[str, Any], arguments: Mapping[str, Any], states: Sequence[ImplementationState]
 ) -> list[str]:
     """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel.
 

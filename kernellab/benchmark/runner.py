@@ -14,6 +14,7 @@ from kernellab.benchmark.result import (
     BenchmarkProgress,
     BenchmarkRow,
     Clocks,
+    ImplementationState,
     Progress,
     Watch,
     measurements_of,
@@ -38,7 +39,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
 from kernellab.measure.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
-from kernellab.measure.launches import Implementation, KernelLaunch, Launches
+from kernellab.measure.launches import Implementation, Launches
 from kernellab.measure.provenance import Ceilings
 from kernellab.measure.reference import require_names
 from kernellab.store import History
@@ -291,26 +292,6 @@ def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:
 _BATCH = 10
 _CASE_S = 2.0
 _EACH_S = 0.4
-
-
-@dataclass(slots=True)
-class ImplementationState:
-    """An implementation at a case, with what is known of it so far; it takes no part once its row has a status."""
-
-    asked: ImplementationSpec
-    row: BenchmarkRow
-    launch: KernelLaunch | None = None
-    compiled: Compiled | None = None
-    implementation: Implementation | None = None
-
-    @property
-    def is_in(self) -> bool:
-        """Whether it still takes part."""
-        return self.row.status is Status.OK
-
-    def drop(self, status: Status, reason: str) -> None:
-        """Let it take no further part, for a reason that its row says."""
-        self.row = replace(self.row, status=status, reason=reason)
 
 
 @dataclass(slots=True)

@@ -296,11 +296,11 @@ def _number(value: Any) -> float:
     return float(value.abs() if value.is_complex() else value)
 
 
-def _extent(wrong: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the first and last wrong index along each dimension."""
+def _extent(mask: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the first and last index along each dimension of the elements in a flat mask."""
     if not shape:
         return ()
-    places = wrong.view(shape).nonzero()
+    places = mask.view(shape).nonzero()
     return tuple(zip(places.amin(0).tolist(), places.amax(0).tolist(), strict=True))
 
 
@@ -381,13 +381,16 @@ def detail_of(
     allowed, difference = allowed_error(flat, values, error), distance(flat, values)
     ulps = _ulps(difference, flat, values) if got.dtype.is_floating_point else None
     odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
-    is_binned = got.numel() >= _BINNED_AT_LEAST
-    histogram = (
-        _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong) if ulps is not None and is_binned else None
-    )
-    own = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
-    errors = _Errors(got, values, ulps, wrong, writers, grid)
-    return ErrorDetail(histogram, tuple(errors.at(place) for place in _worst(odds, own)))
+    histogram = None
+    if ulps is not None and got.numel() >= _BINNED_AT_LEAST:
+        histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong)
+    by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
+    worst, shape = [], tuple(got.shape)
+    for place in _worst(odds, by):
+        held = float(flat[place]), float(values[place]), None if ulps is None else float(ulps[place])
+        told = () if writers is None else _program_of(place, by, wrong, shape, grid)
+        worst.append(WorstElement(index_of(place, shape), *held, *told))
+    return ErrorDetail(histogram, tuple(worst))
 
 
 def _ulps(difference: Any, got: Any, want: Any) -> Any:
@@ -422,29 +425,14 @@ def _worst(odds: Any, writers: Any) -> list[int]:
     return places
 
 
-@dataclass(frozen=True, slots=True)
-class _Errors:
-    got: Any
-    values: Any
-    ulps: Any
-    wrong: Any
-    writers: Any
-    grid: tuple[int, int, int]
-
-    def at(self, place: int) -> WorstElement:
-        index = index_of(place, tuple(self.got.shape))
-        got, expected = float(self.got.flatten()[place]), float(self.values[place])
-        ulps = None if self.ulps is None else float(self.ulps[place])
-        if self.writers is None:
-            return WorstElement(index, got, expected, ulps)
-        writers = self.writers.to(self.got.device)
-        number = int(writers.flatten()[place])
-        own = writers == number
-        wrong = int((own.flatten() & self.wrong).sum())
-        if not number:
-            return WorstElement(index, got, expected, ulps, wrong=wrong)
-        x, y, _ = self.grid
-        program = ((number - 1) % x, (number - 1) // x % y, (number - 1) // (x * y))
-        held = own.nonzero()
-        tile = tuple(zip(held.amin(0).tolist(), held.amax(0).tolist(), strict=True)) if self.got.dim() else ()
-        return WorstElement(index, got, expected, ulps, program, tile, wrong)
+def _program_of(
+    place: int, writers: Any, wrong: Any, shape: tuple[int, ...], grid: tuple[int, int, int]
+) -> tuple[tuple[int, int, int] | None, tuple[tuple[int, int], ...], int]:
+    """Return the program that last wrote an element, what else it wrote, and how much of that is wrong."""
+    number = int(writers[place])
+    own = writers == number
+    count = int((own & wrong).sum())
+    if not number:
+        return None, (), count
+    x, y, _ = grid
+    return ((number - 1) % x, (number - 1) // x % y, (number - 1) // (x * y)), _extent(own, shape), count

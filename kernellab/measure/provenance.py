@@ -123,7 +123,7 @@ def key_fields(
         "signature": jsonable(tuple((name, kind) for name, kind in job.signature if name not in tuned)),
         "attributes": jsonable(tuple((path, v) for path, v in job.attributes if names[path[0]] not in tuned and v)),
         "constants": jsonable(tuple((path, v) for path, v in job.constants if names[path[0]] not in tuned)),
-        "values": _sizes(launches) if key is None else _values(launches, key) | _texts(sizes or {}),
+        "values": _sizes(launches) if key is None else _values(launches, key, sizes or {}),
         "options": {n: str(v) for n, v in sorted(launches.meta.items()) if n not in names and n not in config.options},
         "device": device.name,
         "driver": device.driver,
@@ -138,13 +138,9 @@ def key_of(fields: Mapping[str, Any]) -> str:
     return json.dumps({"schema": _KEY_SCHEMA, **fields}, sort_keys=True, separators=(",", ":"), default=str)
 
 
-def _values(launches: Launches, key: tuple[str, ...]) -> dict[str, str]:
+def _values(launches: Launches, key: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, str]:
     given = launches.given
-    return {name: _text(given[name]) for name in key if name in given}
-
-
-def _texts(sizes: Mapping[str, int]) -> dict[str, str]:
-    return {name: _text(value) for name, value in sizes.items()}
+    return {name: _text(value) for name, value in {**{n: given[n] for n in key if n in given}, **sizes}.items()}
 
 
 def _sizes(launches: Launches) -> dict[str, str]:

@@ -242,27 +242,18 @@ def bounded_values(
     """
     from kernellab.measure.tolerance import unit_of
 
+    def followed(taken: Callable[[Any], Any]) -> Any:
+        return function({name: with_tensors(value, taken) for name, value in arguments.items()})
+
     tensors = [tensor for tensor in memory_of(arguments).values() if tensor.is_floating_point()]
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
         for widens in (True, False):
             with suppress(Exception):  # whatever is wrong with it is told by the plain call
-                return _followed(function, arguments, widens, exact)
+                from kernellab.measure.bounds import evaluated  # loads torch
+
+                return evaluated(followed, widens=widens, exact=exact)
     unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
     return _with_values(function(copied(arguments)), unit)
-
-
-def _followed(
-    function: Callable[[Mapping[str, Any]], Any],
-    arguments: Mapping[str, Any],
-    widens: bool,
-    exact: Container[int] | None,
-) -> Any:
-    from kernellab.measure.bounds import evaluated  # loads torch
-
-    def call(taken: Callable[[Any], Any]) -> Any:
-        return function({name: with_tensors(value, taken) for name, value in arguments.items()})
-
-    return evaluated(call, widens=widens, exact=exact)
 
 
 def _with_values(result: Any, unit: float = 0.0) -> Any:
