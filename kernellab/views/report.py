@@ -1,7 +1,8 @@
-"""What a cell shows of its kernels: plain data, for a card, a table or a summary line."""
+"""What a cell shows of its kernels and of their lines: plain data, for a card, a table or a summary line."""
 
 from __future__ import annotations
 
+import linecache
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import Shown
 from kernellab.explain.result import Explanation
 from kernellab.ir.effects import Effects
-from kernellab.ir.operations import Access
+from kernellab.ir.graph import Graph, Operation, main_file, place_of
+from kernellab.ir.operations import Access, access_bytes
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
-from kernellab.views.graph.dataflow import SourceText
+from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merged, touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,90 @@ def _facts(report: KernelReport) -> dict[str, Any]:
         "equal": check.equal if check else None,
         "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
     }
+
+
+_LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
+_TTIR_LINES = 24
+_LOOPS = frozenset({"scf.for", "scf.while"})
+_FREE = frozenset(
+    {"arith.constant", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.make_range"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedLine:
+    """One line of a kernel or of a helper that it uses.
+
+    ``operations`` is the number of TTIR operations that it became, ``heat`` its share of the estimated work from 0 to
+    1, ``bytes`` what its loads, stores and atomics move each time it is executed. ``file`` is "" for the kernel's own.
+    """
+
+    file: str
+    number: int
+    text: str
+    operations: int
+    heat: float
+    touch: MemoryTouch | None
+    bytes: int
+    ttir: str
+
+
+def annotated(report: KernelReport) -> tuple[AnnotatedLine, ...]:
+    """Return the kernel's lines in order, then the lines of helpers that became operations."""
+    graph = report.compiled.graph
+    touched = touches(graph, report.compiled.effects)
+    own, file = report.text.own, main_file(graph)
+    groups: dict[tuple[str, int], list[Operation]] = {("", number): [] for number in own}
+    for operation in graph.operations:
+        place = place_of(operation.location)
+        if place.line is not None and operation.name not in YIELDS:
+            name = "" if place.file == file else place.file or ""
+            groups.setdefault((name, place.line), []).append(operation)
+    work = {key: sum(_work(graph, operation) for operation in group) for key, group in groups.items()}
+    most = max(work.values(), default=0.0)
+    return tuple(
+        AnnotatedLine(
+            name,
+            number,
+            own.get(number, "")
+            if not name and number in own
+            else linecache.getline(name or file or "", number).rstrip(),
+            len(group),
+            math.sqrt(work[name, number] / most) if most else 0.0,
+            merged(touched[operation.index] for operation in group if operation.index in touched),
+            sum(access_bytes(graph, operation) for operation in group if operation.index in touched),
+            _ttir(graph, group),
+        )
+        for (name, number), group in sorted(groups.items())
+    )
+
+
+def _ttir(graph: Graph, group: list[Operation]) -> str:
+    shown = [_printed(graph, operation) for operation in group[:_TTIR_LINES]]
+    return "\n".join([*shown, *([f"... {len(group) - len(shown)} more"] if len(group) > len(shown) else [])])
+
+
+def _work(graph: Graph, operation: Operation) -> float:
+    """Estimate the work of an operation in elements computed, all trips of the loops around it included."""
+    if operation.name in _FREE or not (operation.results or operation.operands):
+        return 0.0
+    shapes = [graph.values[value].shape for value in (*operation.results, *operation.operands)]
+    elements = max(math.prod(shape) for shape in shapes)
+    if operation.name.startswith("tt.dot"):
+        elements *= max(1, graph.values[operation.operands[0]].shape[-1] // 16)
+    depth = sum(owner.name in _LOOPS for owner in graph.owners(operation.block))
+    return float(elements * _LOOP_TRIPS**depth)
+
+
+def _printed(graph: Graph, operation: Operation) -> str:
+    """Return an operation much as TTIR prints it, on one line and without its regions."""
+    results = ", ".join(_name(graph, value) for value in operation.results)
+    operands = ", ".join(_name(graph, value) for value in operation.operands)
+    types = ", ".join(graph.values[value].type for value in operation.results or operation.operands[:1])
+    head = f"{results} = {operation.name}" if results else operation.name
+    return f"{head} {operands}".rstrip() + (f" : {types}" if types else "")
+
+
+def _name(graph: Graph, value: int) -> str:
+    name = graph.values[value].name
+    return f"%{name}" if name else f"%{value}"

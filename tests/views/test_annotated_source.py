@@ -5,8 +5,8 @@ from collections.abc import Callable
 from html import unescape
 
 from kernellab.ir.operations import Access
-from kernellab.views.cards.annotated_source import AnnotatedLine, annotated, source_table
-from kernellab.views.report import KernelReport
+from kernellab.views.cards.card import source_table
+from kernellab.views.report import AnnotatedLine, KernelReport, annotated
 
 Reports = Callable[..., KernelReport]
 

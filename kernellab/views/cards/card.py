@@ -11,20 +11,33 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, Run, Severity
 from kernellab.views import elements
-from kernellab.views.cards.annotated_source import annotated, source_table
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_html, answer_lines
-from kernellab.views.elements import badge, body, details, dim, framed, header, message, section, share_bar, shortened
+from kernellab.views.elements import (
+    badge,
+    body,
+    code_line,
+    details,
+    dim,
+    framed,
+    header,
+    message,
+    section,
+    share_bar,
+    shortened,
+)
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
-from kernellab.views.report import ArgumentReport, CellReport, KernelReport
+from kernellab.views.graph.dataflow import MemoryTouch
+from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotated
 
 _OPEN_OPERATIONS_AT_MOST = 24
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
 _SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
 WIDTH = 100
+_DARKEST = 0.42  # of what marks the work of a line
 _INDENT = "  "
 _COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
 
@@ -181,9 +194,38 @@ def scrolling(picture: str) -> str:
 
 def source(report: KernelReport, shown: frozenset[str]) -> str:
     """Return the source with what became of each line, folded unless ``shown`` has it."""
-    lines = annotated(report)
-    detail = "operations per line; darker costs more"
-    return details("Source, annotated", source_table(lines), detail, is_open="source" in shown)
+    table, detail = source_table(annotated(report)), "operations per line; darker costs more"
+    return details("Source, annotated", table, detail, is_open="source" in shown)
+
+
+def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
+    """Return the table; hovering over a line shows the operations that it became."""
+    before = (None, *lines)
+    rows = "\n".join(_row(line, earlier) for earlier, line in zip(before, lines, strict=False))
+    return f'<div class="kl-scroll"><table class="kl-source"><tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _row(line: AnnotatedLine, before: AnnotatedLine | None) -> str:
+    """Return a row, below one that marks a gap where lines are not shown, or another file begins."""
+    heat = f' style="background:rgba(224,108,18,{line.heat * _DARKEST:.2f})"' if line.operations else ""
+    count = str(line.operations) if line.operations else ""
+    cells = (
+        f'<td class="kl-no">{line.number}</td><td class="kl-ops"{heat}>{count}</td>'
+        f'<td class="kl-by">{_badges(line.touch, line.bytes)}</td><td>{code_line(line.text) or " "}</td>'
+    )
+    follows = before is None or (line.file, line.number) == (before.file, before.number + 1)
+    gap = f'<tr><td class="kl-no">⋮</td><td></td><td></td><td>{escape(line.file)}</td></tr>\n'
+    return f"{'' if follows else gap}<tr{elements.title(line.ttir)}>{cells}</tr>"
+
+
+def _badges(touch: MemoryTouch | None, moved: int) -> str:
+    if touch is None:
+        return ""
+    parts = [badge(kind, ", ".join(touch.arguments[kind])) for kind in Access if kind in touch.arguments]
+    if touch.unknown:
+        parts.append(f'<span class="kl-badge kl-unknown"><b>?</b> {escape(touch.unknown)}</span>')
+    parts += [dim(elements.bytes_words(moved))] if moved else []
+    return "".join(parts)
 
 
 def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
