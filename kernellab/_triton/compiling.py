@@ -57,10 +57,6 @@ class Input:
     options: Mapping[str, Any]
     target: Target
 
-    def source(self) -> Any:
-        """Return what Triton compiles: the function with its specialization."""
-        return source_of(self.function, self.signature, self.constants, self.attributes)
-
 
 def build(given: Input, closure: Closure) -> Built:
     """Compile to the binary, stage by stage.
@@ -75,9 +71,8 @@ def build(given: Input, closure: Closure) -> Built:
     with translated_errors(closure, given.target):
         lowering = _lowered(given)
         clock.lap("ast")
-        source = given.source()
         metadata = _metadata(given, lowering.options)
-        name = str(source.name)[:_MAX_FILE_NAME]
+        name = lowering.name[:_MAX_FILE_NAME]
         files = {f"{name}.source": _content(lowering.module)}
         module, log = lowering.module, io.StringIO()
         for stage, lower in lowering.stages.items():
@@ -110,8 +105,9 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
 
 @dataclass(slots=True)
 class _Lowering:
-    """A raw TTIR module with the context it lives in and the stages that are to come."""
+    """A raw TTIR module with the kernel's name, the context it lives in and the stages that are to come."""
 
+    name: str
     module: Any
     context: Any
     stages: dict[str, Any]
@@ -155,11 +151,11 @@ def _lowered(given: Input) -> _Lowering:
     ir.load_dialects(context)
     backend.load_dialects(context)
     codegen = backend.get_codegen_implementation(options)
-    source = given.source()
+    source = source_of(given.function, given.signature, given.constants, given.attributes)
     module = source.make_ir(target, options, codegen, backend.get_module_map(), context)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
-    return _Lowering(module, context, stages, options)
+    return _Lowering(str(source.name), module, context, stages, options)
 
 
 def _metadata(given: Input, options: Any) -> dict[str, Any]:

@@ -221,6 +221,11 @@ def supplied_by(chain: Chain) -> dict[str, ArgumentKind]:
 
 
 _PLAIN = (int, bool, str, type(None))
+_KINDS = {
+    int: ArgumentKind.INTEGER,
+    **dict.fromkeys((float, bool, type(None)), ArgumentKind.TYPED),
+    **dict.fromkeys((tuple, TensorDescriptor), ArgumentKind.NATIVE),
+}
 
 
 def layout_type(value: Any) -> type:
@@ -253,14 +258,7 @@ def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
     if layout_type(value) is torch.Tensor:
         target = chain.function.device_caches[drivers.active.get_current_device()][2]
         return ArgumentKind.TENSOR if target.backend == "cuda" else ArgumentKind.NATIVE
-    kinds = {
-        int: ArgumentKind.INTEGER,
-        float: ArgumentKind.TYPED,
-        bool: ArgumentKind.TYPED,
-        type(None): ArgumentKind.TYPED,
-    }
-    native = {tuple: ArgumentKind.NATIVE, TensorDescriptor: ArgumentKind.NATIVE}
-    return kinds.get(type(value)) or native.get(type(value))
+    return _KINDS.get(type(value))
 
 
 def constant_feature(value: Any) -> Any:
@@ -301,12 +299,14 @@ def argument_feature(backend: type, value: Any) -> Any:
     if kind is tuple:
         return kind, tuple(argument_feature(backend, member) for member in value)
     if kind is TensorDescriptor:
-        return native_specialize_impl(backend, value, False, True, True), value.base.dtype
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return native_specialize_impl(backend, value, False, True, True), value.dtype
-    if kind in {int, float, bool, type(None)}:
-        return kind, native_specialize_impl(backend, value, False, True, True)
-    raise TypeError(f"an argument of type {kind.__qualname__}")
+        told: Any = value.base.dtype
+    elif kind is torch.Tensor or kind is torch.nn.Parameter:
+        told = value.dtype
+    elif kind in {int, float, bool, type(None)}:
+        told = kind
+    else:
+        raise TypeError(f"an argument of type {kind.__qualname__}")
+    return told, native_specialize_impl(backend, value, False, True, True)
 
 
 @dataclass(frozen=True, slots=True)

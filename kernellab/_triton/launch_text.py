@@ -55,15 +55,19 @@ def _guards(layout: ArgumentLayout) -> list[str]:
         *(f"_kl_scope{i}.get({name!r}, _kl_missing) is not _kl_global{i}" for i, name in enumerate(layout.scopes)),
         *(f"{slot.name} is not _kl_missing" for slot in layout.slots if slot.kind in SUPPLIED),
     ]
-    defaults = [
+    types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
+    miss = leave(layout, as_given=True)
+    guards = [f"if {' or '.join(doubts)}: {miss}", *_defaults(layout)]
+    return [*guards, f"if {' or '.join(types)}: {leave(layout)}"] if types else guards
+
+
+def _defaults(layout: ArgumentLayout) -> list[str]:
+    """Return the statements that put defaults in the place of what was not given."""
+    return [
         f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
         for slot in layout.slots
         if slot.has_default and slot.kind not in SUPPLIED
     ]
-    types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
-    miss = leave(layout, as_given=True)
-    guards = [f"if {' or '.join(doubts)}: {miss}", *defaults]
-    return [*guards, f"if {' or '.join(types)}: {leave(layout)}"] if types else guards
 
 
 def _type_doubt(slot: Slot) -> str:
@@ -288,16 +292,11 @@ def can_guard(layout: ArgumentLayout, features: Features) -> bool:
 def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Circumstances) -> str:
     """Return the source of the guarded function for ``features``, which takes what the launch function takes."""
     arguments = "".join(f"{slot.name}, " for slot in layout.slots)
-    defaults = [
-        f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
-        for slot in layout.slots
-        if slot.has_default and slot.kind is not ArgumentKind.CONFIG
-    ]
     chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
     wanted = [*_constants(layout), *_integers(layout, features)]  # first of all what mostly tells launches apart
     wanted += [*_surroundings(layout, circumstances), *_choice(layout), *_tensors(layout, features)]
     body = [
-        *defaults,
+        *_defaults(layout),
         "try:",
         f"    _kl_known = {' and '.join(wanted)}",
         "except (TypeError, AttributeError, OverflowError, RuntimeError): _kl_known = False",

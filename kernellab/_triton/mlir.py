@@ -21,9 +21,8 @@ from typing import Any
 from triton._C.libtriton import ir
 
 from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of, read_printed
-from kernellab.errors import CompileError, UsageError, plural
+from kernellab.errors import CompileError, plural
 from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, Value
-from kernellab.workers.forks_and_interrupts import Scratch
 
 Parameters = Sequence[tuple[str, str]]
 _Pending = list[tuple[int, PrintedOperation]]
@@ -48,22 +47,19 @@ def graph_of_module(module: Any, context: Any, parameters: Parameters | None = N
     return _Assembly(walk, read_printed(str(module))).graph(parameters)
 
 
-def graph_of_file(path_or_text: str | Path, parameters: Parameters | None = None) -> Graph:
-    """Return the graph of a stored ``.ttir`` file, or of its text.
+def graph_of_file(path: Path, parameters: Parameters | None = None) -> Graph:
+    """Return the graph of a stored ``.ttir`` file.
 
     Raises:
-        UsageError: there is no such file.
         CompileError: Triton cannot parse the module.
     """
-    if isinstance(path_or_text, str) and "\n" in path_or_text:
-        with Scratch() as folder:
-            path = folder / "module.ttir"
-            path.write_text(path_or_text)
-            return graph_of_file(path, parameters)
-    path = Path(path_or_text)
-    if not path.is_file():
-        raise UsageError(f"TTIR file {str(path)!r} does not exist; expected the path of a file or its text.")
-    module, context = _parsed(path)
+    context = ir.context()
+    ir.load_dialects(context)
+    try:
+        module = ir.parse_mlir_module(str(path), context)
+    except RuntimeError as error:
+        raise CompileError(f"TTIR file {str(path)!r} cannot be parsed by this Triton.", detail=str(error)) from error
+    module.context = context
     return graph_of_module(module, context, parameters)
 
 
@@ -338,17 +334,6 @@ class _Assembly:
         self.values.append(Value(index, text, shape, element, is_pointer, location.name, location, operation, block))
         self._value_of[key] = index
         return index
-
-
-def _parsed(path: Path) -> tuple[Any, Any]:
-    context = ir.context()
-    ir.load_dialects(context)
-    try:
-        module = ir.parse_mlir_module(str(path), context)
-    except RuntimeError as error:
-        raise CompileError(f"TTIR file {str(path)!r} cannot be parsed by this Triton.", detail=str(error)) from error
-    module.context = context
-    return module, context
 
 
 def _location_text(value: Any) -> str:
