@@ -20,13 +20,12 @@ from kernellab.errors import Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.calls import from_annotations, mock_arguments
 from kernellab.launch.memory import memory_of
-from kernellab.launch.recording import LaunchRecord, Recorder
+from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
 from kernellab.measure.checked_run import checks_of, require_equal
 from kernellab.measure.comparison import Check
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
 from kernellab.notebook.expressions import evaluated
 from kernellab.registry import launched_version, remember
-from kernellab.registry.recorded_launches import symbolic_expression
 from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
 

@@ -24,8 +24,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
-from kernellab.launch.recording import LaunchRecord
-from kernellab.registry.recorded_launches import symbolic_grid
+from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
 from kernellab.store.content import OPTIONS

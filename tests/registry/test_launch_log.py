@@ -10,9 +10,9 @@ import torch
 import triton
 
 import kernellab
+from kernellab.launch.recording import symbolic_grid
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
-from kernellab.registry.recorded_launches import symbolic_grid
 from kernellab.store import RecordedLaunch
 from tests.labs import shared_lab
 
