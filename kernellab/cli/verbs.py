@@ -28,7 +28,7 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import assigned, listed
 from kernellab.errors import UsageError
-from kernellab.measure.config import UNMEASURED, Status
+from kernellab.measure.config import UNMEASURED, Space, Status
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_text
 
@@ -128,7 +128,6 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
     from kernellab._triton.kernel import declared  # loads Triton
-    from kernellab.tune import Space
     from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
 
     it = asked(lab, given)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.target import device_name, parse_target
 from kernellab.tune.device_pool import checked_devices
-from kernellab.tune.result import Tuning, Watch, unwatched
+from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.workers.forks_and_interrupts import Interrupted
 
@@ -36,7 +35,7 @@ def environment_of(runtime: Runtime, kernels: Registry, device: int | None = Non
         kernels,
         device_here(runtime, device),
         partial(_bench, runtime) if can_time(runtime) else None,
-        progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
+        progress=runtime.tuning_reporter,
     )
 
 
@@ -107,7 +106,7 @@ def best_config(
 
     target = gpu_target_of_machine()
     assert target is not None, "only launches on a GPU ask"
-    watched = _no_progress if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
+    watched = None if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
     device = device_of(target, has_gpu=True)
     environment = Environment(runtime.compiler, kernels, device, partial(_bench, runtime), progress=watched)
     given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
@@ -222,8 +221,3 @@ def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: T
             owner=launches.kernel,
         ),
     )
-
-
-@contextmanager
-def _no_progress(kernel: str) -> Iterator[Watch]:
-    yield unwatched

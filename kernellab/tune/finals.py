@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Bench, Implementation
 from kernellab.measure.timing import Standing, interval, preferred, standing
+from kernellab.tune.device_pool import SharedRounds
 from kernellab.tune.result import Row
 
 
@@ -48,14 +48,8 @@ class Policy:
     seed: int = 0
 
 
-class Rounds(Protocol):
-    """What holds rounds: a bench, or several that share them. See `Bench`."""
-
-    def interleave(self, implementations: Sequence[Implementation], rounds: int, /) -> list[tuple[float, ...]]:
-        """Return the times of each in ms, one per round."""
-
-    def warm(self, implementations: Sequence[Implementation], runs: int, /) -> list[float]:
-        """Return the median time of each in ms with a warm L2."""
+Rounds = Bench | SharedRounds
+"""What holds rounds: a bench, or several that share them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,7 +326,7 @@ class TuningProgress:
 Watch = Callable[[TuningProgress], None]
 
 
-def unwatched(progress: TuningProgress) -> None:
+def unwatched(progress: object) -> None:
     """Watch nothing."""
 
 

@@ -30,11 +30,10 @@ from kernellab.tune.dispatch.result import (
     DispatchProgress,
     MeasuredCase,
     Watch,
-    unwatched,
 )
 from kernellab.tune.dispatch.rule import whole_number
 from kernellab.tune.dispatch.table import Table
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, unwatched
 from kernellab.tune.tuning import Environment, candidates_of
 from kernellab.workers.forks_and_interrupts import Interrupted
 

@@ -225,10 +225,25 @@ class Dispatch(Shown):
     def frame(self) -> pandas.DataFrame:
         """A row per case and config: sizes, parameters and options, the columns of `Tuning.frame`; ``chosen``.
 
-        Device, driver, versions and notes stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
+        A case that failed as a whole has one row, with its reason and no config. Device, driver, versions and notes
+        stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
         """
-
-        return frame_of(self)
+        names = self.rule.names
+        rows = [(place, case, row) for place, case in enumerate(self.cases) for row in case.rows]
+        own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
+        options = [name for name in OPTION_COLUMNS if name not in own]
+        outcomes = [name for name in OUTCOME_COLUMNS if name not in {"status", "rank"}]
+        chosen = [each.config for each in self.regrets]
+        records = [
+            {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
+            for place, case, row in rows
+        ]
+        records += [
+            {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
+            for case in self.cases
+            if case.failure and not case.rows
+        ]
+        return with_types(self._table(records, [*names, *own, *options, "status", *outcomes, "chosen"]), own)
 
     @cached_property
     def regret(self) -> pandas.DataFrame:
@@ -237,69 +252,37 @@ class Dispatch(Shown):
         ``regret`` is the time of what is picked over that of the fastest config that was measured there;
         ``estimated`` is that of a rule that knows nothing of the case.
         """
+        columns = [*self.rule.names, "config", "best", "time_ms", "best_ms", "regret", "estimated", "reason"]
+        records = [
+            {
+                **each.sizes,
+                "config": "" if each.config is None else each.config.text,
+                "best": "" if each.best is None else each.best.text,
+                **{name: getattr(each, name) for name in ("time_ms", "best_ms", "regret", "estimated", "reason")},
+            }
+            for each in self.regrets
+        ]
+        numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
+        return self._table(records, columns).astype(numbers)
 
-        return regret_frame(self)
+    def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
+        """Return a frame with what is known of the whole in ``attrs``."""
+        imported_whole("pandas")
+        import pandas as pd  # keeps this module light
 
-
-_OUTCOMES = tuple(name for name in OUTCOME_COLUMNS if name not in {"status", "rank"})
-
-
-def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
-    """Return the rows of all cases; a case that failed as a whole has one row, with its reason and no config."""
-    imported_whole("pandas")
-    import pandas as pd  # keeps this module light
-
-    names = dispatch.rule.names
-    rows = [(place, case, row) for place, case in enumerate(dispatch.cases) for row in case.rows]
-    own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
-    options = [name for name in OPTION_COLUMNS if name not in own]
-    chosen = [each.config for each in dispatch.regrets]
-    records = [
-        {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
-        for place, case, row in rows
-    ]
-    records += [
-        {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
-        for case in dispatch.cases
-        if case.failure and not case.rows
-    ]
-    columns = [*names, *own, *options, "status", *_OUTCOMES, "chosen"]
-    return _with_facts(with_types(pd.DataFrame(records, columns=columns), own), dispatch)
-
-
-def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
-    """Return what the rule picks for each case, and what that loses."""
-    imported_whole("pandas")
-    import pandas as pd
-
-    names = dispatch.rule.names
-    columns = [*names, "config", "best", "time_ms", "best_ms", "regret", "estimated", "reason"]
-    records = [
-        {
-            **each.sizes,
-            "config": "" if each.config is None else each.config.text,
-            "best": "" if each.best is None else each.best.text,
-            **{name: getattr(each, name) for name in ("time_ms", "best_ms", "regret", "estimated", "reason")},
-        }
-        for each in dispatch.regrets
-    ]
-    numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
-    return _with_facts(pd.DataFrame(records, columns=columns).astype(numbers), dispatch)
-
-
-def _with_facts(frame: pandas.DataFrame, dispatch: Dispatch) -> pandas.DataFrame:
-    frame.attrs.update(
-        {
-            "kernel": dispatch.kernel,
-            "sizes": list(dispatch.rule.names),
-            "configs": [config.text for config in dispatch.rule.configs],
-            "seconds": dispatch.seconds,
-            "interrupted": dispatch.is_interrupted,
-            "notes": list(dispatch.notes),
-            **dispatch.provenance,
-        }
-    )
-    return frame
+        frame = pd.DataFrame(records, columns=columns)
+        frame.attrs.update(
+            {
+                "kernel": self.kernel,
+                "sizes": list(self.rule.names),
+                "configs": [config.text for config in self.rule.configs],
+                "seconds": self.seconds,
+                "interrupted": self.is_interrupted,
+                "notes": list(self.notes),
+                **self.provenance,
+            }
+        )
+        return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +309,3 @@ Watch = Callable[[DispatchProgress], None]
 
 
 Progress = Callable[[str], AbstractContextManager[Watch]]
-
-
-def unwatched(progress: DispatchProgress) -> None:
-    """Watch nothing."""
