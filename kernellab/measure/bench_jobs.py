@@ -11,6 +11,7 @@ import pickle
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -131,28 +132,19 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Launch once, compare the outputs, then time.
+    """For each kernel: launch once, compare the outputs, then time; until one leaves a bench that is good for no more.
 
     ``references`` are launches that gave the groups of outputs so far: a bench that has lost them makes them again.
+    The runs of a kernel are cut short where it takes ``loser_factor`` times the best before it.
     """
 
     setup: Setup
-    kernel: BenchKernel
+    kernels: tuple[BenchKernel, ...]
     runs: int
     stop_above_ms: float | None
     references: tuple[BenchKernel, ...] = ()
     manner: Manner = PLAIN
-
-
-@dataclass(frozen=True, slots=True)
-class BatchJob:
-    """Several kernels, measured one after the other until one of them leaves a bench that is good for nothing more.
-
-    The runs of a kernel are cut short where it takes ``loser_factor`` times the best before it.
-    """
-
-    jobs: tuple[MeasureJob, ...]
-    loser_factor: float
+    loser_factor: float = inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,11 +229,10 @@ class LocalBench:
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time; see `Bench.measure`."""
-        bench = self._ready([implementation])
-        references = tuple(map(self._kernel, self._founders))
-        kernel = self._kernel(implementation)
-        job = MeasureJob(bench.memory.setup, kernel, runs, stop_above_ms, references, self.options.manner)
-        timing = bench.measure(job)
+        bench, (kernel,) = self._prepared([implementation])
+        references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
+        job = MeasureJob(bench.memory.setup, (kernel,), runs, stop_above_ms, references, manner)
+        timing = bench.measure(job)[0]
         if timing.damages:
             self.close()
         require_good(timing, implementation, self._names)
@@ -249,9 +248,8 @@ class LocalBench:
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
         """Return how the outputs of others differ from those of one; see `Bench.compare`."""
-        bench = self._ready([implementation, *others])
-        job = CompareJob(bench.memory.setup, self._kernel(implementation), tuple(map(self._kernel, others)))
-        timings = bench.compare(job)
+        bench, (kernel, *rest) = self._prepared([implementation, *others])
+        timings = bench.compare(CompareJob(bench.memory.setup, kernel, tuple(rest)))
         if timings[-1].damages:
             self.close()
         require_good(timings[-1], others[len(timings) - 1], self._names)
@@ -272,15 +270,16 @@ class LocalBench:
             self._bench = None
 
     def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
-        bench = self._ready(implementations)
-        kernels, by_graph = tuple(map(self._kernel, implementations)), self.options.manner.by_graph
-        timings = bench.rounds(RoundsJob(bench.memory.setup, kernels, rounds, warm, by_graph))
+        bench, kernels = self._prepared(implementations)
+        job = RoundsJob(bench.memory.setup, tuple(kernels), rounds, warm, self.options.manner.by_graph)
+        timings = bench.rounds(job)
         for timing in timings:
             require_good(timing, implementations[0])
             self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
-    def _ready(self, implementations: Sequence[Implementation]) -> Workbench:
+    def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Workbench, list[BenchKernel]]:
+        """Return what launches kernels, with the memory of all so far, and some launches as data."""
         import torch
 
         device = torch.cuda.current_device()
@@ -290,7 +289,7 @@ class LocalBench:
             self.close()
         if self._bench is None:
             self._bench = self._made(device)
-        return self._bench
+        return self._bench, [self._kernel(each) for each in implementations]
 
     def _made(self, device: int) -> Workbench:
         exported = IpcExport(device, self._common.mutated, behind=self._common.behind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
 from statistics import median
@@ -22,7 +22,6 @@ from kernellab.measure.bench_jobs import (
     NO_GROUP,
     NOT_COMPARED,
     BadHook,
-    BatchJob,
     BenchKernel,
     BenchTiming,
     BoundHooks,
@@ -72,7 +71,19 @@ class Workbench:
     _launchers: dict[LaunchKey, Launcher] = field(default_factory=dict)
     _graphs: dict[LaunchKey, Launcher] = field(default_factory=dict)
 
-    def measure(self, job: MeasureJob) -> BenchTiming:
+    def measure(self, job: MeasureJob) -> list[BenchTiming]:
+        """Return the timings of the kernels in order, fewer where one of them is the last."""
+        found: list[BenchTiming] = []
+        limit_ms = inf if job.stop_above_ms is None else job.stop_above_ms
+        for kernel in job.kernels:
+            found.append(self._measured(job, kernel, limit_ms))
+            if found[-1].is_last:
+                break
+            if found[-1].times_ms:
+                limit_ms = min(limit_ms, median(found[-1].times_ms) * job.loser_factor)
+        return found
+
+    def _measured(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
         """Launch once, compare the outputs, time as many launches as the job says."""
         self.note, late = "", self.watch.late
         try:
@@ -80,13 +91,13 @@ class Workbench:
                 self._launch_checked(reference)
                 self.memory.group_of_outputs()
                 self._finish(reference)
-            group, difference = self._judged(job.kernel)
+            group, difference = self._judged(kernel)
             damages = self.memory.damages()
             if damages:
                 return BenchTiming(damages=damages)
             if difference:
                 return BenchTiming(group=1, difference=difference)
-            times = self._screened(job)
+            times = self._screened(job, kernel, limit_ms)
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
@@ -132,14 +143,13 @@ class Workbench:
         note = LATE if self.watch.late > late else ""
         return [BenchTiming(tuple(times), note=note) for times in found]
 
-    def _screened(self, job: MeasureJob) -> list[float]:
-        """Return the milliseconds of as many launches as a job asks for; of two, where both are above its limit."""
-        limit_ms = job.stop_above_ms
-        times = self._times([job.kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
-        if limit_ms is None or min(times) <= limit_ms:
+    def _screened(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
+        """Return the milliseconds of as many launches as a job asks for; of two, where both are above the limit."""
+        times = self._times([kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
+        if min(times) <= limit_ms:
             warmups, runs = _counts(job.manner, job.runs, min(times))
             rounds = warmups + max(0, runs - len(times))
-            times += self._times([job.kernel], rounds, job.manner.by_graph)[0][warmups:]
+            times += self._times([kernel], rounds, job.manner.by_graph)[0][warmups:]
         return times
 
     def _times(self, kernels: Sequence[BenchKernel], rounds: int, by_graph: bool) -> list[list[float]]:
@@ -299,25 +309,12 @@ def get_ready(job: Readiness, progress: object) -> None:
     driver.synchronize()
 
 
-def measure_all(job: BatchJob, progress: object) -> list[BenchTiming]:
-    """Answer a `BatchJob` in the GPU worker: the timings in order, fewer where one of them is the last."""
-    found: list[BenchTiming] = []
-    bound_ms = inf
-    for each in job.jobs:
-        limits_ms = [limit for limit in (each.stop_above_ms, bound_ms) if limit is not None and limit < inf]
-        found.append(_measured(replace(each, stop_above_ms=min(limits_ms, default=None))))
-        if found[-1].is_last:
-            break
-        if found[-1].times_ms:
-            bound_ms = min(bound_ms, median(found[-1].times_ms) * job.loser_factor)
-    return found
-
-
-def _measured(job: MeasureJob) -> BenchTiming:
+def measure(job: MeasureJob, progress: object) -> list[BenchTiming]:
+    """Answer a `MeasureJob` in the GPU worker."""
     try:
         bench = _only_bench().of(job.setup)
     except TooLarge as exc:
-        return BenchTiming(no_room=exc.message)
+        return [BenchTiming(no_room=exc.message)]
     return bench.measure(job)
 
 

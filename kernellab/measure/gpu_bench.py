@@ -26,7 +26,6 @@ from kernellab.launch.run import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
     IN_WORKER,
-    BatchJob,
     BenchKernel,
     BenchTiming,
     CompareJob,
@@ -194,13 +193,12 @@ class WorkerBench:
             CannotExport: it cannot reach what a launch needs.
         """
         setup, kernels = self._prepared(implementations)
-        references = tuple(map(self._kernel, self._founders))
-        jobs = [MeasureJob(setup, each, runs, stop_above_ms, references, self.options.manner) for each in kernels]
-        subject = f"{self.options.name} ({plural(len(jobs), 'config')})"
+        references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
+        job = MeasureJob(setup, tuple(kernels), runs, stop_above_ms, references, manner, loser_factor)
+        subject = f"{self.options.name} ({plural(len(kernels), 'config')})"
         if len(implementations) == 1:
             subject = implementations[0].name
-        job = BatchJob(tuple(jobs), loser_factor)
-        timings = self._asked(bench_worker.measure_all, job, subject, self.options.timeout_s * len(jobs))
+        timings = self._asked(bench_worker.measure, job, subject, self.options.timeout_s * len(kernels))
         return list(zip(timings, kernels, strict=False))
 
     def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:

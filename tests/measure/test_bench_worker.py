@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import SimpleNamespace
+from math import inf
 
 import pytest
 import torch
 
 from kernellab.gpu.ipc import Memory
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
-from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
     NOT_COMPARED,
-    BatchJob,
     BenchKernel,
     BenchTiming,
     BoundHooks,
@@ -26,7 +24,7 @@ from kernellab.measure.bench_jobs import (
     Setup,
 )
 from kernellab.measure.bench_memory import BenchMemory, TooLarge
-from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench, measure_all
+from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench
 from kernellab.measure.comparison import OutputDifference
 from tests.measure.test_timing import Device
 
@@ -63,37 +61,37 @@ class Gpu(Device):
 
 
 def job(runs: int = 4, limit_ms: float | None = None, manner: Manner | None = None) -> MeasureJob:
-    return MeasureJob(SETUP, KERNEL, runs, limit_ms, manner=manner or Manner())
+    return MeasureJob(SETUP, (KERNEL,), runs, limit_ms, manner=manner or Manner())
 
 
 def test_a_config_is_launched_once_to_be_compared_and_as_often_as_asked_to_be_timed() -> None:
     gpu = Gpu(times_ms=[9.0, 1.0, 2.0, 3.0, 4.0])
-    timing = gpu.bench().measure(job(runs=4, limit_ms=5.0))
+    timing = gpu.bench().measure(job(runs=4, limit_ms=5.0))[0]
     assert timing.times_ms == pytest.approx((1.0, 2.0, 3.0, 4.0))
     assert (timing.group, timing.note) == (0, "")
 
 
 def test_a_clear_loser_is_timed_twice() -> None:
     gpu = Gpu(times_ms=[1.0, 3.0, 4.0, 1.0])
-    assert gpu.bench().measure(job(limit_ms=2.0)).times_ms == pytest.approx((3.0, 4.0))
+    assert gpu.bench().measure(job(limit_ms=2.0))[0].times_ms == pytest.approx((3.0, 4.0))
     assert gpu.launches == 3
 
 
 @pytest.mark.parametrize("first", [(9.0, 1.0), (1.0, 9.0)])
 def test_one_slow_launch_of_two_makes_no_loser(first: tuple[float, float]) -> None:
-    timing = Gpu(times_ms=[1.0, *first, 1.0]).bench().measure(job(limit_ms=2.0))
+    timing = Gpu(times_ms=[1.0, *first, 1.0]).bench().measure(job(limit_ms=2.0))[0]
     assert timing.times_ms == pytest.approx((*first, 1.0, 1.0))
 
 
 def test_one_run_is_one_launch_that_is_timed() -> None:
     gpu = Gpu()
-    assert len(gpu.bench().measure(job(runs=1)).times_ms) == 1
+    assert len(gpu.bench().measure(job(runs=1))[0].times_ms) == 1
     assert gpu.launches == 2
 
 
 def test_what_warms_up_for_an_autotuner_is_not_counted() -> None:
     gpu = Gpu(times_ms=[1.0, 1.0, 1.0, 7.0, 7.0, 7.0, 2.0])
-    timing = gpu.bench().measure(job(manner=Manner(warmup_ms=3.0, rep_ms=6.0)))
+    timing = gpu.bench().measure(job(manner=Manner(warmup_ms=3.0, rep_ms=6.0)))[0]
     assert timing.times_ms == pytest.approx((1.0, 1.0, 2.0, 2.0, 2.0, 2.0))
 
 
@@ -106,10 +104,10 @@ def test_times_with_a_wait_for_the_host_are_told_of() -> None:
         gpu.kernel()
 
     bench._launchers[KERNEL.key] = waiting
-    assert bench.measure(job()).note == LATE
+    assert bench.measure(job())[0].note == LATE
     assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [LATE]
     bench._launchers[KERNEL.key] = gpu.kernel
-    assert bench.measure(job()).note == ""
+    assert bench.measure(job())[0].note == ""
     assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [""]
 
 
@@ -130,7 +128,7 @@ def test_hooks_are_called_around_each_launch_also_around_those_that_were_late() 
 
     bench._launchers[KERNEL.key] = hesitant
     bench.hooks[KERNEL.key] = BoundHooks(HookCalls((before,), after, {}, {}), {})
-    assert len(bench.measure(job(runs=4)).times_ms) == 4
+    assert len(bench.measure(job(runs=4))[0].times_ms) == 4
     assert [each for each in gpu.log if each != "flush"] == ["before", "kernel", "after"] * 6
 
 
@@ -142,10 +140,10 @@ def test_a_refused_launch_is_told_from_one_after_which_the_device_is_gone() -> N
         raise ValueError("too many threads")
 
     bench._launchers[KERNEL.key] = refused
-    assert bench.measure(job()).refusal == "too many threads"
+    assert bench.measure(job())[0].refusal == "too many threads"
     assert bench.rounds(RoundsJob(SETUP, (KERNEL, KERNEL), 2))[0].refusal == "too many threads"
     gpu.fault = "an illegal memory access was encountered"
-    assert bench.measure(job()).fault == gpu.fault
+    assert bench.measure(job())[0].fault == gpu.fault
 
 
 @dataclass(slots=True)
@@ -181,21 +179,21 @@ def test_outputs_of_kernels_are_compared_with_those_of_one_by_a_launch_each() ->
 
 def test_groups_that_a_comparison_dropped_are_made_again_for_the_next_measurement() -> None:
     bench = Writer().bench(a=[1.0], b=[3.0], c=[3.0])
-    groups = [bench.measure(MeasureJob(SETUP, named(name), 1, None)).group for name in "ab"]
+    groups = [bench.measure(MeasureJob(SETUP, (named(name),), 1, None))[0].group for name in "ab"]
     bench.compare(CompareJob(SETUP, named("b"), (named("a"),)))
     assert bench.memory.groups == []
-    last = bench.measure(MeasureJob(SETUP, named("c"), 1, None, (named("a"), named("b"))))
+    last = bench.measure(MeasureJob(SETUP, (named("c"),), 1, None, (named("a"), named("b"))))[0]
     assert [*groups, last.group] == [0, 1, 1]
 
 
 def test_what_does_not_repeat_itself_or_finds_no_room_is_not_compared() -> None:
     bench = Writer().bench(a=[1.0], b=[3.0, 4.0, 5.0])
-    groups = [bench.measure(MeasureJob(SETUP, named(name), 1, None)).group for name in "ab"]
+    groups = [bench.measure(MeasureJob(SETUP, (named(name),), 1, None))[0].group for name in "ab"]
     assert groups == [0, NOT_COMPARED]
     assert "two launches of one config differ" in bench.note
     full = Writer().bench(a=[1.0])
     full.memory.free_bytes = lambda: 0
-    assert full.measure(MeasureJob(SETUP, named("a"), 1, None)).group == NOT_COMPARED
+    assert full.measure(MeasureJob(SETUP, (named("a"),), 1, None))[0].group == NOT_COMPARED
     assert full.compare(CompareJob(SETUP, named("a"), (named("a"),)))[0].no_room
 
 
@@ -232,20 +230,20 @@ def test_a_bench_of_many_configs_holds_the_latest_launchers_alone(monkeypatch: p
 
 
 def test_of_a_batch_the_best_so_far_bounds_the_next_and_a_fault_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float | None] = []
+    asked: list[float] = []
     answers = [BenchTiming((4.0,)), BenchTiming((2.0,)), BenchTiming(refusal="no"), BenchTiming(fault="gone")]
 
-    def measured(job: MeasureJob) -> BenchTiming:
-        asked.append(job.stop_above_ms)
+    def measured(bench: Workbench, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
+        asked.append(limit_ms)
         return answers[len(asked) - 1]
 
-    bench = SimpleNamespace(of=lambda setup: SimpleNamespace(measure=measured))
-    monkeypatch.setattr(bench_worker, "_only_bench", lambda: bench)
-    assert measure_all(BatchJob((job(limit_ms=9.0),) * 6, loser_factor=1.5), None) == answers
+    monkeypatch.setattr(Workbench, "_measured", measured)
+    bench, batch = Gpu().bench(), replace(job(limit_ms=9.0), kernels=(KERNEL,) * 6, loser_factor=1.5)
+    assert bench.measure(batch) == answers
     assert asked == [9.0, 6.0, 3.0, 3.0]
     asked.clear()
-    assert len(measure_all(BatchJob((job(),) * 6, loser_factor=1.5), None)) == 4
-    assert asked == [None, 6.0, 3.0, 3.0]
+    assert len(bench.measure(replace(batch, stop_above_ms=None))) == 4
+    assert asked == [inf, 6.0, 3.0, 3.0]
 
 
 def test_a_bench_gives_its_memory_back_before_the_next_one_takes_any() -> None:

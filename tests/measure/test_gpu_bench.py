@@ -297,7 +297,7 @@ def test_what_a_batch_gives_no_answer_for_is_measured_by_itself(
     is_error = isinstance(answer, Exception)
 
     def measured(job: Job[Any, Any], timeout_s: float) -> Any:
-        asked = getattr(job.payload, "jobs", ())
+        asked = getattr(job.payload, "kernels", ())
         if len(asked) == 3 and is_error:
             raise answer
         counts.append(len(asked))
