@@ -62,7 +62,7 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class Redzones:
-    """One allocation of bytes, and start and end in it of each copy; None for a memory that is not copied.
+    """One allocation of bytes, marked, and start and end in it of each copy; None for a memory that is not copied.
 
     ``sums`` are those of the copies that nothing may write to.
     """
@@ -71,19 +71,18 @@ class Redzones:
     spans: tuple[Span | None, ...]
     sums: dict[int, int] = field(default_factory=dict)
 
-    def copy_of(self, index: int) -> Any:
-        """Return the bytes of a copy."""
-        span = self.spans[index]
-        assert span is not None, "this memory is copied"
-        return self.room[span[0] : span[1]]
-
-    def mark(self) -> None:
-        """Fill the redzones with their pattern."""
+    def __post_init__(self) -> None:
         for start, end, _, _ in self._zones():
             if isinstance(self.room, DeviceBytes):
                 device_view.mark(self.room, start, end)
             else:
                 self.room[start:end] = _pattern(start, end, self.room.device)
+
+    def copy_of(self, index: int) -> Any:
+        """Return the bytes of a copy."""
+        span = self.spans[index]
+        assert span is not None, "this memory is copied"
+        return self.room[span[0] : span[1]]
 
     def watch(self, index: int) -> None:
         """Take any change of a copy, as it is now, for damage."""
@@ -139,13 +138,6 @@ def room_like(memory: Any, size_bytes: int) -> Any:
     import torch  # keeps `import kernellab` light
 
     return torch.empty(size_bytes, dtype=torch.uint8, device=memory.device)
-
-
-def redzones_of(spans: tuple[Span | None, ...], room: Any) -> Redzones:
-    """Return the redzones of an allocation, marked; the copies are yet to be filled."""
-    redzones = Redzones(room, spans)
-    redzones.mark()
-    return redzones
 
 
 def _damage_in(room: Any, start: int, end: int) -> tuple[int, int, int] | None:

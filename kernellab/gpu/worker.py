@@ -37,7 +37,7 @@ from kernellab.gpu.ipc import (
     moves_of,
     with_moved_numbers,
 )
-from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, redzones_of, spans_of
+from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, spans_of
 from kernellab.ir.effects import Site
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import ArgumentSpec
@@ -261,7 +261,7 @@ def _is_copied(memory: Memory, placing: Placing) -> bool:
 def _filled(
     memories: tuple[Memory, ...], tables: Tables, placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
 ) -> _Placed:
-    redzones = redzones_of(spans, driver.allocated(total_bytes)) if total_bytes else None
+    redzones = Redzones(driver.allocated(total_bytes), spans) if total_bytes else None
     tensors: list[Any] = []
     for index, memory in enumerate(memories):
         original = imported(memory)

@@ -371,15 +371,12 @@ class CheckedBuilder(ArithmeticBuilder):
         """Read a special register; other assembly raises `Unsupported`."""
         x, y, z = self.grid_idx
         program = x + self.grid_dim[0] * (y + self.grid_dim[1] * z)
-        value = np.array([register_value(assembly, program, self.options.device)])
+        value = np.array([register_value(assembly, program, self.options.multiprocessors)])
         self.asks_the_device = True
         kind = types[0]
         shape = kind.shape if kind.is_block() else (1,)
         result = Handle(np.broadcast_to(value.astype(numpy_dtype(kind.scalar)), shape), kind.scalar)
         return SimpleNamespace(get_result=lambda index: result)
-
-    def create_barrier(self) -> None:
-        """Wait for the threads of a program: there is one."""
 
 
 def _block_of(fill: float, pointer: Handle) -> Handle:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,23 +51,19 @@ _AMD_COUNTERS = ("s_memrealtime", "MSG_RTN_GET_REALTIME")
 _CLOCKS = frozenset({"globaltimer", "globaltimer_lo", "clock", "clock64"})
 
 
-@dataclass(frozen=True, slots=True)
-class InterpretedDevice:
-    """What is told of the device. ``warps`` of a program are None where nobody knows."""
-
-    warps: int | None = None
-    multiprocessors: int = MULTIPROCESSORS
-
-
 class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
-    """The options of a launch, as Triton's language asks the builder for them."""
+    """The options of a launch, as Triton's language asks the builder for them.
 
-    def __init__(self, device: InterpretedDevice) -> None:
+    ``warps`` of a program are None where nobody knows.
+    """
+
+    def __init__(self, warps: int | None = None, multiprocessors: int = MULTIPROCESSORS) -> None:
         # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
         # tl.dot computes in float32 whatever is asked for; which precisions a target has is the compiler's to say.
         precisions = tuple(name.lower() for name in upstream._ir.INPUT_PRECISION.__members__)
         super().__init__(debug=True, sanitize_overflow=False, arch="", allowed_dot_input_precisions=precisions)
-        object.__setattr__(self, "device", device)
+        object.__setattr__(self, "warps", warps)
+        object.__setattr__(self, "multiprocessors", multiprocessors)
 
     @property
     def num_warps(self) -> int:
@@ -77,13 +72,12 @@ class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
         Raises:
             Unsupported: the options of the launch are not known.
         """
-        device: InterpretedDevice = self.device
-        if device.warps is None:
+        if self.warps is None:
             raise Unsupported("num_warps and num_threads here, where the options of the launch are not known")
-        return device.warps
+        return int(self.warps)
 
 
-def register_value(assembly: str, program: int, device: InterpretedDevice) -> int:
+def register_value(assembly: str, program: int, multiprocessors: int) -> int:
     """Return what inline assembly gives that reads a special register, in the program of a number.
 
     Raises:
@@ -94,7 +88,7 @@ def register_value(assembly: str, program: int, device: InterpretedDevice) -> in
     if register in _CLOCKS or any(word in assembly for word in _AMD_COUNTERS):
         return time.monotonic_ns()
     if register in {"smid", "nsmid"}:
-        return program % device.multiprocessors if register == "smid" else device.multiprocessors
+        return program % multiprocessors if register == "smid" else multiprocessors
     raise Unsupported("inline assembly")
 
 
@@ -103,7 +97,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.options = DeviceOptions(InterpretedDevice())
+        self.options = DeviceOptions()
         self.low_precision_used: set[str] = set()
         self.asks_the_device = False
 
@@ -231,15 +225,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Clear the sign."""
         return Handle(np.abs(arg.data), arg.dtype.scalar)
 
-    def create_rsqrt(self, arg: Handle) -> Handle:
-        """Divide 1 by the square root."""
-        return wrap(1 / np.sqrt(arg.data), arg.dtype.scalar)
-
-    def create_erf(self, arg: Handle) -> Handle:
-        """Compute the error function, by Triton's own approximation."""
-        exact = upstream.np_erf_fp64 if arg.data.dtype == np.float64 else upstream.np_erf_fp32
-        return wrap(exact(arg.data), arg.dtype.scalar)
-
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """Round once: the product of two float32 numbers is exact in float64."""
         if z.data.dtype == np.float64:
@@ -252,11 +237,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         if propagate_nans == upstream._ir.PROPAGATE_NAN.NONE:
             return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
         return self.ternary_op(arg, lo, hi, np.clip)
-
-    def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Divide towards zero, as C does. A division by zero, undefined on a GPU, gives 0."""
-        quotient = (lhs.data - np.fmod(lhs.data, rhs.data)) // rhs.data
-        return wrap(quotient, lhs.dtype.scalar)
 
     def create_ashr(self, lhs: Handle, rhs: Handle) -> Handle:
         """Shift right and keep the sign, of unsigned integers too."""
@@ -271,7 +251,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         if bits < 64:
             high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
         else:
-            high = _high_of_64(left, right)
+            high = upstream.np_umulhi_u64(left, right)
         return Handle(high.astype(left.dtype).view(lhs.data.dtype), lhs.dtype.scalar)
 
     # linear algebra and counting
@@ -396,15 +376,6 @@ def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
 
 def _unsigned(values: Array) -> Array:
     return values.view(f"u{values.itemsize}")
-
-
-def _high_of_64(left: Array, right: Array) -> Array:
-    """Multiply by halves: (a + b 2^32)(c + d 2^32) = ac + (ad + bc) 2^32 + bd 2^64."""
-    half, low = np.uint64(32), np.uint64(2**32 - 1)
-    a, b, c, d = left & low, left >> half, right & low, right >> half
-    middle = (a * c >> half) + (a * d & low) + (b * c & low)
-    high: Array = b * d + (a * d >> half) + (b * c >> half) + (middle >> half)
-    return high
 
 
 def _half_toward_zero(values: Array) -> Array:

@@ -72,16 +72,12 @@ class Shadow:
             setattr(self, name, found)
         return found
 
-    def view(
-        self, array: Array, offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-    ) -> Array:
+    def view(self, array: Array, spec: TensorSpec) -> Array:
         """Return the entries of the elements of a tensor, with a last axis for the granules of one element."""
-        each = self.per_element(itemsize)
-        start = array[offset_bytes >> self.shift :]
-        entry = array.itemsize
-        return np.lib.stride_tricks.as_strided(
-            start, (*shape, each), (*(stride * each * entry for stride in strides), entry)
-        )
+        each, entry = self.per_element(spec.itemsize), array.itemsize
+        strides = (*(stride * each * entry for stride in spec.strides), entry)
+        start = array[spec.offset_bytes >> self.shift :]
+        return np.lib.stride_tricks.as_strided(start, (*spec.shape, each), strides)
 
     def _refine(self, shift: int) -> None:
         factor = 1 << (self.shift - shift)
@@ -198,7 +194,7 @@ def _mark_members(storage: Storage) -> None:
         members = storage.shadow.ensure("members")
         spec = region.spec
         if spec.span_bytes:
-            view = storage.shadow.view(members, spec.offset_bytes, spec.shape, spec.strides, spec.itemsize)
+            view = storage.shadow.view(members, spec)
             view |= np.uint64(1 << region.bit)
 
 
@@ -207,7 +203,7 @@ def _mark_unwritten(storage: Storage) -> None:
         spec = region.spec
         if region.uninitialised and spec.span_bytes:
             unwritten = storage.shadow.ensure("unwritten")
-            storage.shadow.view(unwritten, spec.offset_bytes, spec.shape, spec.strides, spec.itemsize)[...] = True
+            storage.shadow.view(unwritten, spec)[...] = True
 
 
 @dataclass(frozen=True, slots=True)

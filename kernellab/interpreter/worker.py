@@ -6,6 +6,7 @@ Its `start` makes Triton's interpreter the checked one; importing this module ch
 from __future__ import annotations
 
 import inspect
+import math
 import mmap
 import re
 import signal
@@ -26,7 +27,7 @@ from triton.runtime import interpreter as upstream
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import Loaded, _register_sources, load
 from kernellab.errors import KernellabError, LaunchError, Place
-from kernellab.interpreter.builder import DeviceOptions, InterpretedDevice
+from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
     DeadlinePassed,
@@ -51,11 +52,11 @@ from kernellab.launch.arguments import (
     TupleSpec,
     tensors_of,
 )
-from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity, Watch
+from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[tuple[int, int]], None]
 
 _PROGRESS_INTERVAL_S = 0.1
 _SURVEY_S = 2.0
@@ -90,42 +91,38 @@ class _Output:
         return "".join(f"{line}\n" for line in self.lines) + cut
 
 
-def execute(
-    kernel: Kernel,
-    launch: Launch,
-    progress: Progress | None = None,
-    *,
-    constants: Mapping[str, object] | None = None,
-    device: InterpretedDevice = InterpretedDevice(),  # noqa: B008 - frozen
-    watch: Watch | None = None,
-) -> RunOutcome:
-    """Run an interpreted kernel on a launch.
+def start() -> None:
+    """Make the interpreter of this process, which is to be a worker, the checked one."""
+    checked_builder()
 
-    ``kernel`` is what ``triton.jit`` gives in a process started with ``TRITON_INTERPRET=1``, or an autotuner around
-    it. ``progress`` is called with the number of programs done and of all. ``constants`` are values of constexprs
-    that are no plain data: functions, types. ``device`` is what a kernel may ask of the GPU that there is not. With
-    ``watch``, what is done with each element is noted.
+
+def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
+    """Run a launch. ``progress`` is called with (programs done, programs of the launch).
 
     A program with an access out of bounds is stopped at it. The others still run, for a short while, to tell how many
     programs are affected.
     """
-    while not hasattr(kernel, "rewrite"):
+    loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
+    _register_sources(job.closure)  # another version of a cell may have taken its file name in between
+    constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
+    kernel, launch = loaded.kernel, job.launch
+    while not hasattr(kernel, "rewrite"):  # an autotuner is around it
         kernel = kernel.fn
     builder = checked_builder()
     output = _Output()
     builder.print_line = output.add
-    builder.options = DeviceOptions(device)
+    builder.options = DeviceOptions(job.warps, job.multiprocessors)
     builder.low_precision_used.clear()
     builder.asks_the_device = False
     with _mapped(launch) as address, np.errstate(all="ignore"):
         memory = CheckedMemory(launch, address)
-        memory.watcher = None if watch is None else Watcher(watch)
+        memory.watcher = None if job.watch is None else Watcher(job.watch)
         builder.memory = memory
         builder.set_grid_dim(*launch.grid)
         builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
         try:
-            failure = _run(kernel, launch, memory, progress, constants or {})
+            failure = _run(kernel, launch, memory, progress, constants)
             memory.take_back_addresses()
         finally:
             _set_alarm(0)
@@ -167,7 +164,7 @@ def _run_grid(
     progress: Progress | None,
 ) -> None:
     builder = checked_builder()
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    total = math.prod(launch.grid)
     reported = time.monotonic()
     for number, program in enumerate(_programs(launch.grid)):
         builder.grid_idx = program
@@ -184,7 +181,7 @@ def _run_grid(
             survey.complete = False
             return
         if progress is not None and now - reported >= _PROGRESS_INTERVAL_S:
-            progress(number + 1, total)
+            progress((number + 1, total))
             reported = now
 
 
@@ -225,7 +222,7 @@ def _ring(number: int, frame: object) -> None:
 def _out_of_bounds(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
     if survey.fault is None:
         return None
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    total = math.prod(launch.grid)
     at_least = "" if survey.complete else "at least "
     message = (
         f"{kernel}: {survey.fault.message}. Affected: {at_least}{counted(survey.lanes, 'lane')} in "
@@ -277,21 +274,6 @@ def _mapped(launch: Launch) -> Iterator[int]:
 
 
 _KERNELS_KEPT = 64
-
-
-def start() -> None:
-    """Make the interpreter of this process, which is to be a worker, the checked one."""
-    checked_builder()
-
-
-def interpret(job: InterpretJob, progress: Any) -> RunOutcome:
-    """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
-    loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
-    _register_sources(job.closure)  # another version of a cell may have taken its file name in between
-    constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
-    report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
-    device = InterpretedDevice(job.warps, job.multiprocessors)
-    return execute(loaded.kernel, job.launch, report, constants=constants, device=device, watch=job.watch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Poison:
         import torch
 
         for found in self.filled:
-            now, before = _bits(found.tensor), _bits(found.before)
+            now, before = bits_of(found.tensor), bits_of(found.before)
             mask = held_in(found.tensor)
             self.unwritten[found.name] = mask
             differs = now != before
@@ -83,12 +83,12 @@ class Poison:
 
 def fill(tensor: Any) -> None:
     """Fill a tensor with the pattern of its dtype."""
-    _bits(tensor).fill_(_pattern_of(tensor))
+    bits_of(tensor).fill_(_pattern_of(tensor))
 
 
 def held_in(tensor: Any) -> Any:
     """Return the mask of the elements that hold the pattern; of a complex number, both parts do."""
-    mask = _bits(tensor) == _pattern_of(tensor)
+    mask = bits_of(tensor) == _pattern_of(tensor)
     return mask.all(-1) if tensor.is_complex() else mask
 
 
@@ -148,7 +148,8 @@ def _real(dtype: Any) -> Any:
     return dtype.to_real() if dtype.is_complex else dtype
 
 
-def _bits(tensor: Any) -> Any:
+def bits_of(tensor: Any) -> Any:
+    """Return the bits of the elements as integers, a view of their memory; of a complex number, those of both parts."""
     import torch
 
     data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()

@@ -16,6 +16,7 @@ from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copier, Copies, apart, device_of, memory_of, reached, size_bytes
+from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure, Worker
@@ -169,7 +170,7 @@ def observed(
     end.record()
     end.synchronize()
     changed = {name: 0 for name in tensors if affordable or name not in written}
-    changed.update({name: _changed(old, tensors[name]) for name, old in before.items()})
+    changed.update({name: int((bits_of(old) != bits_of(tensors[name])).sum()) for name, old in before.items()})
     notes = () if affordable else ("what changed was not counted: the GPU lacks memory for copies",)
     return handle, Run(
         kernel=compiled.kernel,
@@ -180,13 +181,6 @@ def observed(
         where="gpu",
         notes=notes,
     )
-
-
-def _changed(before: Any, after: Any) -> int:
-    import torch
-
-    as_integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[before.element_size()]
-    return int((before.contiguous().view(as_integer) != after.contiguous().view(as_integer)).sum())
 
 
 _MOST_BYTES_TO_COPY = 256 << 20

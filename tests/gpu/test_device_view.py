@@ -15,7 +15,7 @@ from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
 from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, ipc_handle, use_device
 from kernellab.gpu.ipc import Memory, tensor_of, tensor_on
-from kernellab.gpu.redzones import redzones_of, room_like, spans_of
+from kernellab.gpu.redzones import Redzones, room_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.comparison import agree, difference_of
@@ -171,8 +171,8 @@ def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
 def test_redzones_without_torch_find_what_those_with_it_find() -> None:
     memories = tuple(Memory(None, size, 16 * index, True) for index, size in enumerate((1000, 7, 512)))
     spans, total = spans_of(memories, (True,) * 3, 4096)
-    ours = redzones_of(spans, room_like(DeviceBytes(0, 0), total))
-    theirs = redzones_of(spans, room_like(torch.empty(0, device="cuda"), total))
+    ours = Redzones(room_like(DeviceBytes(0, 0), total), spans)
+    theirs = Redzones(room_like(torch.empty(0, device="cuda"), total), spans)
     assert ours.damages() == theirs.damages() == []
     room = tensor_on(ours.room)
     assert all(torch.equal(room[start:end], theirs.room[start:end]) for start, end, _, _ in ours._zones())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernellab.gpu.ipc import Memory
-from kernellab.gpu.redzones import Damage, Redzones, redzones_of, spans_of
+from kernellab.gpu.redzones import Damage, Redzones, spans_of
 
 ZONE = 64
 
@@ -16,7 +16,7 @@ ZONE = 64
 def redzones(*sizes: int, copied: tuple[bool, ...] | None = None) -> Redzones:
     memories = tuple(Memory(None, size, 16 * index, True) for index, size in enumerate(sizes))
     spans, total = spans_of(memories, copied or (True,) * len(sizes), ZONE)
-    found = redzones_of(spans, torch.empty(total, dtype=torch.uint8))
+    found = Redzones(torch.empty(total, dtype=torch.uint8), spans)
     for index, span in enumerate(spans):
         if span is not None:
             found.copy_of(index).fill_(index)
