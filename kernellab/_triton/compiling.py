@@ -262,18 +262,13 @@ def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
 def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
     """Return where a kernel returns a value, which Triton lets pass, and a pass then aborts for; None where none is."""
     entry = closure.functions[0]
-    returned = _returned_value(entry.text) if "PassManager::run failed" in str(exc) else None
+    nodes = ast.walk(ast.parse(entry.text)) if "PassManager::run failed" in str(exc) else ()
+    returned = next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)
     if returned is None:
         return None
     line = entry.text.splitlines()[returned.lineno - 1]
     place = Place(entry.file, entry.first_line + returned.lineno - 1, returned.col_offset, line)
     return place, in_plain_words("a kernel returns a value")
-
-
-def _returned_value(text: str) -> ast.Return | None:
-    """Return the first statement of a function that returns a value."""
-    nodes = ast.walk(ast.parse(text))
-    return next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

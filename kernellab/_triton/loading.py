@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +30,6 @@ from kernellab.source import (
     JitOptions,
     Members,
     Opaque,
-    Wrapper,
     referred,
 )
 from kernellab.source.text import made
@@ -116,8 +115,18 @@ class Loaded:
 
     @property
     def decorated(self) -> Any:
-        """The kernel with the autotuners and heuristics of its closure."""
-        return _wrapped(self.kernel, self.closure.wrappers, self.value)
+        """The kernel with the autotuners and heuristics of its closure.
+
+        A heuristic or hook that could not be taken along is left out.
+        """
+        function = self.kernel
+        for wrapper in reversed(self.closure.wrappers):
+            match wrapper:
+                case Autotune():
+                    function = self._autotuned(function, wrapper)
+                case Heuristics(values):
+                    function = triton.heuristics(self._taken(values))(function)
+        return function
 
     def arguments(self, bindings: Iterable[tuple[Any, Binding]]) -> dict[Any, Any]:
         """Return the live values of the arguments of one launch; objects among them are those of this launch alone."""
@@ -173,8 +182,9 @@ class Loaded:
         if index in self.functions or index in entered:
             return
         function = self.closure.functions[index]
-        for needed in _references(function):
-            self._define(needed, entered | {index})
+        for _, binding in function.bindings:
+            for needed in referred(binding):
+                self._define(needed, entered | {index})
         namespace = self._namespaces[index]
         for name, binding in function.bindings:
             if all(i in self.functions for i in referred(binding)):
@@ -196,12 +206,27 @@ class Loaded:
             return triton.constexpr_function(python)
         symbol = self.name
         named = {"repr": lambda _: symbol} if index == 0 and symbol else {}
-        options = self._options() if index == 0 else {}
-        jit = _gluon_jit() if function.kind == "gluon" else triton.jit
+        wrappers = self.closure.wrappers if index == 0 else ()
+        options = {n: v for wrapper in wrappers if isinstance(wrapper, JitOptions) for n, v in wrapper.options}
+        jit = triton.jit
+        if function.kind == "gluon":
+            from triton.experimental import gluon  # its language is large, and few kernels are in it
+
+            jit = gluon.jit
         return jit(noinline=function.noinline or None, **named, **options)(python)
 
-    def _options(self) -> dict[str, Any]:
-        return {n: v for w in self.closure.wrappers if isinstance(w, JitOptions) for n, v in w.options}
+    def _autotuned(self, function: Any, wrapper: Autotune) -> Any:
+        configs = []
+        for config in wrapper.configs:
+            hook = () if config.pre_hook is None else (("pre_hook", config.pre_hook),)
+            configs.append(triton.Config(self._taken(config.parameters), **self._taken(hook), **dict(config.options)))
+        pruning = self._taken(wrapper.prune_configs_by) or None
+        arguments = self._taken(wrapper.arguments)
+        return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning, **arguments)(function)
+
+    def _taken(self, bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
+        """Return the live values of what could be taken along."""
+        return {name: self.value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
 
     def _module(self, name: str, members: tuple[tuple[str, Binding], ...]) -> ModuleType:
         module = ModuleType(name)
@@ -211,52 +236,10 @@ class Loaded:
         return module
 
 
-def _wrapped(function: Any, wrappers: tuple[Wrapper, ...], value: Callable[[Binding], Any]) -> Any:
-    """Return a jit function with its decorators around it again; ``value`` gives what a binding stands for.
-
-    A heuristic or hook that could not be taken along is left out.
-    """
-    for wrapper in reversed(wrappers):
-        match wrapper:
-            case Autotune():
-                function = _autotuned(function, wrapper, value)
-            case Heuristics(values):
-                function = triton.heuristics({n: value(b) for n, b in values if not isinstance(b, Opaque)})(function)
-    return function
-
-
-def _autotuned(function: Any, wrapper: Autotune, value: Callable[[Binding], Any]) -> Any:
-    def taken(bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
-        return {name: value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
-
-    configs = [
-        triton.Config(
-            taken(config.parameters),
-            pre_hook=None if config.pre_hook is None or isinstance(config.pre_hook, Opaque) else value(config.pre_hook),
-            **dict(config.options),
-        )
-        for config in wrapper.configs
-    ]
-    pruning = taken(wrapper.prune_configs_by)
-    return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning or None, **taken(wrapper.arguments))(
-        function
-    )
-
-
-def _gluon_jit() -> Any:
-    from triton.experimental import gluon  # its language is large, and few kernels are in it
-
-    return gluon.jit
-
-
 def _any_type(name: str) -> type:
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (), {})
-
-
-def _references(function: Function) -> list[int]:
-    return [index for _, binding in function.bindings for index in referred(binding)]
 
 
 def _imported(module: str, attribute: str) -> Any:
@@ -282,12 +265,12 @@ def _register_sources(closure: Closure) -> None:
         texts.setdefault(function.file, {})[function.first_line - 1] = function.text.splitlines(keepends=True)
     for name, parts in texts.items():
         lines = linecache.getlines(name)
-        if not all(_stripped(lines[start : start + len(part)]) == _stripped(part) for start, part in parts.items()):
+        if not all(_joined(lines[start : start + len(part)]) == _joined(part) for start, part in parts.items()):
             lines = ["\n"] * max(start + len(part) for start, part in parts.items())
             for start, part in parts.items():
                 lines[start : start + len(part)] = part
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
-def _stripped(lines: list[str]) -> list[str]:
-    return [line.rstrip("\n") for line in lines]
+def _joined(lines: list[str]) -> str:
+    return "".join(lines).removesuffix("\n")
