@@ -173,40 +173,25 @@ def well_formed_target(text: str) -> Target | None:
 
 
 # https://developer.nvidia.com/cuda-gpus and https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html
-_TARGET_OF_MODEL = {
-    "t4": "cuda:75",
-    "a100": "cuda:80",
-    "a10": "cuda:86",
-    "a40": "cuda:86",
-    "rtx3090": "cuda:86",
-    "orin": "cuda:87",
-    "l4": "cuda:89",
-    "l40": "cuda:89",
-    "l40s": "cuda:89",
-    "rtx4090": "cuda:89",
-    "h100": "cuda:90",
-    "h200": "cuda:90",
-    "gh200": "cuda:90",
-    "b200": "cuda:100",
-    "gb200": "cuda:100",
-    "b300": "cuda:103",
-    "gb300": "cuda:103",
-    "thor": "cuda:110",
-    "rtx5090": "cuda:120",
-    "gb10": "cuda:121",
-    "mi210": "hip:gfx90a",
-    "mi250": "hip:gfx90a",
-    "mi250x": "hip:gfx90a",
-    "mi300": "hip:gfx942",
-    "mi300a": "hip:gfx942",
-    "mi300x": "hip:gfx942",
-    "mi325x": "hip:gfx942",
-    "mi350x": "hip:gfx950",
-    "mi355x": "hip:gfx950",
-    "rx7900xtx": "hip:gfx1100",
-    "strixhalo": "hip:gfx1151",
-    "rx9060xt": "hip:gfx1200",
-    "rx9070xt": "hip:gfx1201",
+_MODELS = {
+    "cuda:75": {"t4"},
+    "cuda:80": {"a100"},
+    "cuda:86": {"a10", "a40", "rtx3090"},
+    "cuda:87": {"orin"},
+    "cuda:89": {"l4", "l40", "l40s", "rtx4090"},
+    "cuda:90": {"h100", "h200", "gh200"},
+    "cuda:100": {"b200", "gb200"},
+    "cuda:103": {"b300", "gb300"},
+    "cuda:110": {"thor"},
+    "cuda:120": {"rtx5090"},
+    "cuda:121": {"gb10"},
+    "hip:gfx90a": {"mi210", "mi250", "mi250x"},
+    "hip:gfx942": {"mi300", "mi300a", "mi300x", "mi325x"},
+    "hip:gfx950": {"mi350x", "mi355x"},
+    "hip:gfx1100": {"rx7900xtx"},
+    "hip:gfx1151": {"strixhalo"},
+    "hip:gfx1200": {"rx9060xt"},
+    "hip:gfx1201": {"rx9070xt"},
 }
 
 
@@ -214,10 +199,9 @@ def _hint(text: str) -> str:
     """Return a sentence with the target that was probably meant, where a model or an architecture alone was given."""
     word = re.sub(r"[\s_-]|^(?:cuda|hip|nvidia|amd):?|geforce", "", text.strip().lower())
     number = re.sub(r"^sm|[.a]", "", word)
-    meant = _TARGET_OF_MODEL.get(word) or next(
-        (known for known in known_targets() if known in (f"cuda:{number}", f"hip:{word}")), None
-    )
-    return f" Did you mean {meant}?" if meant else ""
+    meant = [target for target, models in _MODELS.items() if word in models]
+    meant += [target for target in known_targets() if target in (f"cuda:{number}", f"hip:{word}")]
+    return f" Did you mean {meant[0]}?" if meant else ""
 
 
 def known_targets() -> tuple[str, ...]:

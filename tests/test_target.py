@@ -4,7 +4,7 @@ import pytest
 
 from kernellab.errors import UnknownTarget
 from kernellab.target import (
-    _TARGET_OF_MODEL,
+    _MODELS,
     Target,
     known_targets,
     limits_of,
@@ -67,7 +67,7 @@ def test_a_target_like_no_other_gets_no_proposal() -> None:
 
 
 def test_every_proposed_target_is_known() -> None:
-    assert set(_TARGET_OF_MODEL.values()) <= set(known_targets())
+    assert set(_MODELS) <= set(known_targets())
 
 
 def test_shared_memory_per_block_is_known_for_every_target() -> None:

@@ -34,6 +34,7 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.source import Closure, lambda_definition
+from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import lock
 
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
@@ -132,6 +133,11 @@ class LaunchRecord:
     given_grid: Any = None
     closure: Closure | None = None
     where: str = "nowhere"
+
+    @property
+    def device(self) -> str:
+        """The model of the GPU that it ran on; "" where it ran on none."""
+        return device_name() if (self.run or self).where == "gpu" else ""
 
 
 def record_of(

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, best_config
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
@@ -28,7 +28,6 @@ from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
 from kernellab.store.content import OPTIONS
-from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import rlock
 
 Revive = Callable[[Version], Any]
@@ -350,8 +349,6 @@ def keep(kernels: Registry, record: LaunchRecord) -> None:
 
 def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
     """Return the launch that a record stands for."""
-    from kernellab._triton.kernel import best_config
-
     compiled = record.compiled
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
     arguments = [
@@ -361,20 +358,18 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
-    config = best_config(record.owner or kernels.owner_of(record.kernel), compiled.options)
     grid_text = symbolic_grid(record.given_grid, record.arguments)
-    where = record.where if record.run is None else record.run.where
     return RecordedLaunch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
         arguments=tuple(arguments),
         options=options,
         grid=record.grid,
         target=str(compiled.target),
-        where=where,
+        where=(record.run or record).where,
         result=compiled.digest,
-        config=", ".join(part for part in config.split(", ") if part and not part.endswith(": None")),
+        config=best_config(record.owner or kernels.owner_of(record.kernel), compiled.options),
         grid_text=grid_text if is_formula(grid_text, record.arguments) else "",
-        device=device_name() if where == "gpu" else "",
+        device=record.device,
         check=check,
     )
 
