@@ -35,8 +35,8 @@ class Call:
     payload: Any
     subject: str
 
-    def message(self) -> bytes:
-        """Return the call as it travels.
+    def travelling(self) -> bytes:
+        """Return the bytes that a process answers when it calls `pickle.loads` with them.
 
         Raises:
             UsageError: something in it cannot travel.
@@ -46,10 +46,11 @@ class Call:
         except ImportError as exc:
             raise UsageError(f"{self.subject} needs cloudpickle to travel; pip install cloudpickle.") from exc
         try:
-            return bytes(cloudpickle.dumps((self.function, self.payload)))
+            message = cloudpickle.dumps((self.function, self.payload))
         except Exception as exc:  # whatever an object of the user says when it is pickled
             reason = f"{type(exc).__name__}: {exc}"
             raise UsageError(f"{self.subject} cannot be sent to another process ({reason}).") from exc
+        return pickle.dumps(Travelling(answered, message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class CallQueue:
         Raises:
             UsageError: something in it cannot travel.
         """
-        self._waiting.append(_Waiting(number, call.subject, travelling(call)))
+        self._waiting.append(_Waiting(number, call.subject, call.travelling()))
         self._hand_out()
 
     def take(self) -> Answered:
@@ -148,8 +149,7 @@ class CallQueue:
             self._look()
             self._hand_out()
             self._give_up()
-            futures = [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]
-            if futures:
+            if futures := self._futures():
                 wait(futures, _WAIT_S, FIRST_COMPLETED)
             elif not self._ended:
                 assert self._waiting, "there is nothing to take"
@@ -159,10 +159,14 @@ class CallQueue:
 
     def close(self) -> None:
         """Forget what has not begun; nothing is waited for."""
-        for future in [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]:
+        for future in self._futures():
             future.cancel()
         for forgotten in (self._running, self._asked, self._waiting):
             forgotten.clear()
+
+    def _futures(self) -> list[Future[bytes]]:
+        """Return what is under way: calls, and questions."""
+        return [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]
 
     def _names(self) -> frozenset[str]:
         try:
@@ -174,7 +178,7 @@ class CallQueue:
     def _ask(self, name: str) -> None:
         self._seen.add(name)
         try:
-            future = self.cluster.submit(name, travelling(self.question))
+            future = self.cluster.submit(name, self.question.travelling())
         except Exception as exc:  # noqa: BLE001 - an executor that is closed says it in its own way
             self.failure = self.failure or WorkerError(f"{name} takes no calls ({_told_by(exc)}).")
             return
@@ -300,15 +304,6 @@ class CallQueue:
         self._waiting.clear()
 
 
-def travelling(call: Call) -> bytes:
-    """Return the bytes that a process answers when it calls `pickle.loads` with them.
-
-    Raises:
-        UsageError: something in the call cannot travel.
-    """
-    return pickle.dumps(Travelling(answered, call.message()))
-
-
 def answered(message: bytes) -> bytes:
     """Do what a call asks in this process, which others call; one call at a time. An error comes back as data."""
     with one_at_a_time("measure"):
@@ -322,8 +317,6 @@ def _answer(message: bytes) -> Any:
         return failure_of(WorkerError(f"it cannot be unpacked there ({type(exc).__name__}: {exc})"))
     try:
         return function(payload)
-    except KernellabError as exc:
-        return failure_of(exc)
     except Exception as exc:  # noqa: BLE001 - this is the loop of a worker
         return failure_of(exc)
 

@@ -201,23 +201,19 @@ class DevicePool:
         is_common = place > 0 and group == 0 and self._common_group >= 0
         return (0, self._common_group) if is_common else (place, group)
 
-    def drop(self) -> None:
-        """Start nothing more; what is running ends, and is waited for."""
+    def close(self) -> None:
+        """Start nothing more, wait for what is running, and close the benches that were made."""
+        if self._pace.count and len(self.makers) > 1 and not self._threads:
+            self.notes.append(
+                f"device {self.devices[0]} measured alone, in {self._pace.total_s:.1f} s: another would have saved "
+                f"less than {WORTH_S:g} s"
+            )
         self._stop.why = "was interrupted"
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
             thread.await_end(_END_S)
         self._threads, self._running = [], 0
-
-    def close(self) -> None:
-        """Start nothing more, and close the benches that were made."""
-        if self._pace.count and len(self.makers) > 1 and not self._threads:
-            self.notes.append(
-                f"device {self.devices[0]} measured alone, in {self._pace.total_s:.1f} s: another would have saved "
-                f"less than {WORTH_S:g} s"
-            )
-        self.drop()
         for bench in self._benches.values():
             bench.close()
 

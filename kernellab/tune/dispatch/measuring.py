@@ -121,7 +121,8 @@ class LocalCases:
         search = ForecastSearch(request)
         options = self.spec.options(search)
         asked = prepared(environment, launches, options, self._version, sizes)
-        search.request = _without_pruned(request, launches)
+        unpruned = tuple(each for each in request.forecasts if each.config in launches.originals)
+        search.request = replace(request, forecasts=unpruned)
         is_timed = environment.make_bench is not None
         if is_timed and options.check is None:  # where a reference counts, none is taken
             search.known = frozenset(asked.known(options)) & launches.originals.keys()
@@ -138,11 +139,6 @@ class LocalCases:
             known=sum(row.config in search.known for row in rows),
             is_interrupted=tuning.is_interrupted,
         )
-
-
-def _without_pruned(request: CaseRequest, launches: Launches) -> CaseRequest:
-    """Return a request without the configs that the kernel's own pruning leaves out for these arguments."""
-    return replace(request, forecasts=tuple(each for each in request.forecasts if each.config in launches.originals))
 
 
 def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:

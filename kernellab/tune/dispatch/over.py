@@ -94,7 +94,7 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
             found = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
-    notes = (*found.notes, *remarks, *(() if table.has_times else (WITHOUT_GPU,)))
+    notes = (*found.notes, *remarks, *(() if table.timed_cases else (WITHOUT_GPU,)))
     return replace(
         found,
         originals=tuple(originals[config] for config in found.rule.configs),

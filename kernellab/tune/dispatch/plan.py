@@ -26,6 +26,7 @@ from kernellab.tune.tuner import longest_first
 _LEAST_GAIN = 1e-4  # as a logarithm
 _HEAVY_SHARE = 4
 _UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
+_SIZES_BETWEEN = 300
 _LOST = 0.05  # a size where the best of a set loses more than this counts many times
 _LOST_WEIGHT = 30.0
 _MEASURED_LOST = 0.015
@@ -267,14 +268,14 @@ def decided(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
     return Rule(names, table.terms, costs, table.multiprocessors, known), fit
 
 
-def best_set(table: Table, fit: Fit, at_most: int, count: int = 300) -> list[int]:
+def best_set(table: Table, fit: Fit, at_most: int) -> list[int]:
     """Return the places of at most so many configs that lose least, on measured cases and on sizes between them.
 
     They are chosen one after the other, and then exchanged while that helps; the first of them is the best alone. A
     config without any time is none of them.
     """
     timed = table.timed_configs
-    losses = np.concatenate([_weighted(*part) for part in _losses(table, fit, count)])
+    losses = np.concatenate([_weighted(*part) for part in _losses(table, fit)])
     chosen = _exchanged(_greedy(losses, timed, at_most), timed, losses)
     return _greedy(losses, chosen, at_most)
 
@@ -312,9 +313,9 @@ def _best_added(losses: Array, left: Array, places: Sequence[int]) -> tuple[int,
     return places[best], float(totals[best])
 
 
-def _losses(table: Table, fit: Fit, count: int) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
+def _losses(table: Table, fit: Fit) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
     """Return what each config loses as a logarithm, on sizes between the cases and on the cases themselves."""
-    between = table.features(sizes_between(table.cases, count))
+    between = table.features(_sizes_between(table.cases))
     logs = np.log((between * fit.weights_ms).sum(axis=2))
     unmeasured = logs - logs.min(axis=1, keepdims=True)
     numbers = table.timed_cases
@@ -335,17 +336,17 @@ def _weighted(losses: Array, bound: float, weight: float) -> Array:
     return found
 
 
-def sizes_between(cases: Sequence[Mapping[str, int]], count: int, seed: int = 0) -> list[dict[str, int]]:
+def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     """Return sizes that a rule may be asked for: half of them near the lines between two cases, half anywhere within.
 
     They are uniform in their logarithms, and multiples of what divides all values of a size.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     names = list(cases[0])
     values = {name: [case[name] for case in cases] for name in names}
     steps = {name: reduce(gcd, values[name]) or 1 for name in names}
     found = []
-    for index in range(count):
+    for index in range(_SIZES_BETWEEN):
         one, other, share = rng.choice(cases), rng.choice(cases), rng.random()
         sizes = {}
         for name in names:
@@ -360,9 +361,9 @@ def sizes_between(cases: Sequence[Mapping[str, int]], count: int, seed: int = 0)
     return found
 
 
-def cover_steps(table: Table, fit: Fit, chosen: Sequence[int], count: int = 300) -> tuple[CoverStep, ...]:
+def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
     """Return what the first of some configs lose, the first two, and so on."""
-    (between, *_), (cases, *_) = _losses(table, fit, count)
+    (between, *_), (cases, *_) = _losses(table, fit)
     found = []
     for some in range(1, len(chosen) + 1):
         own = np.exp(cases[:, list(chosen[:some])].min(axis=1))

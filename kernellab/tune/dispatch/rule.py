@@ -26,6 +26,7 @@ from kernellab.source import Malformed, is_name, reading, require, require_type
 
 SCHEMA = 1
 _MOST_FACTORS = 3
+_DOCSTRING = '"""Return the place of the config for these sizes: as measured, else the one of least expected time."""'
 
 Quantity = Literal["launch", "wave", "round"]
 QUANTITIES: tuple[Quantity, ...] = ("launch", "wave", "round")
@@ -156,7 +157,19 @@ class Rule:
 
     def source(self, name: str = "choose") -> str:
         """Return a Python function of the sizes that gives what `place` gives, and needs nothing else."""
-        return _source(self, name)
+        known = [f"        {key!r}: {place}," for key, place in self.known.items()]
+        found = ["    known = {", *known, f"    }}.get(({', '.join(self.names)},))"] if known else ["    known = None"]
+        lines = [
+            f"def {name}({', '.join(self.names)}):",
+            f"    {_DOCSTRING}",
+            *found,
+            "    if known is not None:",
+            "        return known",
+            "    times_ms = []",
+        ]
+        for cost in self.costs:
+            lines += [f"    # {cost.config.text}", *(f"    {line}" for line in _cost_lines(self, cost))]
+        return "\n".join([*lines, "    return times_ms.index(min(times_ms))", ""])
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -204,22 +217,6 @@ class Rule:
 def whole_number(value: object) -> int | None:
     """Return an integer, of numpy's kinds as well, as one of Python; None for anything else, a bool included."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
-
-
-def _source(rule: Rule, name: str) -> str:
-    names = ", ".join(rule.names)
-    known = [f"        {key!r}: {place}," for key, place in rule.known.items()]
-    lines = [
-        f"def {name}({names}):",
-        '    """Return the place of the config for these sizes: as measured, else the one of least expected time."""',
-        *(["    known = {", *known, f"    }}.get(({names},))"] if known else ["    known = None"]),
-        "    if known is not None:",
-        "        return known",
-        "    times_ms = []",
-    ]
-    for cost in rule.costs:
-        lines += [f"    # {cost.config.text}", *(f"    {line}" for line in _cost_lines(rule, cost))]
-    return "\n".join([*lines, "    return times_ms.index(min(times_ms))", ""])
 
 
 def _cost_lines(rule: Rule, cost: Cost) -> list[str]:

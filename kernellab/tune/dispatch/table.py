@@ -68,7 +68,8 @@ class Prior:
 class Table:
     """Cases by configs: times, rows, and a model that is fitted anew when something was entered.
 
-    ``cases`` are sizes by name, ``multiprocessors`` those of the device.
+    ``cases`` are sizes by name, ``multiprocessors`` those of the device; ``terms`` are those of the model, in the order
+    of its weights.
     """
 
     cases: Sequence[Mapping[str, int]]
@@ -77,6 +78,7 @@ class Table:
     prior: Prior = field(default_factory=Prior)
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     formula: ProgramsFormula | None = None
+    terms: tuple[Term, ...] = ()
     _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
     _fresh: int = 0  # times since the last fit
     _is_changed: bool = False  # the formula, since the last fit
@@ -85,7 +87,6 @@ class Table:
     _seen: list[SeenGrid] = field(default_factory=list)
     _design: Array = field(init=False)
     _fit: Fit | None = None
-    _terms: tuple[Term, ...] = ()
 
     def __post_init__(self) -> None:
         self._design = design_of(self.configs)
@@ -134,11 +135,6 @@ class Table:
         """The places of the configs that were timed on a case."""
         return sorted(set().union(*self._times_ms.values()))
 
-    @property
-    def has_times(self) -> bool:
-        """Whether anything was timed."""
-        return any(self._times_ms.values())
-
     def times_of(self, case: int) -> dict[int, float]:
         """Return the medians of a case by the places of configs."""
         return dict(self._times_ms.get(case, {}))
@@ -164,18 +160,13 @@ class Table:
             return start
         if start is None or self._is_changed:
             start = None
-            self._terms = terms_of(self.cases, self.formula)
+            self.terms = terms_of(self.cases, self.formula)
         logs = np.full((len(self.cases), len(self.configs)), np.nan)
         for case, times in self._times_ms.items():
             logs[case, list(times)] = np.log(list(times.values()))
         self._fit = fitted(self.features(self.cases), self._design, logs, self.prior, start)
         self._fresh, self._is_changed = 0, False
         return self._fit
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """The terms of the model, in the order of its weights."""
-        return self._terms
 
     def slots(self) -> list[int]:
         """Return how many programs of each config run at a time; of one that nobody compiled, as of those like it."""
@@ -200,7 +191,7 @@ class Table:
         waves = np.ceil(programs / np.array(self.slots(), dtype=np.float64))
         counts = {"launch": np.ones_like(programs), "wave": waves, "round": np.ceil(programs / self.multiprocessors)}
         columns = []
-        for term in self._terms:
+        for term in self.terms:
             column = counts[term.per]
             for name in term.sizes:
                 column = column * sizes[name][:, None]
