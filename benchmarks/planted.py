@@ -28,10 +28,10 @@ import triton
 import kernellab
 from kernellab.errors import KernellabError
 from kernellab.explain.asking import AskedLaunch, device_of, time_of
-from kernellab.explain.explaining import explained
+from kernellab.explain.explanation import Explanation, explained
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
-from kernellab.explain.result import Cause, Explanation
+from kernellab.explain.model import Cause
 from kernellab.measure.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernellab.capture.captured_function import CapturedFunction
     from kernellab.capture.program import Program
     from kernellab.compile.types import Compiled
+    from kernellab.explain.explanation import Explanation
     from kernellab.explain.profile import Profile
-    from kernellab.explain.result import Explanation
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.frames import read_frame, save_frame
     from kernellab.export.merging import Merged
@@ -88,7 +88,7 @@ _LAZY = {
     "Compiled": "kernellab.compile.types",
     "Dispatch": "kernellab.tune.dispatch.result",
     "Effects": "kernellab.ir.effects",
-    "Explanation": "kernellab.explain.result",
+    "Explanation": "kernellab.explain.explanation",
     "Exported": "kernellab.export.write",
     "Graph": "kernellab.ir.graph",
     "Lab": "kernellab.lab",

@@ -95,7 +95,8 @@ CHAPTERS = (
         "Why a launch takes its time",
         "What `lab.explain`, `lab.traffic` and `lab.profile` give.",
         (
-            "kernellab.explain.result",
+            "kernellab.explain.explanation",
+            "kernellab.explain.model.Cause",
             "kernellab.explain.traffic.result",
             "kernellab.explain.profile",
         ),

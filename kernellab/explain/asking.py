@@ -16,12 +16,11 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, LaunchError, UsageError
-from kernellab.explain.explaining import explained
+from kernellab.explain.explanation import Explanation, explained
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
 from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import Refused, Sampler, counters_of, profile_of
-from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.module import module_text
 from kernellab.ir.graph import main_file
@@ -177,7 +176,8 @@ def explanation_from(call: AskedLaunch, implementation: Implementation, measured
     traffic, why_not = _traffic(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
     found = explained(facts, main_file(implementation.kernel.graph) or "")
-    return found.with_more(why_not, None if measured is None else measured.profile)
+    unknown = (*found.unknown, why_not) if why_not else found.unknown
+    return replace(found, unknown=unknown, profile=None if measured is None else measured.profile)
 
 
 def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:

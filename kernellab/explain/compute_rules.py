@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kernellab.errors import plural
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
-from kernellab.explain.result import Cause, Proposal, figure
+from kernellab.explain.model import ROUND_S, Bottleneck, Cause, Proposal, bound_of, figure, last_wave_loss, times_of
 
 _FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
 _LEAST_SHARE = 0.3

@@ -23,7 +23,6 @@ from kernellab.explain.reading import (
     runs_of,
 )
 from kernellab.explain.traffic.launch import traffic_of
-from kernellab.explain.traffic.parameters import flattened
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.memory import memory_of
@@ -142,13 +141,7 @@ def traffic_of_launch(implementation: Implementation) -> Traffic:
         UsageError: its arguments are not those that it was compiled for.
     """
     launch = implementation.kernel_launch
-    given = [
-        each
-        for name, kind in launch.job.signature
-        if kind != "constexpr"
-        for each in flattened(name, kind, launch.arguments[name])
-    ]
-    return traffic_of(implementation.kernel, launch.grid, given)
+    return traffic_of(implementation.kernel, launch.grid, launch.job.signature, launch.arguments)
 
 
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts, is_repeated
-from kernellab.explain.model import bytes_in_flight, dram_bytes, times_of, wanted_in_flight
-from kernellab.explain.result import Cause, Proposal, figure
+from kernellab.explain.model import Cause, Proposal, bytes_in_flight, dram_bytes, figure, times_of, wanted_in_flight
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least part of what is moved that is worth a finding

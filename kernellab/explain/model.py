@@ -4,11 +4,14 @@ Every unit works at its best rate, and the slowest one sets the pace; what the o
 part. That is the roofline with more roofs than two: DRAM, L2, the load units, shared memory, tensor cores, other
 arithmetic, atomics, and the latency of a chain of loads that too few programs hide.
 Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
+
+What a change gains is told by the times of the facts with it and without it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -265,3 +268,69 @@ def bytes_in_flight(facts: Facts) -> float:
 def wanted_in_flight(facts: Facts) -> float:
     """Return how many bytes have to be under way to fill the memory's bandwidth, by Little's law."""
     return facts.device.memory_gbps * 1e9 * facts.device.latency_s
+
+
+class Cause(StrEnum):
+    """Why a launch takes longer than it has to."""
+
+    UNCOALESCED = "uncoalesced access"
+    NARROW = "narrow access"
+    REREAD = "memory read several times"
+    ORDER = "order of programs"
+    TILES = "tiles too small"
+    CONFLICTS = "bank conflicts"
+    SPILLS = "spills"
+    FEW_PROGRAMS = "too few programs"
+    LAST_WAVE = "the last wave"
+    NO_PIPELINE = "latency of loads in a loop"
+    OCCUPANCY = "too few warps to hide latency"
+    SMALL_BLOCK = "block too small"
+    MASKED = "masked lanes"
+    NO_TENSOR_CORES = "no tensor cores"
+    WIDE_OPERANDS = "operands wider than their data"
+    ARITHMETIC = "slow arithmetic"
+    REDUCTION = "reduction in every round"
+    ATOMICS = "atomics on one address"
+    LAUNCH = "launch overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a rule found: its cause, what to change, and the facts of the launch as they would be then."""
+
+    cause: Cause
+    line: int | None
+    text: str
+    evidence: Mapping[str, float]
+    mended: Facts
+
+
+def figure(value: float) -> str:
+    """Return a number in four digits; one of more is written out: ``262,144``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+_LOWER, _UPPER = 0.5, 2.0  # of the gain that the model has: what mends gain beside that, `benchmarks.planted`
+_MOST = 1000.0
+_BOTTLENECK = 0.3  # of the time of the slowest unit, that a change has to save to be about it
+
+
+def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tuple[float, float]:
+    """Return between which factors a launch gets faster.
+
+    The model has a time without the change and one with it. Where a time was measured and the change is about the
+    slowest unit, or of a kind that the model understates, that time may come down to the second; else what the model
+    does not account for may stay as it is. The gain is never beyond the floor, which no change saves: the bytes once,
+    the products, the launch.
+    """
+    now, then = times_of(facts), times_of(mended)
+    ratios, limit = [now.total / then.total], _MOST
+    if facts.time_s is not None:
+        saved = max(0.0, now.total - then.total)
+        is_about_slowest = now.longest - then.longest > _BOTTLENECK * now.longest
+        left = then.total if is_about_slowest or is_understated else max(then.total, facts.time_s - saved)
+        ratios.append(facts.time_s / left)
+        limit = facts.time_s / min(facts.time_s, floor_seconds(mended))
+    low = 1 + (min(ratios) - 1) * _LOWER
+    high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST)
+    return max(1.0, min(low, high)), max(1.0, high)

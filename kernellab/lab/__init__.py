@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
     from kernellab.capture.captured_function import CapturedFunction
+    from kernellab.explain.explanation import Explanation
     from kernellab.explain.profile import Profile
-    from kernellab.explain.result import Explanation
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported

@@ -11,8 +11,8 @@ from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
 from kernellab.errors import Bundle
+from kernellab.explain.explanation import Explanation
 from kernellab.explain.profile import Profile
-from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import Shown
-from kernellab.explain.result import Explanation
+from kernellab.explain.explanation import Explanation
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access, access_bytes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kernellab.explain.explanation import Explanation
+from kernellab.explain.model import Cause
 from kernellab.explain.profile import Profile
-from kernellab.explain.result import Cause, Explanation
 from tests.notebook.conftest import Notebook
 
 STRIDED = """

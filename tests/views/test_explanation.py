@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.explain.explaining import explained
-from kernellab.explain.result import Explanation
+from kernellab.explain.explanation import Explanation, explained
 from kernellab.views.cards.explanation import explanation_html, explanation_text, gain_words
 from tests.explain.test_rules import access, facts
 

@@ -21,8 +21,8 @@ from kernellab.explain.traffic.counting import (
 )
 from kernellab.explain.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
 from kernellab.explain.traffic.memory import TAG_SHIFT, Executed, LaunchMemory, SharedMemory
+from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
 from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
-from kernellab.explain.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
 from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members_of
 
 _MATRIX_BYTES = 16

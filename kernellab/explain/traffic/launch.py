@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,13 @@ from kernellab.explain.traffic.assembler import assembled
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
 from kernellab.explain.traffic.machine import Machine, NotFollowed, PtxLaunch
 from kernellab.explain.traffic.memory import LaunchBuffer, StaleRead
-from kernellab.explain.traffic.parameters import SCRATCH, BoundParameters, RuntimeArgument, bound_arguments, flattened
+from kernellab.explain.traffic.parameters import (
+    SCRATCH,
+    BoundParameters,
+    TensorMaps,
+    bound_arguments,
+    flattened,
+)
 from kernellab.explain.traffic.relevance import relevance_of
 from kernellab.explain.traffic.result import (
     ArgumentTraffic,
@@ -25,7 +32,6 @@ from kernellab.explain.traffic.result import (
     TrafficRow,
     UnknownTraffic,
 )
-from kernellab.explain.traffic.tensor_maps import TensorMaps
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import PtxKernel, ptx_kernel
 from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
@@ -187,8 +193,13 @@ def _finished(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace
 _WAVEFRONT_BYTES = 128
 
 
-def traffic_of(compiled: Compiled, grid: tuple[int, int, int], given: Sequence[RuntimeArgument]) -> Traffic:
-    """Return the traffic of a launch; of a target without PTX, that it is unknown.
+def traffic_of(
+    compiled: Compiled,
+    grid: tuple[int, int, int],
+    signature: Iterable[tuple[str, Any]],
+    arguments: Mapping[str, Any],
+) -> Traffic:
+    """Return the traffic of a launch by its signature and arguments; of a target without PTX, that it is unknown.
 
     Raises:
         UsageError: the arguments are not those that the kernel was compiled for.
@@ -199,7 +210,8 @@ def traffic_of(compiled: Compiled, grid: tuple[int, int, int], given: Sequence[R
     kernel = ptx_kernel(compiled.ptx)
     resources = compiled.resources
     wave = multiprocessors() * _resident_programs(compiled)
-    bound = bound_arguments(kernel, given)
+    types = [(name, kind) for name, kind in signature if kind != "constexpr"]
+    bound = bound_arguments(kernel, [each for name, kind in types for each in flattened(name, kind, arguments[name])])
     trace = traced(kernel, grid, bound, shared_bytes=resources.shared_bytes, wave=wave)
     unknown = [UnknownTraffic(line, reason) for line, reason in trace.unknown]
     if resources.spill_bytes:
@@ -333,10 +345,4 @@ def launch_traffic(compiler: Compiler, call: UserCall, target: Target) -> Traffi
     job = job_of(variant.function, target, special.signature, special.constants, attributes, options)
     extents = checked_grid(grid(special.bound) if callable(grid) else grid, job.closure.name)
     require_launchable(extents, job.closure.name, target)
-    given = [
-        each
-        for name, kind in special.signature.items()
-        if kind != "constexpr"
-        for each in flattened(name, kind, special.bound[name])
-    ]
-    return traffic_of(compiler.compile(job), extents, given)
+    return traffic_of(compiler.compile(job), extents, special.signature.items(), special.bound)

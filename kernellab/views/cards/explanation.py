@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from html import escape
 
 from kernellab.errors import plural
+from kernellab.explain.explanation import Explanation, PerformanceFinding, evidence_words
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
-from kernellab.explain.result import Explanation, PerformanceFinding, evidence_words
 from kernellab.ir.graph import short_file
 from kernellab.views.elements import (
     Table,

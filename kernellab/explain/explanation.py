@@ -1,16 +1,109 @@
-"""The explanation of a launch: facts in, what limits it and what to change out; and that of a call."""
+"""The explanation of a launch: facts in, what limits it and what to change out, with what each change may gain."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from kernellab.errors import Shown
 from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES
-from kernellab.explain.model import Bottleneck, Times, bound_of, floor_seconds, times_of
-from kernellab.explain.profile import Stall
-from kernellab.explain.result import Cause, Explanation, PerformanceFinding, finding_of
+from kernellab.explain.model import (
+    Bottleneck,
+    Cause,
+    Proposal,
+    Times,
+    bound_of,
+    figure,
+    floor_seconds,
+    gain_of,
+    times_of,
+)
+from kernellab.explain.profile import Profile, Stall
+from kernellab.workers.forks_and_interrupts import imported_whole
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceFinding:
+    """One thing to change.
+
+    ``line`` is that of the kernel's file, None where no line is to blame. ``evidence`` holds the figures behind it by
+    name. ``gain`` says between which factors the launch may get faster; 2 means half the time.
+    """
+
+    cause: Cause
+    line: int | None
+    text: str
+    evidence: Mapping[str, float]
+    gain: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Explanation(Shown):
+    """Why a launch takes as long as it does.
+
+    ``findings`` come with the largest gain first, five at most; none is an answer, and ``summary`` says how close to
+    the limit the launch is. ``share`` is that part of what the limiting unit can do, from 0 to 1, None without a
+    measured time. ``unknown`` are sentences on what could not be known.
+    """
+
+    kernel: str
+    target: str
+    bound: Bottleneck
+    findings: tuple[PerformanceFinding, ...]
+    summary: str
+    share: float | None
+    facts: Facts = field(repr=False)
+    times: Times = field(repr=False)
+    unknown: tuple[str, ...] = ()
+    profile: Profile | None = field(default=None, repr=False)
+    file: str = ""
+
+    @property
+    def frame(self) -> Any:
+        """A row per finding as a DataFrame: cause, line, text, low, high, and the evidence in words."""
+        imported_whole("pandas")
+        import pandas as pd  # keeps `import kernellab` light
+
+        rows = [
+            (str(each.cause), each.line, each.text, *each.gain, evidence_words(each.evidence)) for each in self.findings
+        ]
+        found = pd.DataFrame(rows, columns=["cause", "line", "text", "low", "high", "evidence"])
+        found.attrs |= {"kernel": self.kernel, "bound": str(self.bound), "summary": self.summary}
+        return found.astype({"line": "Int64"})
+
+
+def evidence_words(evidence: Mapping[str, float]) -> str:
+    """Return ``sectors 64, ideal 8``."""
+    return ", ".join(f"{name} {figure(value)}" for name, value in evidence.items())
+
+
+LEAST_GAIN = 1.08
+# Of these the model has the least that they cost; what it misses of the time is likely theirs.
+_UNDERSTATED = {
+    Cause.SPILLS,
+    Cause.NO_PIPELINE,
+    Cause.TILES,
+    Cause.NO_TENSOR_CORES,
+    Cause.WIDE_OPERANDS,
+    Cause.REDUCTION,
+    Cause.OCCUPANCY,
+    Cause.SMALL_BLOCK,
+    Cause.ATOMICS,
+}
+
+
+def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
+    """Return a proposal with its gain; None where that is too small to mention."""
+    low, high = gain_of(facts, proposal.mended, is_understated=proposal.cause in _UNDERSTATED)
+    if high < LEAST_GAIN:
+        return None
+    gain = (round(low, 2), round(high, 2))
+    return PerformanceFinding(proposal.cause, proposal.line, proposal.text, proposal.evidence, gain)
+
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
