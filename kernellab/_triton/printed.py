@@ -22,6 +22,9 @@ _KEYWORD = re.compile(r"\b([a-zA-Z_]\w*) = ([\w.]+)")
 _SYMBOL = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w$.-]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ESCAPE = re.compile(r"\\([0-9A-F]{2}|\\)")
+_BRACE = re.compile(r'"[^"]*"|[{}]')
+_SEPARATOR = re.compile(r'"[^"]*"|[<\[({>\])},]')
+_OPENING, _CLOSING = frozenset("<[({"), frozenset(">])}")
 
 # The words that the printed form puts before the first operand, in order, as the attributes that they stand for.
 _LEADING_WORDS = {
@@ -156,19 +159,15 @@ def _dictionaries(text: str) -> Iterator[tuple[str, str]]:
 
     MLIR prints a quote inside a string as its code, so that every quote opens or closes one.
     """
-    depth, start, quoted = 0, 0, False
-    for position, character in enumerate(text):
-        if character == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif character == "{":
+    depth = start = 0
+    for found in _BRACE.finditer(text):
+        if found[0] == "{":
             depth += 1
-            start = position + 1 if depth == 1 else start
-        elif character == "}":
+            start = found.end() if depth == 1 else start
+        elif found[0] == "}":
             depth -= 1
             if depth == 0:
-                yield from _entries(text[start:position])
+                yield from _entries(text[start : found.start()])
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:
@@ -179,18 +178,14 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
 
 def _split(body: str) -> Iterator[str]:
     """Yield the parts of ``body`` between commas outside strings and brackets."""
-    depth, start, quoted = 0, 0, False
-    for position, character in enumerate(body):
-        if character == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif character in "<[({":
+    depth = start = 0
+    for found in _SEPARATOR.finditer(body):
+        if found[0] in _OPENING:
             depth += 1
-        elif character in ">])}":
+        elif found[0] in _CLOSING:
             depth -= 1
-        elif character == "," and depth == 0:
-            yield body[start:position]
-            start = position + 1
+        elif found[0] == "," and depth == 0:
+            yield body[start : found.start()]
+            start = found.end()
     if body[start:].strip():
         yield body[start:]
