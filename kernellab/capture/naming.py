@@ -21,7 +21,7 @@ TAKEN = frozenset(
         *("random_tensor", "listed_tensor", "launch", "side_table", "window", "layout_copy", "addressed", "grid_of"),
         *("placed", "room", "workspace", "require_workspace", "mark", "has_nan", "require", "require_size", "refuse"),
         *("read_problem", "shape_problem", "sharing_problem", "contents_of", "WORKSPACE_BYTES", "MARKS", "MEASURED"),
-        *("CHECKED", "LAYOUTS", "EXPECTED", "INTERPRETED", "RECORD"),
+        *("CHECKED", "EXPECTED", "INTERPRETED", "RECORD"),
         *dir(builtins),
     }
 )

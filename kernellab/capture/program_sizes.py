@@ -46,25 +46,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "math.trunc": math.trunc,
     "math.sqrt": torch.sym_sqrt,
 }
-_LAYOUTS = "# dtype, shape and strides of each input: the program holds for these alone."
-
-_REQUIRE = '''\
-def require(**tensors):
-    """Raise ValueError for an input that is not laid out as the recorded one."""
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
-        found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
-        if found != LAYOUTS[name]:
-            raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
-
 _REQUIRE_SIZE = '''\
 def require_size(holds, words):
     """Raise ValueError for sizes for which the program does not hold."""
     if not holds:
         raise ValueError(f"PROBLEM")'''
 
-_REQUIRE_SIZES = '''\
+_REQUIRE = '''\
 def require(NAMES):
     """Raise ValueError for inputs whose sizes or layouts are others than the program holds for."""
     for name, tensor, dtype, rank in (
@@ -74,13 +62,12 @@ KINDS
             raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
         if (tensor.dtype, tensor.dim()) != (dtype, rank):
             raise ValueError(f"{name} is {tensor.dtype} of {tensor.dim()} axes; expected {dtype} of {rank}.")
-GUARDS
-    for name, tensor, shape, stride in (
+GUARDS    for name, tensor, wanted in (
 LAYOUTS
     ):
-        found = (tuple(tensor.shape), tuple(tensor.stride()))
-        if found != (shape, stride):
-            raise ValueError(f"{name} has shape and strides {found}; the program holds for {(shape, stride)}.")'''
+        found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+        if found != wanted:
+            raise ValueError(f"{name} is {found}; the program holds for {wanted}.")'''
 
 
 def measuring(
@@ -286,26 +273,24 @@ class SizeNodes:
 
 def requirements(tape: Tape) -> Iterator[str]:
     """Yield the functions by which a module refuses inputs."""
-    values = [tape.values[index] for index in tape.inputs]
-    if tape.sizes is None:
-        rows = [
-            f"    {literal(v.name)}: (torch.{v.layout.dtype}, {v.layout.shape}, {v.layout.stride})," for v in values
-        ]
-        yield "\n".join([_LAYOUTS, "LAYOUTS = {", *rows, "}"])
-        yield _REQUIRE
+    if tape.sizes is not None:
+        yield _REQUIRE_SIZE.replace("PROBLEM", guard_problem("{words}"))
+    layouts = tape.input_layouts
+    if not layouts:
         return
-    yield _REQUIRE_SIZE.replace("PROBLEM", guard_problem("{words}"))
-    given = [(literal(value.name), value.name, value.layout) for value in values]
+    given = [(f"{literal(n)}, {n}", f"torch.{each.dtype}", each.shape, each.stride) for n, each in layouts.items()]
     parts = {
-        "NAMES": ", ".join(value.name for value in values),
-        "KINDS": "\n".join(f"        ({n}, {v}, torch.{each.dtype}, {len(each.shape)})," for n, v, each in given),
-        "GUARDS": "\n".join(f"    {line}" for line in _asked(_OpenSizes(tape).ready())),
-        "LAYOUTS": "\n".join(f"        ({n}, {v}, {each.shape}, {each.stride})," for n, v, each in given),
+        "NAMES": ", ".join(layouts),
+        "KINDS": "\n".join(f"        ({names}, {dtype}, {len(shape)})," for names, dtype, shape, _ in given),
+        "GUARDS": "".join(f"    {line}\n" for line in _asked(_OpenSizes(tape).ready())),
+        "LAYOUTS": "\n".join(
+            f"        ({names}, ({dtype}, {shape}, {stride}))," for names, dtype, shape, stride in given
+        ),
     }
-    text = _REQUIRE_SIZES
+    text = _REQUIRE
     for name, part in parts.items():
         text = text.replace(name, part, 1)
-    yield text if given else "\n".join(["def require():", '    """Require nothing: the program takes no inputs."""'])
+    yield text
 
 
 class Measurements:

@@ -27,6 +27,7 @@ from kernellab.capture.tape import (
     members_of,
     read_and_written,
     refs_in,
+    window_step,
 )
 from kernellab.errors import UsageError
 from kernellab.source import literal
@@ -207,15 +208,14 @@ class _Writer:
             old, new = (self.tape.values[index] for index in pair)
             if layout == old.layout:
                 return new.name
-            return _window(new.name, layout, old.layout)
+            return _window(new.name, *window_step(pair[0], old.layout, ref.index, layout).args[1:])
 
         return self._text(value, named)
 
     def _call(self, step: Step) -> str:
         if step.operation == WINDOW:
-            base, shape, stride, offset, dtype = step.args
-            kind = f", torch.{dtype}" if dtype else ""
-            return f"window({self._text(base)}, {shape}, {stride}, {offset}{kind})"
+            base, *layout = step.args
+            return _window(self._text(base), *layout)
         arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
         if step.operation == READ:
             *tensors, recorded = step.args
@@ -291,10 +291,8 @@ def _shared(expressions: Sequence[Sequence[str]], taken: set[str]) -> dict[str, 
     }
 
 
-def _window(new: str, layout: TensorLayout, old: TensorLayout) -> str:
-    offset = layout.offset - old.offset * old.itemsize // layout.itemsize
-    kind = "" if layout.dtype == old.dtype else f", torch.{layout.dtype}"
-    return f"window({new}, {layout.shape}, {layout.stride}, {offset}{kind})"
+def _window(base: str, shape: Sequence[int], stride: Sequence[int], offset: int, dtype: str | None) -> str:
+    return f"window({base}, {shape}, {stride}, {offset}{f', torch.{dtype}' if dtype else ''})"
 
 
 def _tuple_of(names: Sequence[str]) -> str:
