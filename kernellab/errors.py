@@ -45,15 +45,8 @@ from typing import Any
 
 _WIDTH = 100
 _PACKAGES = (
-    "torch.",
-    "IPython.",
-    "ipykernel.",
-    "triton.",
-    "kernellab.",
-    "contextlib.",
-    "importlib.",
-    "threading.",
-    "functools.",
+    *("torch.", "IPython.", "ipykernel.", "triton.", "kernellab."),
+    *("contextlib.", "importlib.", "threading.", "functools."),
 )
 
 

@@ -30,7 +30,6 @@ from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store,
 from kernellab.store.content import OPTIONS
 from kernellab.workers.forks_and_interrupts import rlock
 
-Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
@@ -64,7 +63,7 @@ class Registry:
     """
 
     store: Store
-    revive: Revive = revived
+    revive: Callable[[Version], Any] = revived
     bind: Callable[[Any], Any] = lambda kernel: kernel
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)

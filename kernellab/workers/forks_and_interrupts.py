@@ -32,12 +32,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from kernellab.errors import WorkerDied
 
 T = TypeVar("T")
+C = TypeVar("C", bound=socket.socket | IO[Any])
 _IMPORTED_IN_CHILDREN = frozenset({"kernellab", "triton", "torch", "numpy"})
 _IMPORTS_S = 10.0
 LOCK_S = 5.0
@@ -46,16 +46,6 @@ _POLL_S = 0.005
 _PATIENCE_S = 15.0
 
 Told = Callable[[Any], None]
-
-
-class Closable(Protocol):
-    """A socket, a connection, a file."""
-
-    def close(self) -> None:
-        """Close this end of it."""
-
-
-C = TypeVar("C", bound=Closable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +157,7 @@ def _free_in_child(made: Any, crossing: bool) -> None:
 
 
 def closed_in_child(opened: C) -> C:
-    """Return a socket, connection or file after having its copy in a fork closed."""
+    """Return a socket or file after having its copy in a fork closed."""
     at_fork(opened, in_child=lambda copy: copy.close())
     return opened
 
@@ -217,9 +207,7 @@ class Scratch:
     def __enter__(self) -> Path:
         return self.path
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
