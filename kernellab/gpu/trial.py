@@ -257,7 +257,7 @@ class GpuTrials:
             kind = WorkerKind("gpu with torch", preload=(self.preload, "torch"))
         with self._lock:
             if with_torch not in self._servers:
-                self._servers[with_torch] = ForkServer(kind.preload, kind.variables, start_s=_WARM_S)
+                self._servers[with_torch] = ForkServer(kind.preload, kind.environment, start_s=_WARM_S)
             if (device, with_torch) not in self._workers:
                 self._workers[device, with_torch] = Worker(kind, self._servers[with_torch])
             return self._workers[device, with_torch]

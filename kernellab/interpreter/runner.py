@@ -21,7 +21,7 @@ from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 INTERPRET_WORKER = WorkerKind(
     "interpret",
     preload=("kernellab.interpreter.worker:start",),
-    environment=(("TRITON_INTERPRET", "1"),),
+    environment={"TRITON_INTERPRET": "1"},
 )
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 

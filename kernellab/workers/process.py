@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -245,12 +245,12 @@ class Spawned:
             self.pidfd = None
 
 
-def spawn(modules: Sequence[str], environment: dict[str, str]) -> WorkerProcess:
+def spawn(modules: Sequence[str], environment: Mapping[str, str]) -> WorkerProcess:
     """Start a worker in an interpreter of its own, which first imports ``modules``."""
     ours, theirs = socketpair()
     log = _log()
     with theirs:
-        child = _spawned(["worker", *modules], environment, theirs, log)
+        child = _spawned("worker", modules, environment, theirs, log)
     return WorkerProcess(child, Channel(ours), log)
 
 
@@ -348,7 +348,7 @@ class ForkServer:
     """
 
     modules: tuple[str, ...]
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     answer_s: float = 10.0
     start_s: float = 20.0  # on a machine that has much else to do
     _server: _Server | None = None
@@ -398,7 +398,7 @@ class ForkServer:
             ours.setblocking(False)
             log = _log()
             with theirs:
-                child = _spawned(["forkserver", *self.modules], self.environment, theirs, log)
+                child = _spawned("forkserver", self.modules, self.environment, theirs, log)
             self._server = _Server(child, ours, log)
         return self._server
 
@@ -421,9 +421,8 @@ def _log() -> IO[bytes]:
 
 
 def _spawned(
-    mode_and_modules: list[str], environment: dict[str, str], inherited: socket.socket, log: IO[bytes]
+    mode: str, modules: Sequence[str], environment: Mapping[str, str], inherited: socket.socket, log: IO[bytes]
 ) -> Spawned:
-    mode, *modules = mode_and_modules
     variables = child_environment(**environment)
     variables.pop("PYTHONPATH", None)  # it would come before the standard library; `sys.path` has it, too
     arguments = mode, str(inherited.fileno()), str(os.getpid()), *modules

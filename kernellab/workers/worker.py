@@ -12,7 +12,7 @@ import math
 import queue
 import signal
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -76,12 +76,7 @@ class WorkerKind:
 
     name: str
     preload: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables by name."""
-        return dict(self.environment)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def answer_at_once(payload: None, progress: Progress) -> None:
@@ -207,7 +202,7 @@ class Worker:
         if self._process is None:
             stop.check(subject)
             if self.server is None:
-                self._process = spawn(self.kind.preload, self.kind.variables)
+                self._process = spawn(self.kind.preload, self.kind.environment)
             else:
                 self._process = self.server.fork(timeout_s, subject, stop)
         return self._process
@@ -261,7 +256,7 @@ class Pool:
     def __init__(self, kind: WorkerKind, size: int) -> None:
         if size < 1:
             raise UsageError(f"A pool has {size} workers; expected at least 1.")
-        self.server = ForkServer(kind.preload, kind.variables)
+        self.server = ForkServer(kind.preload, kind.environment)
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
         self._free: queue.SimpleQueue[Worker]
