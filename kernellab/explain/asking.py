@@ -7,7 +7,6 @@ again.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import Refused, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
-from kernellab.export.module import module_text
+from kernellab.export.module import reproducer_text
 from kernellab.ir.graph import main_file
 from kernellab.launch.calls import require_grid, require_kernel, require_launchable
 from kernellab.launch.recording import LaunchRecord
@@ -31,9 +30,8 @@ from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.launches import BenchOptions, Implementation, Launches, implementation_of
 from kernellab.measure.provenance import can_time, ceilings_here
-from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
+from kernellab.registry import Registry, made_inputs, recorded_version, values_of
 from kernellab.registry.kernels import launch_of, result_of
-from kernellab.store import Version
 from kernellab.target import Target, device_name, multiprocessors
 
 BestConfig = Callable[[Launches], Any]
@@ -103,17 +101,15 @@ class AskedLaunch:
         return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
 
 
-def reproducer_text(kernels: Registry, kernel: Kernel, implementation: Implementation) -> str:
-    """Return a module that makes a launch again, on inputs of the same shapes; nothing of it is kept.
+def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
+    """Return a module that makes a launch again, on inputs of the same shapes.
 
     Raises:
         UsageError: an argument cannot be written down.
     """
     launch, compiled = implementation.kernel_launch, implementation.kernel
-    record = LaunchRecord(launch.function, compiled, launch.arguments, kernel, launch.grid, given_grid=launch.grid)
-    closure = launch.job.closure
-    version = Version(0, closure.name, 1, closure.digest, closure, time.time())
-    return module_text(RecordedVersion(version, (launch_of(kernels, record),), result_of(compiled)))
+    record = LaunchRecord(launch.function, compiled, launch.arguments, call.kernel, launch.grid, given_grid=launch.grid)
+    return reproducer_text(launch.job.closure, launch_of(call.kernels, record), result_of(compiled))
 
 
 def sampled(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
@@ -134,7 +130,7 @@ def with_counters(profile: Profile, call: AskedLaunch, implementation: Implement
     with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
         path = Path(folder, "reproducer.py")
         try:
-            path.write_text(reproducer_text(call.kernels, call.kernel, implementation), encoding="utf-8")
+            path.write_text(reproducer_of(call, implementation), encoding="utf-8")
             return replace(profile, counters=counters_of(path, implementation.kernel.kernel, timeout_s))
         except KernellabError as exc:
             why_not = f"The launch cannot be made again in another process: {exc.message}"

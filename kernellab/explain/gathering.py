@@ -150,7 +150,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     ``sizes`` are the bytes of the arguments.
     """
     file = short_file(main_file(graph))
-    rows = [(row_line(row, file), row) for row in traffic.rows]
+    rows = [(line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
     by_argument = {each.argument: each for each in traffic.arguments}
     counted = tuple(_with_rows(each, rows) for each in facts.accesses)
     accesses = tuple(_with_known(each, by_argument, sizes) for each in with_touched(counted, sizes))
@@ -177,12 +177,10 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     )
 
 
-def row_line(row: TrafficRow, file: str) -> Line:
-    """Return the line of the kernel's own file that a row of a traffic belongs to."""
-    for name, line in ((row.file, row.line), *row.calls):
-        if line is not None and short_file(name) == file:
-            return int(line)
-    return None if row.line is None else int(row.line)
+def line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
+    """Return the line of the kernel's own file among a place and those that called it; else that of the place."""
+    own = (line for name, line in places if line is not None and short_file(name) == file)
+    return next(own, places[0][1])
 
 
 def _with_known(
@@ -318,8 +316,7 @@ def with_profile(facts: Facts, profile: Profile, graph: Graph) -> Facts:
     file, total = short_file(main_file(graph)), profile.samples
     shares: dict[int, float] = {}
     for line in profile.lines:
-        places = ((line.file, line.line), *line.calls)
-        own = next((number for name, number in places if number is not None and short_file(name) == file), line.line)
+        own = line_among([(line.file, line.line), *line.calls], file)
         if own is not None:
             shares[own] = shares.get(own, 0.0) + line.samples / total
     stalls = {str(stall): count / total for stall, count in profile.reasons.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +14,8 @@ from kernellab.export.checking import Expected, check_text, inputs_text
 from kernellab.export.flatten import RESERVED, Flat, appended, decorator_of, flattened, moved
 from kernellab.export.launcher import RECORDER, Chooser, LauncherPlan, launch_text, plan_of
 from kernellab.registry import RecordedVersion
-from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
-from kernellab.store import Argument, RecordedLaunch
+from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
+from kernellab.store import Argument, RecordedLaunch, Result, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ def module_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = (), 
         plan = _without_config(parts.plan, parts.tuner) if tuned else parts.plan
         sections += [*_meta(parts, plan, tuned), *_ending(parts, plan, tuned)]
     return finished(sections, parts)
+
+
+def reproducer_text(closure: Closure, launch: RecordedLaunch, result: Result) -> str:
+    """Return a module that makes a launch again of a kernel that need not be kept; nothing of it is kept by that.
+
+    Raises:
+        UsageError: an argument cannot be written down.
+    """
+    version = Version(0, closure.name, 1, closure.digest, closure, time.time())
+    return module_text(RecordedVersion(version, (launch,), result))
 
 
 def parts_of(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> Parts:

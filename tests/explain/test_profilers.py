@@ -10,7 +10,7 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.explain.asking import AskedLaunch, reproducer_text
+from kernellab.explain.asking import AskedLaunch, reproducer_of
 from kernellab.explain.profilers import Refused, Sampler, is_of_profiler, profile_of, remedy
 from kernellab.gpu.trial import GpuTrials
 from tests.explain.test_samples import frame, hatchet
@@ -134,7 +134,7 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
 
 def test_the_reproducer_makes_the_launch_again(call: AskedLaunch) -> None:
     found = call.implementation()
-    text = reproducer_text(call.kernels, call.kernel, found)
+    text = reproducer_of(call, found)
     assert f"def {found.kernel.kernel}(" in text
     compile(text, "reproducer.py", "exec")
 
