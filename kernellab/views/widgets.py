@@ -13,6 +13,7 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
+from kernellab.views.elements import file_text
 from kernellab.views.explorers import Explored, explorer_html, explorer_script
 from kernellab.views.explorers.exploration import explore
 from kernellab.views.figures.raster import with_fallbacks
@@ -27,48 +28,11 @@ _BESIDE = """<style>
 .jp-OutputArea-child:has(.kl-still) + .jp-OutputArea-child:not(:has(.kl-live)) { display: none; }
 </style>"""
 
-LINK = """
-function linked(model, root, pane) {
-  const on = (name, act) => { model.on(`change:${name}`, act); return () => model.off(`change:${name}`, act); };
-  const offs = [
-    on("svg", () => pane.repaint(model.get("svg"))),
-    on("members", () => pane.showMembers(model.get("slice") ? model.get("members") : null)),
-    on("slice", () => { if (!model.get("slice")) pane.showMembers(null); pane.fillTools(); }),
-    on("query", () => pane.showQuery(model.get("query"))),
-    on("node", () => pane.showNode(model.get("node"))),
-    on("message", () => pane.showMessage(model.get("message"))),
-    ...["line", "file"].map(name => on(name, () => pane.showLine(model.get("file"), model.get("line")))),
-    ...["view", "direction", "collapsed"].map(name => on(name, () => pane.fillTools())),
-  ];
-  pane.showMembers(model.get("slice") ? model.get("members") : null);
-  if (model.get("line")) pane.showLine(model.get("file"), model.get("line"));
-  if (model.get("node")) pane.showNode(model.get("node"));
-  if (model.get("query")) pane.showQuery(model.get("query"));
-  pane.showMessage(model.get("message"));
-  return () => { offs.forEach(off => off()); pane.stop(); };
-}
-function linkOf(model) {
-  const ask = (name, value) => { model.set(name, value); model.save_changes(); };
-  return { ask, known: name => model.get(name) };
-}
-"""
 
-_RENDER_GRAPH = """
-function render({ model, el }) {
-  el.innerHTML = model.get("html");
-  el.classList.add("kl-live");
-  const root = el.querySelector(".kg");
-  root.querySelector(".kg-canvas").innerHTML = model.get("svg");
-  const pane = graphPane(root, linkOf(model));
-  root.addEventListener("kg-node", event => {
-    model.set("line", event.detail.line);
-    model.set("file", event.detail.file);
-    model.save_changes();
-  });
-  return linked(model, root, pane);
-}
-export default { render };
-"""
+def _module(script: str, render: str) -> str:
+    """Return the module of a widget; ``render`` is its function in widgets.js."""
+    linked = file_text(__package__, "widgets.js")
+    return f"{script}\n{linked}\nconst render = {render};\nexport default {{ render }};\n"
 
 
 class GraphView(anywidget.AnyWidget):
@@ -86,7 +50,7 @@ class GraphView(anywidget.AnyWidget):
             laid out. It is a UsageError, and the state stays as it was.
     """
 
-    _esm = f"{graph_script()}\n{LINK}\n{_RENDER_GRAPH}"
+    _esm = _module(graph_script(), "renderGraph")
     html = traitlets.Unicode("").tag(sync=True)
     svg = traitlets.Unicode("").tag(sync=True)
     index: traitlets.List[Any] = traitlets.List().tag(sync=True)
@@ -217,45 +181,6 @@ class GraphView(anywidget.AnyWidget):
         return data, metadata
 
 
-_RENDER_EXPLORER = """
-function render({ model, el }) {
-  el.classList.add("kl-live");
-  const drawn = [], dropped = () => { drawn.splice(0).forEach(stop => stop()); };
-  const build = () => {
-    const before = el.querySelector(".kx-source")?.scrollTop ?? 0;
-    dropped();
-    el.innerHTML = model.get("html");
-    const root = el.querySelector(".kx");
-    root.querySelector(".kg-canvas").innerHTML = model.get("svg");
-    const pane = graphPane(root.querySelector(".kg"), linkOf(model)), controls = enhance(root, pane);
-    root.addEventListener("kx-line", event => {
-      model.set("line", event.detail.line);
-      model.set("file", event.detail.file);
-      model.save_changes();
-    });
-    root.addEventListener("kx-value", event => { model.set("value", event.detail); model.save_changes(); });
-    root.addEventListener("kx-stage", event => { model.set("stage", event.detail); model.save_changes(); });
-    const line = () => controls.showLine(model.get("file"), model.get("line"));
-    const stage = () => controls.showStage(model.get("stage"));
-    const value = () => { if (model.get("value")) controls.showValue(model.get("value")); };
-    for (const [name, act] of [["line", line], ["file", line], ["stage", stage], ["value", value]]) {
-      model.on(`change:${name}`, act);
-      drawn.push(() => model.off(`change:${name}`, act));
-    }
-    stage();
-    line();
-    value();
-    root.querySelector(".kx-source").scrollTop ||= before;
-    drawn.push(linked(model, root, pane));
-  };
-  build();
-  model.on("change:html", build);
-  return () => { model.off("change:html", build); dropped(); };
-}
-export default { render };
-"""
-
-
 class Explorer(GraphView):
     """The explorer of one compiled kernel: its source, its stages and its graph.
 
@@ -267,7 +192,7 @@ class Explorer(GraphView):
         StateError: ``stage`` is set to one that the kernel does not have, or ``value`` to one without a drawn layout.
     """
 
-    _esm = f"{explorer_script()}\n{LINK}\n{_RENDER_EXPLORER}"
+    _esm = _module(explorer_script(), "renderExplorer")
     stage = traitlets.Unicode("").tag(sync=True)
     value = traitlets.Unicode("").tag(sync=True)
 
