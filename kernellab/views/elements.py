@@ -81,32 +81,23 @@ def compile_words(compiled: Compiled) -> str:
     return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
 
 
-def stage_words(compiled: Compiled) -> str:
-    """Return how long each stage of the compile took, or "" where that is not known."""
-    return ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
-
-
 def compile_tips(compiled: Compiled) -> dict[str, str]:
-    """Return what hovering over `compile_words` tells, where the times of the stages are known."""
-    times = stage_words(compiled)
+    """Return what hovering over `compile_words` tells: how long each stage took, where that is known."""
+    times = ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
     return {compile_words(compiled): times} if times else {}
 
 
 def option_words(compiled: Compiled) -> list[str]:
     """Return the options that shape a launch: warps, stages, and what differs from the usual."""
     options = compiled.options
-    words = [plural(value, name) for name, value in _counted(compiled)]
+    counts = [(options.get(name), word) for word, name in (("warp", "num_warps"), ("stage", "num_stages"))]
+    words = [plural(count, word) for count, word in counts if isinstance(count, int)]
     clusters = options.get("num_ctas", 1)
     if isinstance(clusters, int) and clusters > 1:
         words.append(plural(clusters, "CTA"))
     if options.get("maxnreg"):
         words.append(f"maxnreg {options['maxnreg']}")
     return words
-
-
-def _counted(compiled: Compiled) -> list[tuple[str, int]]:
-    pairs = (("warp", compiled.options.get("num_warps")), ("stage", compiled.options.get("num_stages")))
-    return [(name, value) for name, value in pairs if isinstance(value, int)]
 
 
 def grid_words(grid: tuple[int, int, int]) -> str:

@@ -18,6 +18,8 @@ from kernellab.ir.lines import stage_lines
 from kernellab.views.elements import code_line, option_words, resource_facts, style
 from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
 
+CONTEXT_LINES = 3
+_MEETINGS_AT_MOST = 300_000
 DIFF_STAGES = ("source", "resources", *STAGE_NAMES)
 
 
@@ -184,7 +186,8 @@ def diff_text(
     _require(stage)
     first, second = names or _names(left, right)
     lines = [f"--- {first}", f"+++ {second}"]
-    lines += [f"{pair.name}: {pair.left or 'none'} -> {pair.right or 'none'}" for pair in _differing(left, right)]
+    differing = (pair for pair in fact_pairs(left, right) if pair.differs)
+    lines += [f"{pair.name}: {pair.left or 'none'} -> {pair.right or 'none'}" for pair in differing]
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
         lines += [_summary(stage, rows), *_unified(rows)]
@@ -206,10 +209,6 @@ def _names(left: Compiled, right: Compiled) -> Pair:
 
 def _words(compiled: Compiled) -> str:
     return ", ".join([compiled.kernel, str(compiled.target), *option_words(compiled)])
-
-
-def _differing(left: Compiled, right: Compiled) -> Iterator[FactPair]:
-    return (pair for pair in fact_pairs(left, right) if pair.differs)
 
 
 def _stage_rows(left: Compiled, right: Compiled, stage: str, sources: Pair | None) -> tuple[DiffRow, ...]:
@@ -370,18 +369,10 @@ def _machine(compiled: Compiled) -> Mapping[str, str]:
             if instruction.kind in _SHOWN:
                 counts[_instruction_words(instruction)] += count
     total = sum(profile.instructions for profile in profiles)
-    return {f"{name.upper()} instructions": f"{total:,}", **dict(_sorted(counts))}
-
-
-def _sorted(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    return ((words, f"{counts[words]:,}") for words in sorted(counts))
+    return {f"{name.upper()} instructions": f"{total:,}", **{words: f"{counts[words]:,}" for words in sorted(counts)}}
 
 
 def _instruction_words(instruction: Instruction) -> str:
     if instruction.unit:
         return instruction.unit
     return f"{instruction.kind}, {instruction.bytes} B wide" if instruction.bytes else str(instruction.kind)
-
-
-CONTEXT_LINES = 3
-_MEETINGS_AT_MOST = 300_000

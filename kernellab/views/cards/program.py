@@ -120,7 +120,7 @@ def program_diagram(tape: Tape) -> Diagram:
 
 def shape_words(layout: TensorLayout) -> str:
     """Return dtype and shape: ``f32[4, 100, 32]``."""
-    short = layout.dtype.replace("float", "f").replace("uint", "u").replace("bf", "bf").replace("int", "i")
+    short = layout.dtype.replace("float", "f").replace("uint", "u").replace("int", "i")
     return f"{short}[{', '.join(map(str, layout.shape))}]"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,7 @@ _THEMES = minified("""
   }
 }
 """)
+LINE_INCHES = 0.17  # of text below the axes
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -101,6 +101,14 @@ def use_logarithm(axes: Axes, which: str, theme: Theme) -> None:
     axis.set_tick_params(which="both", labelcolor=theme.text, labelsize=7.5)
 
 
+def scale_times(axes: Axes, which: str, times_ms: Any, theme: Theme) -> None:
+    """Scale an axis of times from zero on, or by logarithm where they differ much."""
+    if times_ms.max() > 8 * times_ms.min():
+        use_logarithm(axes, which, theme)
+    else:
+        axes.set(**{f"{which}lim": (0, None)})
+
+
 def use_plain_numbers(axis: Axis) -> None:
     """Write plain numbers on a logarithmic axis, few of them between the powers of ten."""
     axis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -122,9 +130,19 @@ def series_style(theme: Theme, place: int) -> tuple[str, str]:
     return theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
 
 
-def frame_legend(legend: Legend, theme: Theme) -> None:
-    """Give a legend the colours of its figure."""
+def add_legend(place: Axes | Figure, theme: Theme, **options: Any) -> None:
+    """Add a legend to axes or to a figure, in the colours of the figure; ``options`` are those of matplotlib."""
+    legend = place.legend(**{"fontsize": 7.5, "labelcolor": theme.text, **options})
     legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+
+
+def write_below(figure: Figure, lines: Sequence[str], colour: str) -> None:
+    """Write lines below the axes of a figure, which leave them the room: `LINE_INCHES` each."""
+    height = LINE_INCHES / figure.get_figheight()
+    for place, line in enumerate(reversed(lines)):
+        figure.text(0.01, 0.012 + place * height, line, color=colour, fontsize=7.5)
+    bottom = height * len(lines)
+    figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
 
 
 def value_text(value: Any) -> str:

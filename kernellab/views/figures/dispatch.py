@@ -18,7 +18,7 @@ from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
     Theme,
-    frame_legend,
+    add_legend,
     label,
     new_axes,
     new_figure,
@@ -96,7 +96,7 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     if max(work) > _MANY * min(work):
         axes.xaxis.set_minor_formatter("")
     label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="what the rule loses")
-    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
+    add_legend(axes, theme)
     return figure
 
 
@@ -119,7 +119,7 @@ def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
         axes.plot(counts, values, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
     axes.set_xticks(counts)
     label(axes, theme, x="configs", y="x the best", title="what each further config buys")
-    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
+    add_legend(axes, theme)
     return figure
 
 
@@ -209,7 +209,4 @@ def _legend_of_configs(figure: Figure, dispatch: Dispatch, columns: int, theme: 
     ]
     handles.append(Line2D([], [], marker="o", linestyle="", color=theme.background, markeredgecolor=theme.text))
     handles[-1].set_label("the best is none of the rule")
-    legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, fontsize=7, labelcolor=theme.text
-    )
-    frame_legend(legend, theme)
+    add_legend(figure, theme, handles=handles, loc="outside lower center", ncols=columns, fontsize=7)

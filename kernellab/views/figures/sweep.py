@@ -18,11 +18,12 @@ from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
     Theme,
+    add_legend,
     device_words,
-    frame_legend,
     label,
     new_axes,
     new_figure,
+    scale_times,
     series_style,
     use_logarithm,
     value_text,
@@ -153,8 +154,8 @@ def _draw_sweep(
     if positive and group[across].astype(float).max() >= 16 * group[across].astype(float).min():
         axes.set_xscale("log", base=2)
         use_plain_powers(axes, sorted(group[across].astype(float).unique()), theme)
-    if metric == "time_ms" and group[metric].max() > 8 * group[metric].min():
-        use_logarithm(axes, "y", theme)
+    if metric == "time_ms":
+        scale_times(axes, "y", group[metric], theme)
     else:
         axes.set_ylim(bottom=0)
 
@@ -170,14 +171,8 @@ def use_plain_powers(axes: Axes, values: Sequence[float], theme: Theme) -> None:
     """Label an axis of sizes at some of its own values, with K, M and G for powers of 1024."""
     step = max(1, -(-len(values) // 8))
     axes.set_xticks(values[::step], [_size_text(value) for value in values[::step]])
-    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.set_xticks([], minor=True)
     axes.tick_params(axis="x", labelcolor=theme.text)
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
 
 
 def _size_text(value: float) -> str:
@@ -264,15 +259,8 @@ def _legend(figure: Figure, theme: Theme) -> None:
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found.update({label: handle for handle, label in zip(handles, labels, strict=True) if label not in found})
-    legend = figure.legend(
-        list(found.values()),
-        list(found),
-        loc="outside lower center",
-        ncols=min(len(found), 5),
-        fontsize=8,
-        labelcolor=theme.text,
-    )
-    frame_legend(legend, theme)
+    place = {"loc": "outside lower center", "ncols": min(len(found), 5), "fontsize": 8}
+    add_legend(figure, theme, handles=list(found.values()), labels=list(found), **place)
 
 
 def _title(frame: pandas.DataFrame, metric: Metric) -> str:
@@ -308,8 +296,7 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
     label(axes, theme, x="flops per byte moved", y="TFLOP/s")
     title = f"{frame.attrs.get('kernel', 'kernel')}: roofline ({frame.attrs.get('device') or 'device'}, roofs measured)"
     label(axes, theme, title=title)
-    legend = axes.legend(loc="lower right", fontsize=7.5, labelcolor=theme.text, framealpha=0.6)
-    frame_legend(legend, theme)
+    add_legend(axes, theme, loc="lower right", framealpha=0.6)
     return figure
 
 

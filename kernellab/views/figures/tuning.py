@@ -16,15 +16,18 @@ from kernellab.views.elements import shortened
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
+    LINE_INCHES,
     Theme,
+    add_legend,
     device_words,
-    frame_legend,
     label,
     new_axes,
     new_figure,
+    scale_times,
     use_logarithm,
     use_plain_numbers,
     value_text,
+    write_below,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +55,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     failures = _failure_lines(frame)
     has_lines = len(timed) <= _MOST_LABELLED
     lines = len(timed) or min(len(frame), _MOST_UNTIMED)
-    height = 1.1 + (0.21 * lines if has_lines else 2.6) + 0.17 * len(failures)
+    height = 1.1 + (0.21 * lines if has_lines else 2.6) + LINE_INCHES * len(failures)
     figure = new_figure(8.0, max(height, 1.6), theme)
     axes = new_axes(figure, theme)
     if timed.empty:
@@ -62,10 +65,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     else:
         _draw_curve(axes, frame, timed, theme)
     label(axes, theme, title=_title(frame, len(timed)))
-    for place, line in enumerate(reversed(failures)):
-        figure.text(0.01, 0.012 + place * 0.17 / figure.get_figheight(), line, color=theme.failed, fontsize=7.5)
-    bottom = 0.17 * len(failures) / figure.get_figheight()
-    figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
+    write_below(figure, failures, theme.failed)
     return figure
 
 
@@ -146,10 +146,7 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         tick.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
     label(axes, theme, x="ms, median with 99 % interval, cold L2")
-    if timed["time_ms"].max() > 8 * timed["time_ms"].min():
-        use_logarithm(axes, "x", theme)
-    else:
-        axes.set_xlim(left=0)
+    scale_times(axes, "x", timed["time_ms"], theme)
 
 
 def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -157,7 +154,7 @@ def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
     if not timed["status"].eq("differs").any():
         return
     axes.plot([], [], "s", color=theme.differs, markersize=5, label="outputs differ from most")
-    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
+    add_legend(axes, theme)
 
 
 def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> None:
@@ -282,7 +279,6 @@ def _log_norm(values: Any) -> Any:
 _MOST_BANDS = 8
 _MOST_PAIRS = 6
 _DIFFERENCE_LINE = 112  # characters of a difference
-_DIFFERENCE_LINE_INCHES = 0.17
 
 
 def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
@@ -296,7 +292,7 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
         return None
     theme = DARK if dark else LIGHT
     bands, names = _bands(frame, found), _pair_lines(found)
-    figure = new_figure(8.0, 1.1 + 0.42 * len(bands) + _DIFFERENCE_LINE_INCHES * len(names), theme)
+    figure = new_figure(8.0, 1.1 + 0.42 * len(bands) + LINE_INCHES * len(names), theme)
     axes = new_axes(figure, theme)
     for place, (_, labels) in enumerate(bands):
         is_majority = place == 0 and found["majority"] == 0
@@ -304,15 +300,11 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
         _draw_configs(axes, frame, labels, place, theme)
     axes.set_yticks(range(len(bands)), [text for text, _ in bands])
     axes.set_ylim(len(bands) - 0.45, -0.55)
-    _scale(axes, frame.loc[[each for _, labels in bands for each in labels], "time_ms"], theme)
+    scale_times(axes, "x", frame.loc[[each for _, labels in bands for each in labels], "time_ms"], theme)
     most = "the marked group is" if found["majority"] == 0 else "no group is"
     title = f"configs whose outputs are equal; {most} more than half of all"
     label(axes, theme, x="ms, median with cold L2", title=title)
-    for place, line in enumerate(reversed(names)):
-        bottom = 0.012 + place * _DIFFERENCE_LINE_INCHES / figure.get_figheight()
-        figure.text(0.01, bottom, line, color=theme.text, fontsize=7.5)
-    bottom = _DIFFERENCE_LINE_INCHES * len(names) / figure.get_figheight()
-    figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
+    write_below(figure, names, theme.text)
     return figure
 
 
@@ -345,13 +337,6 @@ def _draw_configs(axes: Axes, frame: pandas.DataFrame, labels: Sequence[Any], pl
         else:
             colour = theme.differs if row["status"] == "differs" else theme.other
             axes.plot([row["time_ms"]], [place], marker="o", color=colour, markersize=5, alpha=0.8)
-
-
-def _scale(axes: Axes, times_ms: Any, theme: Theme) -> None:
-    if times_ms.max() > 8 * times_ms.min():
-        use_logarithm(axes, "x", theme)
-    else:
-        axes.set_xlim(left=0)
 
 
 def _pair_lines(found: Mapping[str, Any]) -> list[str]:

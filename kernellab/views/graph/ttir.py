@@ -92,6 +92,14 @@ class _TtirView:
                 kind = BoxKind.ARGUMENT if known.is_pointer else BoxKind.SCALAR
                 yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
 
+    def _inside(self, *regions: int) -> Iterator[Operation]:
+        """Yield the operations of regions, and those of their regions."""
+        for region in regions:
+            for block in self.graph.regions[region].blocks:
+                for index in self.graph.blocks[block].operations:
+                    yield self.graph.operations[index]
+                    yield from self._inside(*self.graph.operations[index].regions)
+
     def _into(
         self,
         head: str,
@@ -152,11 +160,10 @@ class OperationView(_TtirView):
     def _carried(self) -> Iterator[Node]:
         """Yield what the blocks of a function carry to each other."""
         for function in self.graph.functions:
-            cluster = None if function.is_kernel else f"r{function.region}"
             for block in self.graph.regions[function.region].blocks[1:]:
-                yield from self._block_arguments(block, cluster)
+                yield from self._block_arguments(block)
 
-    def _block_arguments(self, block: int, cluster: str | None = None) -> Iterator[Node]:
+    def _block_arguments(self, block: int) -> Iterator[Node]:
         for value in self.graph.blocks[block].arguments:
             if value not in self.heads:
                 known = self.graph.values[value]
@@ -164,14 +171,9 @@ class OperationView(_TtirView):
                     self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
                 ]
                 title = shortened(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
+                tip = f"carried value\n{value_words(known)}"
                 lines = (title, short_type(known))
-                yield Node(
-                    f"v{value}",
-                    lines,
-                    BoxKind.CONTROL,
-                    f"carried value\n{value_words(known)}",
-                    self.cluster_of(block) or cluster,
-                )
+                yield Node(f"v{value}", lines, BoxKind.CONTROL, tip, self.cluster_of(block))
 
     def _carried_name(self, value: int) -> str:
         """Return the variable that a block argument stands for: its own name, or that of what flows into it."""
@@ -194,7 +196,8 @@ class OperationView(_TtirView):
             kind = BoxKind.CONTROL
         tip = operation_tip(self.graph, operation, touch, self.source)
         unsure = touch is not None and bool(touch.unknown)
-        made_of = tuple(self._inside(operation)) if operation.name in FOLDED else (operation.index,)
+        folded = self._inside(*operation.regions) if operation.name in FOLDED else ()
+        made_of = (operation.index, *(inner.index for inner in folded))
         return Node(
             f"o{operation.index}",
             (title, *details),
@@ -206,14 +209,6 @@ class OperationView(_TtirView):
             made_of,
             self.source.other(place),
         )
-
-    def _inside(self, operation: Operation) -> Iterator[int]:
-        """Yield an operation and those of its regions."""
-        yield operation.index
-        for region in operation.regions:
-            for block in self.graph.regions[region].blocks:
-                for index in self.graph.blocks[block].operations:
-                    yield from self._inside(self.graph.operations[index])
 
     def _details(self, operation: Operation, touch: MemoryTouch | None) -> list[str]:
         """Return the name and type of the result; of what is stored, where there is no result."""
@@ -298,13 +293,6 @@ class SourceView(_TtirView):
         here = place_of(operation.location)
         places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in YIELDS]
         return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
-
-    def _inside(self, region: int) -> Iterator[Operation]:
-        for block in self.graph.regions[region].blocks:
-            for index in self.graph.blocks[block].operations:
-                yield self.graph.operations[index]
-                for nested in self.graph.operations[index].regions:
-                    yield from self._inside(nested)
 
     def frame_of(self, block: int) -> str | None:
         """Return the innermost frame around a block."""
