@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
-from kernellab.measure.config import Config, Status
+from kernellab.measure.config import Config
 from kernellab.measure.launches import Bench, Implementation
 from kernellab.measure.timing import Standing, interval, preferred, standing
 from kernellab.tune.device_pool import SharedRounds
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, times_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Final:
 
 def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
     """Return the configs that meet in a final, the fastest first."""
-    times_ms = {c: row.time_ms for c, row in rows.items() if row.status is Status.OK and row.time_ms is not None}
+    times_ms = times_of(rows.values())
     fastest = sorted(times_ms, key=times_ms.__getitem__)
     if not fastest:
         return []

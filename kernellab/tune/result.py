@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,6 +60,11 @@ class Row(OutcomeRow):
         """What ties are broken by: spilled bytes, then registers of a block, then its shared memory."""
         warps = self.config.num_warps or 4
         return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
+
+
+def times_of(rows: Iterable[Row]) -> dict[Config, float]:
+    """Return the medians of the configs that ran well, in milliseconds."""
+    return {row.config: row.time_ms for row in rows if row.status is Status.OK and row.time_ms is not None}
 
 
 @dataclass(frozen=True, slots=True)

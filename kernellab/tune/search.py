@@ -15,11 +15,11 @@ from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.measure.config import Config, Kept, Space, Status
+from kernellab.measure.config import Config, Kept, Space
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
-from kernellab.tune.result import Records, Row, row_of
+from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32
 Searching = Literal["exhaustive", "random", "descent", "optuna"]
@@ -291,10 +291,9 @@ def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Con
 
 def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the fastest config that ran well and ``fits``, of those whose values the store keeps as they are."""
-    good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
-    whole = [row for row in good if not any(isinstance(value, Kept) for value in row.config.values.values())]
-    fitting = [row for row in whole if fits(row.config)]
-    return min(fitting, key=lambda row: row.time_ms or 0.0).config if fitting else None
+    times_ms = times_of(rows.values())
+    whole = [each for each in times_ms if not any(isinstance(value, Kept) for value in each.values.values())]
+    return min(filter(fits, whole), key=times_ms.__getitem__, default=None)
 
 
 def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Config | None:

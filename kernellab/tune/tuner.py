@@ -19,7 +19,7 @@ from kernellab.measure.timing import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
-from kernellab.tune.result import Agreement, Counts, Row, Stage, Watch, row_before, unwatched
+from kernellab.tune.result import Agreement, Counts, Row, Stage, Watch, row_before, times_of, unwatched
 from kernellab.tune.search import Search
 
 
@@ -444,7 +444,7 @@ class Tuner:
                 self._candidates[config] = self.implementation(config, result, self._places[config])
 
     def _good(self) -> list[Config]:
-        return [config for config, row in self._rows.items() if row.status is Status.OK and row.time_ms is not None]
+        return list(times_of(self._rows.values()))
 
     def _time_of(self, config: Config) -> float:
         return self._rows[config].time_ms or 0.0

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernellab.errors import CannotRun, Shown, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, Status, record_of, with_types
+from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, times_of
 from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ class MeasuredCase:
     @property
     def times_ms(self) -> dict[Config, float]:
         """The medians of the configs that ran well."""
-        good = (row for row in self.rows if row.status is Status.OK and row.time_ms is not None)
-        return {row.config: row.time_ms or 0.0 for row in good}
+        return times_of(self.rows)
 
 
 class CaseMeasurer(Protocol):
