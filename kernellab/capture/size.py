@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +17,6 @@ from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.source import is_formula
-
-_Build = Callable[[Any, Any], Any]
 
 
 class Size(int):
@@ -50,28 +49,28 @@ class Size(int):
     __hash__ = int.__hash__
 
     def __add__(self, other: int) -> int:
-        return _combined(self, other, int.__add__, lambda a, b: a + b)
+        return _combined(self, other, operator.add)
 
     def __radd__(self, other: int) -> int:
-        return _combined(other, self, int.__add__, lambda a, b: a + b)
+        return _combined(other, self, operator.add)
 
     def __sub__(self, other: int) -> int:
-        return _combined(self, other, int.__sub__, lambda a, b: a - b)
+        return _combined(self, other, operator.sub)
 
     def __rsub__(self, other: int) -> int:
-        return _combined(other, self, int.__sub__, lambda a, b: a - b)
+        return _combined(other, self, operator.sub)
 
     def __mul__(self, other: int) -> int:
-        return _combined(self, other, int.__mul__, lambda a, b: a * b)
+        return _combined(self, other, operator.mul)
 
     def __rmul__(self, other: int) -> int:
-        return _combined(other, self, int.__mul__, lambda a, b: a * b)
+        return _combined(other, self, operator.mul)
 
     def __floordiv__(self, other: int) -> int:
-        return _combined(self, other, int.__floordiv__, _floor_div)
+        return _combined(self, other, operator.floordiv)
 
     def __rfloordiv__(self, other: int) -> int:
-        return _combined(other, self, int.__floordiv__, _floor_div)
+        return _combined(other, self, operator.floordiv)
 
 
 def sized(value: int, expression: Any) -> int:
@@ -82,22 +81,19 @@ def sized(value: int, expression: Any) -> int:
     return Size(value, expanded) if expanded.free_symbols else int(value)
 
 
-def _combined(left: int, right: int, number: Callable[[int, int], int], build: _Build) -> int:
+def _combined(left: int, right: int, operation: Callable[[Any, Any], Any]) -> int:
+    from torch.utils._sympy.functions import FloorDiv
+
     if not (isinstance(left, int) and isinstance(right, int)):
         return NotImplemented
-    return sized(number(int(left), int(right)), build(_expression(left), _expression(right)))
+    symbolic = FloorDiv if operation is operator.floordiv else operation
+    return sized(operation(int(left), int(right)), symbolic(_expression(left), _expression(right)))
 
 
 def _expression(value: int) -> Any:
     import sympy
 
     return value.expression if isinstance(value, Size) else sympy.Integer(value)
-
-
-def _floor_div(left: Any, right: Any) -> Any:
-    from torch.utils._sympy.functions import FloorDiv
-
-    return FloorDiv(left, right)
 
 
 @lru_cache(maxsize=2**14)
