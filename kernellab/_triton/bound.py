@@ -25,7 +25,6 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
-from kernellab._triton.definitions import MISSING, CapturedValue, are_alike, captures_of, reached
 from kernellab._triton.kernel import (
     OPTIONS,
     Bound,
@@ -36,7 +35,7 @@ from kernellab._triton.kernel import (
     require_not_given_twice,
     require_one_tuner,
 )
-from kernellab._triton.launch_key import choice_key
+from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, reached
 from kernellab._triton.launcher import Launcher, Switch
 from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid

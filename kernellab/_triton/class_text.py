@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from triton.runtime.jit import JITCallable
 
-from kernellab._triton.definitions import names_of, whole_definition
+from kernellab._triton.kernel import names_of, whole_definition
 from kernellab.source.text import CannotTake, is_named_tuple
 
 _OF_EVERY_CLASS = frozenset(

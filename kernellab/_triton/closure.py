@@ -16,14 +16,18 @@ from triton.runtime import autotuner
 from triton.runtime.jit import JITCallable
 
 from kernellab._triton.class_text import ClassText, class_text
-from kernellab._triton.definitions import decorators_text, definition, is_installed, outside_names, scope_of
 from kernellab._triton.kernel import (
     Kernel,
     decorators_of,
+    decorators_text,
+    definition,
     dtype_name,
+    is_installed,
     is_jit_function,
     jit_function,
     jit_kind,
+    outside_names,
+    scope_of,
 )
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (

@@ -1,22 +1,37 @@
-"""What the lab takes for a kernel: as types, as an object of Triton, and with the decorators around it.
+"""What the lab takes for a kernel: as types, as an object of Triton, with the decorators around it, and its text.
 
-The decorators are autotuners and heuristics: what each was told, and the arguments that they give the kernel.
+The decorators are autotuners and heuristics: what each was told, and the arguments that they give the kernel. The text
+is that of any function, with its syntax tree and what the names in it stand for.
 """
 
 from __future__ import annotations
 
+import ast
+import dis
+import inspect
+import sys
+import sysconfig
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, Literal, Protocol
 
 import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITCallable, JITFunction
 
-from kernellab.errors import LaunchError, UsageError
+from kernellab.errors import LaunchError, SourceError, UsageError
+from kernellab.source import parsed
+from kernellab.source.text import signature_names, signature_values
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+_BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
+_BY_NAME |= {"LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS"}  # in a class, from Python 3.12 on
+_BY_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 class JitParameter(Protocol):
@@ -354,3 +369,106 @@ def _top_k(given: Any, count: int) -> int:
     if isinstance(given, int):
         return given
     raise UsageError(f"top_k is {given!r}; expected a share up to 1.0 or a number of configs.")
+
+
+def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
+    """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree.
+
+    Raises:
+        SourceError: it cannot be found, or is no ``def`` statement.
+    """
+    lines, first, node = _statement(owner)
+    return "".join(lines[node.lineno - 1 : node.end_lineno]), first + node.lineno - 1, node
+
+
+def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
+    """Return the text of a function with its decorators, and its syntax tree.
+
+    Raises:
+        SourceError: it cannot be found, or is no ``def`` statement.
+    """
+    lines, _, node = _statement(owner)
+    return "".join(lines[: node.end_lineno]), node
+
+
+def decorators_text(owner: Any) -> str:
+    """Return the decorators of a function as they were written."""
+    lines, _, node = _statement(owner)
+    return "".join(lines[: node.lineno - 1])
+
+
+def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
+    """Return the lines of a function, decorators included, the first one's number in its file, and its syntax tree.
+
+    Those of a jit function are the ones it was defined with, whatever has become of the file or cell since.
+    """
+    try:
+        is_jit = isinstance(owner, JITCallable)
+        lines, first = (owner.raw_src, owner.starting_line_number) if is_jit else inspect.getsourcelines(owner)
+    except (OSError, TypeError) as exc:
+        raise SourceError(
+            f"The source of {owner.__qualname__} cannot be found; define it in a cell or in a file.",
+            kernel=owner.__name__,
+        ) from exc
+    text = textwrap.dedent("".join(lines))
+    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
+    if node is None:
+        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
+    return text.splitlines(keepends=True), max(first, 1), node
+
+
+def fix_signature(function: Any) -> None:
+    """Note what the names in the signature of a jit function stand for, which was just defined."""
+    signature_values(function.fn, definition(function)[2], scope_of(function.fn))
+
+
+def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
+    """Return what the global names in a function stand for, those of its decorators and signature included."""
+    scope = scope_of(function)
+    decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
+    named = {*outside_names(function), *signature_names(node), *decorators}
+    return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
+
+
+def scope_of(python: Any) -> dict[str, Any]:
+    """Return what the names in a Python function stand for: its globals, and what its enclosing functions assigned."""
+    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=False)
+    nonlocals = {}
+    for name, cell in cells:
+        try:
+            nonlocals[name] = cell.cell_contents
+        except ValueError:
+            continue  # a name that its enclosing function has not assigned yet
+    return {**python.__globals__, **nonlocals}
+
+
+def outside_names(python: FunctionType) -> dict[str, set[str]]:
+    """Return the names that a function looks up outside itself, each with the attributes that it takes of it."""
+    found: dict[str, set[str]] = {}
+    for name, attribute in _looked_up(python.__code__, python.__code__.co_freevars):
+        found.setdefault(name, set()).update({attribute} - {""})
+    return found
+
+
+def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the names that code looks up outside itself, each with the attribute that it takes of it, or ""."""
+    instructions = list(dis.get_instructions(code))
+    for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
+        is_own = "DEREF" in instruction.opname and instruction.argval not in free
+        if instruction.opname in _BY_NAME and not is_own:
+            by_attribute = following is not None and following.opname in _BY_ATTRIBUTE
+            yield instruction.argval, following.argval if by_attribute and following is not None else ""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _looked_up(constant, free)
+
+
+def is_installed(module: str) -> bool:
+    """Tell whether a module belongs to the standard library or to an installed package."""
+    if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return False
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))

@@ -1,26 +1,126 @@
-"""What a launch function goes by: the decorators around a kernel, and how each argument takes part in the key.
+"""What a launch goes by: what a kernel takes from outside, its decorators, and how arguments take part in the key.
 
 A key is at least as fine as the one that Triton keeps compiled kernels by.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 from triton._C.libtriton import native_specialize_impl
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.driver import driver as drivers
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITCallable, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.definitions import MISSING
-from kernellab._triton.kernel import OPTIONS, Kernel
+from kernellab._triton.kernel import OPTIONS, Kernel, is_installed, outside_names
+
+
+class Missing:
+    """The value of a parameter that was not given, and of a name that stands for nothing."""
+
+
+MISSING = Missing()
+
+
+def is_immutable(value: Any) -> bool:
+    """Tell whether a value cannot change in place, and is told from others of its type by ``==``."""
+    inner = value.value if type(value) is tl.constexpr else value
+    return type(inner) in {int, bool, float, str, type(None), tl.dtype}
+
+
+class CapturedValue(NamedTuple):
+    """A name, the scope that holds it (what has ``get``, as dictionaries do), and what it stands for there."""
+
+    name: str
+    scope: Any
+    value: Any
+
+    def is_now(self) -> bool:
+        """Tell whether the name still stands for this very object."""
+        return self.scope.get(self.name, MISSING) is self.value
+
+    def is_fixed(self) -> bool:
+        """Tell whether the object cannot change in place, or is looked into by captures of its own."""
+        kinds = (JITCallable, ModuleType, type, FunctionType, BuiltinFunctionType)
+        return self.value is MISSING or isinstance(self.value, kinds) or is_immutable(self.value)
+
+
+class _FreeVariable:
+    """A variable of an enclosing function, as a scope."""
+
+    def __init__(self, cell: Any) -> None:
+        self.cell = cell
+
+    def get(self, name: str, default: Any) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return default
+
+
+def captures_of(function: Any) -> tuple[CapturedValue, ...]:
+    """Return what a jit function and the helpers that it reaches take from outside, those of the function first."""
+    found: list[CapturedValue] = []
+    pending, entered = [function], {id(function)}
+    for current in pending:
+        for capture in _taken_by(current.fn):
+            found.append(capture)
+            helper = capture.value
+            if not isinstance(helper, JITCallable) or id(helper) in entered:
+                continue
+            if not is_installed(helper.fn.__module__ or ""):
+                entered.add(id(helper))
+                pending.append(helper)
+    return tuple(found)
+
+
+def reached(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
+    """Return a jit function and the jit functions among its captures, each once."""
+    helpers = (capture.value for capture in captures if isinstance(capture.value, JITFunction))
+    return list({id(each): each for each in (function, *helpers)}.values())
+
+
+def are_alike(held: Sequence[CapturedValue], fresh: Sequence[CapturedValue]) -> bool:
+    """Tell whether a kernel compiles alike for both: each name stands for the same object, or for an equal constant."""
+    pairs = zip(held, fresh, strict=False)
+    return len(held) == len(fresh) and all(a.name == b.name and _same(a.value, b.value) for a, b in pairs)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, tl.constexpr) and isinstance(other, tl.constexpr):
+        return _same(one.value, other.value)
+    return is_immutable(one) and type(one) is type(other) and repr(one) == repr(other)  # 0.0 and -0.0 are equal
+
+
+def _taken_by(python: FunctionType) -> Iterator[CapturedValue]:
+    cells = dict(zip(python.__code__.co_freevars, python.__closure__ or (), strict=False))
+    for name, attributes in outside_names(python).items():
+        scope = _FreeVariable(cells[name]) if name in cells else python.__globals__
+        if scope.get(name, MISSING) is not MISSING or not hasattr(builtins, name):
+            yield from _captured(name, scope, attributes)
+
+
+def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedValue]:
+    value = scope.get(name, MISSING)
+    if isinstance(value, ModuleType) and is_installed(value.__name__):
+        return
+    yield CapturedValue(name, scope, value)
+    if isinstance(value, tl.constexpr):
+        yield from _captured("value", vars(value), set())
+    elif isinstance(value, ModuleType | type):
+        for attribute in sorted(attributes):
+            yield from _captured(attribute, vars(value), set())
 
 
 class Style(Enum):

@@ -19,11 +19,12 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
-from kernellab._triton.definitions import MISSING, CapturedValue, is_immutable
 from kernellab._triton.kernel import Bound, by_position
 from kernellab._triton.launch_key import (
+    MISSING,
     ArgumentKind,
     ArgumentLayout,
+    CapturedValue,
     Chain,
     Slot,
     argument_feature,
@@ -32,6 +33,7 @@ from kernellab._triton.launch_key import (
     direct_launch,
     features_in,
     given_by,
+    is_immutable,
     layout_type,
     slots_of,
     style_of,

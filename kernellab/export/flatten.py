@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab._triton.definitions import is_installed
+from kernellab._triton.kernel import is_installed
 from kernellab.errors import UsageError
 from kernellab.source import (
     JIT_KINDS,

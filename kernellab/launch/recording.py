@@ -25,8 +25,7 @@ from typing import Any
 
 from kernellab._triton.artifact import around_launches
 from kernellab._triton.closure import decorated_closure_of
-from kernellab._triton.definitions import definition
-from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
+from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.launch.calls import CheckedGrid, Grid3

@@ -12,8 +12,7 @@ from types import CodeType
 from typing import Any
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.definitions import fix_signature
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, fix_signature
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import Place, UsageError

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from kernellab import source
 from kernellab._triton.closure import closure_of
-from kernellab._triton.definitions import definition
+from kernellab._triton.kernel import definition
 from kernellab.errors import SourceError
 from kernellab.source import Constant, Constexpr, FunctionRef, Import, Members, Opaque
 from tests import samples
