@@ -19,8 +19,8 @@ TRITON_VENV = .venv-$(VERSION)
 # outputs agree; and what reaches it only through rooms whose own tests run against the oldest, too: the command line,
 # benchmarks, sliders, the registry, programs at other sizes and traced ones, versions of cells, explanations.
 WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest_plugin registry store workers \
-  explain/test_counters.py explain/test_profile.py explain/test_profilers.py explain/test_proton.py \
-  explain/test_recorded.py explain/test_samples.py tune/cluster tune/workloads \
+  explain/test_profile.py explain/test_profilers.py explain/test_proton.py explain/test_recorded.py \
+  tune/cluster tune/workloads \
   capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py capture/test_reuse.py \
   capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
   export/test_choosing.py export/test_exchange.py export/test_frames.py export/test_merging.py \

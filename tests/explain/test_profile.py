@@ -1,11 +1,103 @@
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import pytest
 
-from kernellab.explain.profile import FrameSamples, Profile, SamplingSession, Stall, instructions_of, joined
+from kernellab.errors import RunError
+from kernellab.explain.profile import (
+    FrameSamples,
+    Profile,
+    SamplingSession,
+    Share,
+    Stall,
+    are_apart,
+    instructions_of,
+    joined,
+    merged,
+    samples_of,
+    share_of,
+)
 from kernellab.ir.lines import stage_lines
+
+
+def frame(name: str, *children: Any, **stalls: int) -> dict[str, Any]:
+    """Return a node as Proton writes it: the samples that issued nothing are counted in num_samples once more."""
+    metrics = {f"stalled_{stall}": count for stall, count in stalls.items()}
+    total = sum(stalls.values())
+    more = {"num_samples": 2 * total, "num_stalled_samples": total} if stalls else {}
+    return {"frame": {"name": name, "type": "function"}, "metrics": {**metrics, **more}, "children": list(children)}
+
+
+def hatchet(*children: Any) -> str:
+    return json.dumps([frame("ROOT", *children), {"CUDA": {"0": {"arch": "90"}}}])
+
+
+def test_samples_are_counted_by_line_and_reason() -> None:
+    text = hatchet(frame("k", frame("/a/b.py:12@k", long_scoreboard=7, wait=1), frame("/a/b.py:9@k", selected=2)))
+    found = {(each.file, each.line): each for each in samples_of(text, "k")}
+    assert found["/a/b.py", 12].reasons == {Stall.MEMORY: 7, Stall.RESULT: 1}
+    assert found["/a/b.py", 12].samples == 8
+    assert found["/a/b.py", 9].reasons == {Stall.ISSUING: 2}
+
+
+def test_the_same_line_in_two_places_of_the_tree_is_one() -> None:
+    text = hatchet(frame("outer", frame("k", frame("b.py:12@k", wait=1))), frame("k", frame("b.py:12@k", wait=2)))
+    assert samples_of(text, "k") == (FrameSamples("k", "b.py", 12, {Stall.RESULT: 3}),)
+
+
+def test_samples_of_other_kernels_are_left_out() -> None:
+    text = hatchet(frame("fill", frame("x.cu:3@fill", wait=5), barrier=4), frame("k", frame("b.py:1@k", wait=2)))
+    assert sum(each.samples for each in samples_of(text, "k")) == 2
+
+
+def test_samples_without_a_line_are_kept_without_one() -> None:
+    assert samples_of(hatchet(frame("k", drain=5)), "k") == (FrameSamples("k", None, None, {Stall.STORES: 5}),)
+
+
+def test_a_reason_that_nobody_knows_is_other() -> None:
+    assert samples_of(hatchet(frame("k", brand_new=5)), "k")[0].reasons == {Stall.OTHER: 5}
+
+
+def test_both_spellings_of_a_reason_are_one() -> None:
+    text = hatchet(frame("k", not_Selected=5, not_selected=1))
+    assert samples_of(text, "k")[0].reasons == {Stall.TURN: 6}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '[{"frame": 3}]', '[{"frame": {"name": "k"}}]'])
+def test_what_is_no_file_of_samples_is_an_error(text: str) -> None:
+    with pytest.raises(RunError, match="cannot be read"):
+        samples_of(text, "k")
+
+
+def test_every_reason_has_a_sentence() -> None:
+    assert all(stall.about for stall in Stall)
+
+
+def test_merged_reasons_come_most_first() -> None:
+    assert list(merged([{Stall.PIPE: 1}, {Stall.MEMORY: 4}, {Stall.PIPE: 2}])) == [Stall.MEMORY, Stall.PIPE]
+
+
+def test_bounds_narrow_with_samples_and_widen_where_sessions_differ() -> None:
+    few, many = share_of([5, 5], [10, 10]), share_of([5000, 5000], [10_000, 10_000])
+    unlike = share_of([4000, 6000], [10_000, 10_000])
+    assert many.high - many.low < few.high - few.low
+    assert unlike.high - unlike.low > 5 * (many.high - many.low)
+    assert many.low < 0.5 < many.high
+
+
+def test_nothing_is_known_without_samples() -> None:
+    assert share_of([0], [0]) == Share(0.0, 0.0, 1.0)
+
+
+def test_leading_lines_are_apart_once_their_bounds_are_or_once_they_are_level() -> None:
+    assert are_apart([Share(0.6, 0.55, 0.65), Share(0.3, 0.25, 0.35)])
+    assert not are_apart([Share(0.5, 0.4, 0.6), Share(0.45, 0.3, 0.55)])
+    assert are_apart([Share(0.5, 0.495, 0.505), Share(0.499, 0.494, 0.504)])
+    assert are_apart([])
+
 
 SASS = """\
 //--------------------- .text.k --------------------------

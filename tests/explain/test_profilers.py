@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,19 @@ import torch
 import kernellab
 from kernellab.errors import WorkerDied
 from kernellab.explain.asking import AskedLaunch, reproducer_of
-from kernellab.explain.profilers import Refused, Sampler, is_of_profiler, profile_of, remedy
+from kernellab.explain.profilers import (
+    METRICS,
+    Refused,
+    Sampler,
+    command,
+    counters_from,
+    is_of_profiler,
+    profile_of,
+    remedy,
+    values_of,
+)
 from kernellab.gpu.trial import GpuTrials
-from tests.explain.test_samples import frame, hatchet
+from tests.explain.test_profile import frame, hatchet
 from tests.kernels.cases import all_cases
 
 
@@ -152,3 +163,47 @@ def test_a_launch_is_sampled_by_instruction_on_a_gpu() -> None:
     if not profile.refused:
         assert profile.instructions
         assert profile.instructions[0].text
+
+
+PRINTED = """\
+==PROF== Connected to process 4242
+checks passed
+==PROF== Disconnected from process 4242
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","4242","k","dram__throughput.avg.pct_of_peak_sustained_elapsed","%","80.5"
+"0","4242","k","dram__bytes_read.sum","byte","1,000,000"
+"0","4242","k","dram__bytes_write.sum","byte","500,000"
+"0","4242","k","sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed","%","n/a"
+"0","4242","k","gpu__time_duration.sum","ns","12,500"
+"1","4242","k","dram__throughput.avg.pct_of_peak_sustained_elapsed","%","84.5"
+"1","4242","k","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed","%","12"
+"""
+
+
+def test_values_are_read_by_metric_and_launch() -> None:
+    values = values_of(PRINTED)
+    assert values["dram__bytes_read.sum"] == [1e6]
+    assert values["dram__throughput.avg.pct_of_peak_sustained_elapsed"] == [80.5, 84.5]
+    assert "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed" not in values
+
+
+def test_counters_are_shares_of_what_the_hardware_can_do() -> None:
+    counters = counters_from(values_of(PRINTED))
+    assert counters.dram == pytest.approx(0.825)
+    assert counters.tensor == pytest.approx(0.12)
+    assert counters.l2 is None
+    assert counters.dram_bytes == 1_500_000
+    assert counters.seconds == pytest.approx(12.5e-6)
+
+
+@pytest.mark.parametrize("text", ["", "==ERROR== ERR_NVGPUCTRPERM", '"ID","Metric Name"\n"0"'])
+def test_what_holds_no_metric_has_no_values(text: str) -> None:
+    assert values_of(text) == {}
+
+
+def test_the_kernel_is_named_exactly_and_the_clocks_stay() -> None:
+    line = command("ncu", Path("again.py"), "a.b")
+    assert "regex:^(a\\.b)$" in line
+    assert line[line.index("--clock-control") + 1] == "none"
+    assert line[line.index("--metrics") + 1].split(",") == list(METRICS)
+    assert line[-1] == "again.py"
