@@ -35,33 +35,14 @@ from kernellab.views.figures.access_maps import mapped_programs, program_map, pr
 
 _MAPS_AT_MOST = 12
 _COLUMNS = (
-    "line",
-    "operation",
-    "space",
-    "argument",
-    "requests",
-    "sectors",
-    "ideal",
-    "conflicts",
-    "bytes",
-    "efficiency",
+    *("line", "operation", "space", "argument"),
+    *("requests", "sectors", "ideal", "conflicts", "bytes", "efficiency"),
 )
 _HEAD = (
-    "line",
-    "access",
-    "requests",
-    "sectors",
-    "needed",
-    "bytes used of moved",
-    "wavefronts",
-    "conflicts",
-    "lanes off",
+    *("line", "access", "requests", "sectors", "needed"),
+    *("bytes used of moved", "wavefronts", "conflicts", "lanes off"),
 )
-_LEGEND = (
-    ("kl-well", "at least 7/8 of a sector used"),
-    ("kl-half", "less"),
-    ("kl-poor", "under 3/8"),
-)
+_LEGEND = (("kl-well", "at least 7/8 of a sector used"), ("kl-half", "less"), ("kl-poor", "under 3/8"))
 
 
 def traffic_html(traffic: Traffic) -> str:
@@ -155,13 +136,12 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
     place = "" if row.line is None else str(row.line)
     if len(files) > 1 and row.file:
         place = escape(f"{short_file(row.file)}:{place}")
-    needed = f"{row.ideal_sectors:,}" if is_global else ""
     return (
         place,
         badge(KINDS[row.operation], row.argument or "shared memory", word=row.operation),
         f"{row.requests:,}",
         f"{row.sectors:,}" if is_global else "",
-        needed,
+        f"{row.ideal_sectors:,}" if is_global else "",
         _bar(row) if is_global else "",
         f"{row.wavefronts:,}" if row.wavefronts else "",
         f"{row.conflicts:,}" if row.conflicts else "",
@@ -267,7 +247,7 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
     for row in rows:
         if row.line is not None and row.file:
             by_place.setdefault((row.file, row.line), []).append(row)
-    shown = _shown_lines(by_place)
+    shown = sorted({(file, line) for file, last in by_place for line in _from_its_definition(file, last)})
     files = {file for file, _ in shown}
     body = []
     before: tuple[str, int] | None = None
@@ -285,20 +265,11 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
     return f'<div class="kl-scroll"><table class="kl-source kl-traffic-source"><tbody>\n{table}\n</tbody></table></div>'
 
 
-def _shown_lines(places: dict[tuple[str, int], list[TrafficRow]]) -> list[tuple[str, int]]:
-    shown: set[tuple[str, int]] = set()
-    for file, line in places:
-        shown.update((file, each) for each in _from_its_definition(file, line))
-    return sorted(shown)
-
-
-def _from_its_definition(file: str, line: int) -> Iterator[int]:
-    """Yield the lines of a function up to one of them; that line alone where no ``def`` is found before it."""
-    for first in range(line, max(0, line - _FUNCTION_LINES), -1):
-        if linecache.getline(file, first).lstrip().startswith("def "):
-            yield from range(first, line + 1)
-            return
-    yield line
+def _from_its_definition(file: str, line: int) -> range:
+    """Return the lines of a function up to one of them; that line alone where no ``def`` is found before it."""
+    before = range(line, max(0, line - _FUNCTION_LINES), -1)
+    starts = (first for first in before if linecache.getline(file, first).lstrip().startswith("def "))
+    return range(next(starts, line), line + 1)
 
 
 def access_badge(row: TrafficRow) -> str:

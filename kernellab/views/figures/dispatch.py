@@ -195,8 +195,7 @@ def _cheapest(rule: Rule, sizes: Mapping[str, Any]) -> NDArray[np.int64]:
 
 def _colour(theme: Theme, place: int) -> str:
     """Return a colour of a config: those of series, then further ones of the same lightness."""
-    more = (theme.tied, theme.other, theme.failed, theme.differs)
-    own = (*theme.series, *more)
+    own = (*theme.series, theme.tied, theme.other, theme.failed, theme.differs)
     return own[place % len(own)]
 
 

@@ -50,16 +50,18 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> L
     In HTML with the times as they came, and a table of the fastest configs and of those that ended last: as many rows
     for ten thousand configs as for twenty. ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
-    counts, best = ", ".join(_counts(progress, seconds, ended)), _best(progress)
+    is_over = progress.stage == "done" or bool(ended)
     done = progress.known + max(progress.compiled, progress.measured)
-    bar = "" if progress.stage == "done" or ended else _bar(done, progress.total, "configs done")
-    head = f"<b>{escape(progress.kernel)}</b> {escape(counts)}" + (f"<div>{escape(best)}</div>" if best else "")
-    return LiveView(
-        "; ".join([f"{progress.kernel}: {counts}", *([best] if best else [])]),
-        _box(
-            bar, head + times_svg(progress.times_ms) + _table(progress, is_over=progress.stage == "done" or bool(ended))
-        ),
-    )
+    bar = "" if is_over else _bar(done, progress.total, "configs done")
+    more = times_svg(progress.times_ms) + _table(progress, is_over=is_over)
+    return _shown(progress.kernel, ", ".join(_counts(progress, seconds, ended)), _best(progress), bar, more)
+
+
+def _shown(kernel: str, doing: str, latest: str, bar: str, more: str = "") -> LiveView:
+    """Return what is being done with a kernel and what came last, with a bar above and ``more`` below in HTML."""
+    text = f"{kernel}: {doing}" + (f"; {latest}" if latest else "")
+    below = f"<div>{escape(latest)}</div>" if latest else ""
+    return LiveView(text, _box(bar, f"<b>{escape(kernel)}</b> {escape(doing)}{below}{more}"))
 
 
 def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> LiveView:
@@ -73,10 +75,8 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
         "points": (progress.done, progress.total),
     }
     bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
-    doing, latest = _doing(progress, seconds, ended), "" if progress.stage == "done" else progress.latest
-    text = f"{progress.kernel}: {doing}" + (f"; {latest}" if latest else "")
-    body = f"<b>{escape(progress.kernel)}</b> {escape(doing)}" + (f"<div>{escape(latest)}</div>" if latest else "")
-    return LiveView(text, _box(bar, body))
+    latest = "" if progress.stage == "done" else progress.latest
+    return _shown(progress.kernel, _doing(progress, seconds, ended), latest, bar)
 
 
 def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
@@ -90,10 +90,8 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     now = [f"now {', '.join(progress.under_way)}"] if progress.under_way and not ended else []
     left = [] if progress.left_s is None or ended else [f"about {_rounded(progress.left_s)} left"]
     doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
-    text = f"{progress.kernel}: {doing}" + (f"; {progress.latest}" if progress.latest else "")
     bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
-    latest = f"<div>{escape(progress.latest)}</div>" if progress.latest else ""
-    return LiveView(text, _box(bar, f"<b>{escape(progress.kernel)}</b> {escape(doing)}{latest}"))
+    return _shown(progress.kernel, doing, progress.latest, bar)
 
 
 def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:

@@ -165,17 +165,14 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
 
 def merged(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
     """Return what several operations do together, or None where they touch nothing."""
+    touched = list(parts)
+    if not touched:
+        return None
     together: dict[Access, dict[str, None]] = defaultdict(dict)
-    reasons: dict[str, None] = {}
-    some = False
-    for touch in parts:
-        some = True
+    for touch in touched:
         for kind, names in touch.arguments.items():
             together[kind].update(dict.fromkeys(names))
-        if touch.unknown:
-            reasons[touch.unknown] = None
-    if not some:
-        return None
+    reasons = dict.fromkeys(touch.unknown for touch in touched if touch.unknown)
     return MemoryTouch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))
 
 

@@ -262,14 +262,7 @@ PADDING_PX: Mapping[BoxKind, tuple[float, float]] = {
     BoxKind.TENSOR: (8.0, 2.0),
     BoxKind.OUTPUT: (22.0, 9.0),
 }
-# How straight the layout keeps an arrow.
-_WEIGHTS = {
-    ArrowKind.VALUE: 4,
-    ArrowKind.ADDRESS: 2,
-    ArrowKind.MASK: 1,
-    ArrowKind.CONTROL: 1,
-    ArrowKind.CHANGE: 4,
-}
+_WEIGHTS = {ArrowKind.VALUE: 4, ArrowKind.CHANGE: 4, ArrowKind.ADDRESS: 2}  # how straight an arrow is kept, else 1
 
 
 def box_size(node: Node) -> tuple[float, float]:
@@ -337,7 +330,7 @@ def _ranks(diagram: Diagram) -> list[str]:
 
 
 def _dot_edge(index: int, edge: Edge) -> str:
-    attributes = f'id="e{index}",weight={_WEIGHTS[edge.flow]}'
+    attributes = f'id="e{index}",weight={_WEIGHTS.get(edge.flow, 1)}'
     if edge.back:
         attributes += ",constraint=false"
     return f'"{edge.tail}" -> "{edge.head}" [{attributes}];'
