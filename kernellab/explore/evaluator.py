@@ -218,7 +218,7 @@ class Interpreted:
                 arguments[name].zero_()
         poisoned = poison(arguments, compiled.effects, copies=True)
         grid = bounded(launch.grid)
-        run = self.interpret(launch.function, arguments, grid, SECONDS_AT_MOST, effects=compiled.effects)
+        run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
             ran, programs = prod(grid), prod(launch.grid)
             return Ran(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))

@@ -17,7 +17,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import IpcExport, mapped_by_torch
@@ -34,6 +33,8 @@ from kernellab.gpu.worker import (
     warm_up,
 )
 from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -47,9 +48,8 @@ from kernellab.launch.arguments import (
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Reached, memory_of, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult
-from kernellab.settings import Settings
 from kernellab.store import PassedTrial, Ranges, TrialLog
-from kernellab.target import Target, device_name, driver_version
+from kernellab.target import device_name, driver_version
 from kernellab.workers.forks_and_interrupts import lock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
@@ -172,7 +172,7 @@ class GpuTrials:
             self._passed.add((request.handle.hash, device))
             return TrialResult((f"the first launch was not tried before: {request.compiled.effects.lost}",))
         behind = reached(request.arguments, request.compiled.effects, "cuda")
-        exported = IpcExport(device, _mutated(request.compiled, behind), behind=behind)
+        exported = IpcExport(device, _mutated(request.compiled.effects, behind), behind=behind)
         try:
             specs = exported.specs({**request.arguments, **behind.tensors})
             record = _record(request, exported, specs)
@@ -225,7 +225,9 @@ class GpuTrials:
                 return
             own = specs[: len(request.arguments)]
             before = self.log.ranges_of(record)
-            ranges = lasting_ranges(compiled, request.arguments, request.grid, own, _sizes(exported), before)
+            ranges = lasting_ranges(
+                compiled.graph, compiled.effects, request.arguments, request.grid, own, _sizes(exported), before
+            )
             if ranges is not None:
                 self.log.add_within(record, ranges)
 
@@ -261,11 +263,6 @@ class GpuTrials:
             if (device, with_torch) not in self._workers:
                 self._workers[device, with_torch] = Worker(kind, self._servers[with_torch])
             return self._workers[device, with_torch]
-
-
-def trials_on(gpu: Target, settings: Settings, log: TrialLog | None, preload: str) -> GpuTrials:
-    """Return the trials of a lab; they are switched off on a GPU of another vendor, whose driver no worker knows."""
-    return GpuTrials(settings.timeout_s, settings.isolate and gpu.backend == "cuda", log, preload)
 
 
 def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
@@ -310,8 +307,8 @@ def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
     )
 
 
-def _mutated(compiled: Compiled, behind: Reached) -> frozenset[str] | None:
-    return compiled.effects.mutated | behind.mutated if compiled.effects.is_followed else None
+def _mutated(effects: Effects, behind: Reached) -> frozenset[str] | None:
+    return effects.mutated | behind.mutated if effects.is_followed else None
 
 
 def _result(outcome: TrialOutcome) -> TrialResult:
@@ -356,7 +353,8 @@ def lie_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
 
 
 def lasting_ranges(
-    compiled: Compiled,
+    graph: Graph,
+    effects: Effects,
     arguments: Mapping[str, Any],
     grid: Grid3,
     specs: Specs,
@@ -370,9 +368,9 @@ def lasting_ranges(
     """
     leaves = [leaf for name, spec in specs for leaf in leaves_of(name, spec)]
     views = {key: view for name, spec in leaves for key, view in tensors_of(name, spec)}
-    written = {views[name].storage for name in compiled.effects.mutated if name in views}
-    loads, memory = deciding_loads(compiled.graph), memory_of(arguments)
-    deciding = {site.argument for site in compiled.effects.sites if site.index in loads}
+    written = {views[name].storage for name in effects.mutated if name in views}
+    loads, memory = deciding_loads(graph), memory_of(arguments)
+    deciding = {site.argument for site in effects.sites if site.index in loads}
     names = sorted(
         name
         for name in deciding
@@ -387,7 +385,7 @@ def lasting_ranges(
     for ranges in (wider, held):
         given = KnownLaunch(grid, numbers, extents, ranges)
         try:
-            require_contained(compiled.graph, given)
+            require_contained(graph, given)
         except NotContained:
             continue
         return ranges

@@ -9,9 +9,8 @@ from typing import Any
 
 from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import LaunchError, Place, WorkerTimeout
-from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import in_shared_memory
-from kernellab.launch.memory import apart, reached, tensors_at
+from kernellab.launch.memory import tensors_at
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
@@ -52,19 +51,18 @@ class Interpreter:
         *,
         uninitialised: frozenset[str] = frozenset(),
         progress: Progress | None = None,
-        effects: Effects | None = None,
         follows: bool = False,
         warps: int | None = None,
         watch: Watch | None = None,
         tell: Callable[[ElementAccesses], None] | None = None,
     ) -> Run:
-        """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
+        """Run a launch of a jit function on CPU tensors.
 
-        The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
-        written; ``progress`` is called now and then with (programs done, programs in all). With ``effects``, tensors
-        behind addresses that the arguments hold are taken along. A kernel that ``follows`` addresses to other tensors
-        that are alive is run again with these. ``warps`` are those of a program, which it may ask for. What a ``watch``
-        notes, ``tell`` is told.
+        ``arguments`` holds every parameter by name, and by other names tensors behind addresses among them. The tensors
+        change only after a clean run. ``uninitialised`` names arguments whose contents count as never written;
+        ``progress`` is called now and then with (programs done, programs in all). A kernel that ``follows`` addresses
+        to other tensors that are alive is run again with these. ``warps`` are those of a program, which it may ask for.
+        What a ``watch`` notes, ``tell`` is told.
 
         Raises:
             LaunchError: an argument cannot be taken to another process, or the kernel is in Gluon.
@@ -78,8 +76,6 @@ class Interpreter:
         closure, bindings = closure_of(function, tuple(constants.values()))
         require_taken(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
         values = {name: value for name, value in arguments.items() if name not in constants}
-        if effects is not None and effects.through:
-            values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
                 job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)

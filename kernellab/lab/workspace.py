@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable, named_target
 from kernellab.errors import StoreError
-from kernellab.gpu.trial import trials_on
+from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_grid, require_kernel, verbs
 from kernellab.launch.runtime import Runtime
@@ -162,7 +162,8 @@ class Workspace:
         from kernellab._triton.offline import gpu_target_of_machine
 
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
-            trials = trials_on(gpu, self.settings, self.kernels.store.trials, preload=_GPU_HANDLERS)
+            is_tried = self.settings.isolate and gpu.backend == "cuda"  # no worker knows another vendor's driver
+            trials = GpuTrials(self.settings.timeout_s, is_tried, self.kernels.store.trials, _GPU_HANDLERS)
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
         target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
         launches = Runtime(self.compiler, self._interpreter.run, target)

@@ -260,6 +260,12 @@ def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str,
     return {name: tensors[name] for name in tensors if kept.get(spans[name]) == name}
 
 
+def with_reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> dict[str, Any]:
+    """Return the arguments of a launch and, by names of its own, what it reaches through addresses among them."""
+    found = reached(arguments, effects, device).tensors
+    return {**arguments, **(apart(found, arguments) if found else {})}
+
+
 @dataclass(slots=True)
 class Copies:
     """The arguments of a launch on copies of their memory, that behind their addresses included.
@@ -289,6 +295,11 @@ class Copies:
         self.arguments = {name: _with_members(name, made[name], moved) for name in self.originals}
         self.reached = {name: made[name] for name in self.behind.tensors}
         self._move_tables(self._moves)
+
+    @property
+    def everything(self) -> dict[str, Any]:
+        """The copied arguments and, by names of its own, what they reach."""
+        return {**self.arguments, **apart(self.reached, self.arguments)}
 
     def take_back_addresses(self) -> None:
         """Let the tables hold addresses of the originals again, for who copies them back."""

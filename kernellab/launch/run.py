@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError, RunError, Shown
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import Copier, Copies, apart, device_of, memory_of, reached, size_bytes
+from kernellab.launch.memory import Copier, Copies, device_of, memory_of, size_bytes, with_reached
 from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
@@ -156,8 +156,7 @@ def observed(
     """
     import torch  # only where there is a GPU
 
-    behind = reached(arguments, compiled.effects, "cuda")
-    everything = {**memory_of(arguments), **apart(behind.tensors, arguments)}
+    everything = memory_of(with_reached(arguments, compiled.effects, "cuda"))
     tensors = {name: tensor for name, tensor in everything.items() if tensor.is_cuda}
     written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
     candidates = {name: tensor for name, tensor in tensors.items() if name in written}
@@ -196,7 +195,7 @@ def on_cpu(arguments: Mapping[str, Any], effects: Effects | None = None) -> dict
     """
     if size_bytes(arguments) > _MOST_BYTES_TO_COPY:
         raise RunError("The arguments are too large for a second look on the CPU.")
-    return _taken(_copies(arguments, effects))
+    return _copies(arguments, effects).everything
 
 
 def run_on_cpu(
@@ -207,7 +206,7 @@ def run_on_cpu(
     Tensors that are on the CPU already are given to it as they are.
     """
     copies = _copies(arguments, effects)
-    found = run(_taken(copies))
+    found = run(copies.everything)
     copies.take_back_addresses()
     for name, tensor in {**memory_of(arguments), **copies.behind.tensors}.items():
         storage = tensor.untyped_storage()
@@ -219,10 +218,6 @@ def run_on_cpu(
 def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
     copier = Copier(lambda storage: storage.cpu())
     return Copies(arguments, effects or NO_EFFECTS, device_of(arguments), copier)
-
-
-def _taken(copies: Copies) -> dict[str, Any]:
-    return {**copies.arguments, **apart(copies.reached, copies.arguments)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
-from kernellab.launch.memory import call_with_tensors, memory_of
+from kernellab.launch.memory import call_with_tensors, memory_of, with_reached
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch
@@ -195,12 +195,11 @@ class Runtime:
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
         compiled = self._sources.get(src)
-        effects = None if compiled is None else compiled.effects
-        self._local.run = self._interpreted(src.fn, arguments, grid, compiled, effects)
+        if compiled is not None:
+            arguments = with_reached(arguments, compiled.effects, "cpu")
+        self._local.run = self._interpreted(src.fn, arguments, grid, compiled)
 
-    def _interpreted(
-        self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None, effects: Effects | None
-    ) -> Run:
+    def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
         recorder = self._recorder or Recorder()
         progress = self.reporter(function.__name__) if self.reporter is not None else None
@@ -211,7 +210,6 @@ class Runtime:
             recorder.timeout_s,
             uninitialised=recorder.uninitialised,
             progress=progress,
-            effects=effects,
             follows=True,
             warps=None if compiled is None else compiled.options["num_warps"],
         )
@@ -366,7 +364,7 @@ class Runtime:
         if 0 in extents:
             return handle, None
         compiled = None if handle is None else self._compiled[handle.hash]
-        run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled, None)  # noqa: E731
+        run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled)  # noqa: E731
         return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self, recorder: Recorder | None) -> bool:

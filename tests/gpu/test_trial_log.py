@@ -97,7 +97,9 @@ class Launched:
         self.sizes = (4 * N, where.nbytes, 4 * size)
 
     def lasting(self, before: Ranges | None = None) -> Ranges | None:
-        return lasting_ranges(self.compiled, self.arguments, (3, 1, 1), self.specs, self.sizes, before)
+        return lasting_ranges(
+            self.compiled.graph, self.compiled.effects, self.arguments, (3, 1, 1), self.specs, self.sizes, before
+        )
 
 
 def integers(low: int, high: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
@@ -132,7 +134,7 @@ def test_indices_that_the_kernel_writes_itself_are_not_bounded(lab: kernellab.La
     compiled = lab.compile(sort_step, **arguments, BLOCK=128)
     view = TensorSpec(0, 0, (128,), (1,), "int32", 4)
     specs = [("where_ptr", view), ("out_ptr", view), ("n", ScalarSpec(128))]
-    assert lasting_ranges(compiled, arguments, (1, 1, 1), specs, (512,), None) is None
+    assert lasting_ranges(compiled.graph, compiled.effects, arguments, (1, 1, 1), specs, (512,), None) is None
 
 
 def test_what_a_view_leaves_out_counts_between_its_elements_and_not_outside() -> None:
