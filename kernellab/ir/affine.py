@@ -68,13 +68,14 @@ class Constants:
         if operation is None:
             return None
         if operation.name == "arith.constant":
-            return _parsed(operation.attribute("value"))
+            return integer_of(operation.attribute("value"))
         if operation.name in _THROUGH:
             return self.integer(operation.operands[0])
         return None
 
 
-def _parsed(text: str) -> int | None:
+def integer_of(text: str) -> int | None:
+    """Return the integer that the value of a constant is, or each element of it; None of any other value."""
     match = _INTEGER.match(text)
     if match is None:
         return None

@@ -10,7 +10,6 @@ stands for what is not known: memory, floating point, tensors. https://mlir.llvm
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernellab.ir.affine import integer_of
 from kernellab.ir.graph import Function, Graph, Location, Operation
 
 Integers = npt.NDArray[np.int64]
 Known = Integers | None
 
-_LITERAL = re.compile(r"(-?\d+|true|false)$")
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
@@ -36,11 +35,8 @@ def integers(value: int) -> Integers:
 def literal(operation: Operation) -> Known:
     """Return the value of an ``arith.constant``, None where it is no scalar integer."""
     text = operation.attribute("value")
-    if not _LITERAL.match(text):
-        return None
-    number = {"true": 1, "false": 0}.get(text)
-    number = int(text) if number is None else number
-    return integers(number) if -(2**63) <= number < 2**63 else None
+    number = None if text.startswith("dense") else integer_of(text)
+    return integers(number) if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def scalars_of(graph: Graph, arguments: Mapping[str, Any]) -> list[Known]:
@@ -61,9 +57,12 @@ def axis_of(operation: Operation) -> int:
 def computed(operation: Operation, operands: list[Known], element: str) -> Known:
     """Return the result of a scalar operation, wrapped to its type ``element``; None where it is not known."""
     rule = _RULES.get(operation.name)
-    if rule is None or any(operand is None for operand in operands):
-        return _chosen(operands) if operation.name == "arith.select" else None
     known = [operand for operand in operands if operand is not None]
+    if operation.name == "arith.select" and len(known) < len(operands):
+        condition, yes, no = operands
+        return None if condition is None else chosen(condition, yes, no)
+    if rule is None or len(known) < len(operands):
+        return None
     with np.errstate(all="ignore"):
         found = rule(dict(operation.attributes), *known)
     return None if found is None else _wrapped(found, element)
@@ -77,11 +76,6 @@ def chosen(condition: Integers, yes: Known, no: Known) -> Known:
         return no if no is not None and not bool(np.any(condition)) else None
     found: Integers = np.where(condition != 0, yes, no)
     return found
-
-
-def _chosen(operands: list[Known]) -> Known:
-    condition, yes, no = operands
-    return None if condition is None else chosen(condition, yes, no)
 
 
 def _wrapped(value: npt.NDArray[np.int64 | np.bool_], element: str) -> Known:
@@ -100,11 +94,6 @@ def _quotient(a: Integers, b: Integers) -> Integers:
     return found
 
 
-def _selected(condition: Integers, yes: Integers, no: Integers) -> Integers:
-    found: Integers = np.where(condition != 0, yes, no)
-    return found
-
-
 def _if_positive(rule: Callable[[Integers, Integers], Integers]) -> Callable[..., Known]:
     """Compute an unsigned operation where it agrees with the signed one: on numbers that are not negative."""
 
@@ -114,7 +103,7 @@ def _if_positive(rule: Callable[[Integers, Integers], Integers]) -> Callable[...
     return unsigned
 
 
-def _plain(rule: Callable[..., Integers]) -> Callable[..., Known]:
+def _plain(rule: Callable[..., Known]) -> Callable[..., Known]:
     return lambda attributes, *operands: rule(*operands)
 
 
@@ -167,7 +156,7 @@ _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
         "arith.maxsi": _plain(np.maximum),
         "arith.minui": _if_positive(np.minimum),
         "arith.maxui": _if_positive(np.maximum),
-        "arith.select": _plain(_selected),
+        "arith.select": _plain(chosen),
         "arith.extsi": _sign_extended,
         "arith.extui": _zero_extended,
         "arith.trunci": _sign_extended,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ class Trace:
     @property
     def total(self) -> int:
         """How many programs the grid has."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
+        return math.prod(self.grid)
 
 
 def traced(
@@ -87,57 +89,39 @@ def traced(
     instructions of threads, the first, the last and random ones are run, as many as that allows. What takes more than
     ``most_seconds`` is given up, and said to be unknown.
     """
-    kernel = assembled(kernel)
+    launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
     for follows_stores in (False, True):
+        relevance = relevance_of(launched.kernel, follows_stores=follows_stores)
+        empty = partial(Accesses, bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
+        deadline = time.monotonic() + most_seconds
         try:
-            limits = _Limits(most_lane_steps, time.monotonic() + most_seconds)
-            return _traced(kernel, grid, bound, shared_bytes, wave, limits, follows_stores=follows_stores)
+            chosen = _chosen(launched, empty(), most_lane_steps, deadline)
+            bound.memory.forget()
+            return _traced(launched, empty(), chosen, wave, deadline)
         except StaleRead:
             bound.memory.forget()
     raise AssertionError
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """How much is run: steps of threads, and the time of the monotonic clock at which to stop."""
-
-    lane_steps: int
-    deadline: float
-
-
-def _traced(
-    kernel: PtxKernel,
-    grid: tuple[int, int, int],
-    bound: BoundParameters,
-    shared_bytes: int | None,
-    wave: int,
-    limits: _Limits,
-    *,
-    follows_stores: bool,
-) -> Trace:
-    relevance = relevance_of(kernel, follows_stores=follows_stores)
-    accesses = Accesses(bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
-    launched = PtxLaunch(kernel, grid, bound.parameters)
-    total = grid[0] * grid[1] * grid[2]
-    most = max(1, _BATCH_LANES // kernel.threads)
-    if total > most:
-        chosen = _chosen(total, _steps_of_some(launched, accesses, total, limits), limits.lane_steps)
-        accesses = Accesses(bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
-        bound.memory.forget()
-    else:
-        chosen = np.arange(total)
+def _traced(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
+    """Return what the chosen programs touch, as far as the deadline allows."""
+    total = math.prod(launched.grid)
     accesses.covers = len(chosen) == total
     ran = 0
     try:
-        for batch in _batches(chosen, most, wave if accesses.covers else total):
-            _run(launched, accesses, batch, limits.deadline)
+        for batch in _batches(chosen, _most_at_once(launched), wave if accesses.covers else total):
+            _run(launched, accesses, batch, deadline)
             ran += len(batch)
             if ran % wave == 0 or ran == total:
                 for covered in accesses.coverage.values():
                     covered.end_wave()
     except NotFollowed as stopped:
         accesses.unknown[None, stopped.reason] = None
-    return _finished(accesses, grid, ran)
+    return _finished(accesses, launched.grid, ran)
+
+
+def _most_at_once(launched: PtxLaunch) -> int:
+    return max(1, _BATCH_LANES // launched.kernel.threads)
 
 
 def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
@@ -151,16 +135,16 @@ def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: flo
     return machine.lane_steps
 
 
-def _steps_of_some(launched: PtxLaunch, accesses: Accesses, total: int, limits: _Limits) -> float:
-    """Return how many steps a program takes, from some of them."""
+def _chosen(launched: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
+    """Return the programs to run: all of them, or as many as the steps that some of them take allow."""
+    total = math.prod(launched.grid)
+    if total <= _most_at_once(launched):
+        return np.arange(total)
     some = _sample(total, min(_PROBED, total))
     try:
-        return _run(launched, accesses, some, limits.deadline) / len(some)
+        steps = _run(launched, accesses, some, deadline) / len(some)
     except NotFollowed:
-        return float(limits.lane_steps)
-
-
-def _chosen(total: int, steps: float, most_lane_steps: int) -> Array:
+        steps = float(most_lane_steps)
     affordable = max(_PROBED, int(most_lane_steps / max(steps, 1.0)))
     return np.arange(total) if affordable >= total else _sample(total, affordable)
 
@@ -184,7 +168,7 @@ def _batches(chosen: Array, most: int, wave: int) -> Iterator[Array]:
 def _finished(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace:
     buffers = accesses.memory.buffers
     names = {number + 1: buffer.name for number, buffer in enumerate(buffers)}
-    complete = accesses.covers and ran == grid[0] * grid[1] * grid[2]
+    complete = accesses.covers and ran == math.prod(grid)
     coverage = {buffers[number].name: each for number, each in accesses.coverage.items()} if complete else {}
     found: Sequence[CountedAccess] = [accesses.found[key] for key in sorted(accesses.found)]
     return Trace(tuple(found), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays)
