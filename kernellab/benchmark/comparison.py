@@ -180,7 +180,7 @@ def _kernel_side(
 
 def _target(runtime: Runtime) -> Target:
     """Return the target of what is launched: that of the GPU, whatever the lab compiles for, if there is one."""
-    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.drivers import gpu_target_of_machine
 
     found = None if runtime.is_offline() else gpu_target_of_machine()
     return runtime.target if found is None else found

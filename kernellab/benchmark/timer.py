@@ -201,7 +201,7 @@ class GpuTimer:
         """Launch a kernel through the lab, in the GPU worker first where it is new; return its outputs."""
         import torch  # keeps `import kernellab` light
 
-        from kernellab._triton.artifact import relauncher
+        from kernellab._triton.drivers import relauncher
 
         launch = implementation.launch
         assert launch is not None, "a kernel has a launch"

@@ -145,7 +145,7 @@ def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> An
 
     Before each, memory is looked at that something else than torch can change.
     """
-    from kernellab._triton.artifact import around_launches
+    from kernellab._triton.drivers import around_launches
 
     thread = threading.get_ident()
 

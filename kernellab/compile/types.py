@@ -253,7 +253,7 @@ class Compiled(Shown):
         Raises:
             UsageError: the target has none, or the disassembler cannot read the binary.
         """
-        from kernellab._triton.artifact import disassemble  # keeps `import kernellab` light
+        from kernellab._triton.drivers import disassemble  # keeps `import kernellab` light
 
         text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
         if self.target.backend == "hip":

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.artifact import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.compiling import Built, Input, build, build_ttir
+from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile.types import CompileJob

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab._triton.artifact import descriptor
+from kernellab._triton.drivers import descriptor
 from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped

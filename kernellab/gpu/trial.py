@@ -290,7 +290,7 @@ def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
 
 
 def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
-    from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
+    from kernellab._triton.drivers import specialization_of  # keeps `import kernellab` light
 
     signature, constants = specialization_of(request.handle)
     return TrialJob(

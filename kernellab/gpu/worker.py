@@ -14,7 +14,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.artifact import (
+from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
+from kernellab._triton.drivers import (
     LAUNCH_ERRORS,
     bring_scratch,
     compiled_from_files,
@@ -22,7 +23,6 @@ from kernellab._triton.artifact import (
     unload_with,
     use_driver_without_torch,
 )
-from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, UsageError, first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels

@@ -159,7 +159,7 @@ class Workspace:
         return self.target if target is None else named_target(self.compiler, str(target))
 
     def _resolved(self) -> Runtime:
-        from kernellab._triton.offline import gpu_target_of_machine
+        from kernellab._triton.drivers import gpu_target_of_machine
 
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
             is_tried = self.settings.isolate and gpu.backend == "cuda"  # no worker knows another vendor's driver
@@ -181,7 +181,7 @@ def measuring_here() -> Environment | None:
     What it learns is kept in memory: a process of a cluster leaves the database of the user alone, which may lie on a
     disk that machines share. Compiled kernels, which are files, stay in the folder of the store.
     """
-    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.drivers import gpu_target_of_machine
     from kernellab.tune.autotune import environment_of
 
     if gpu_target_of_machine() is None:

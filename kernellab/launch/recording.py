@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernellab._triton.artifact import around_launches
 from kernellab._triton.closure import decorated_closure_of
+from kernellab._triton.drivers import around_launches
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError

@@ -110,7 +110,7 @@ class Runtime:
 
     def go_offline(self) -> None:
         """Go on without a GPU: launches run on the CPU, and an offline driver stands in for it."""
-        from kernellab._triton.offline import OfflineDriver  # keeps `import kernellab` light
+        from kernellab._triton.drivers import OfflineDriver  # keeps `import kernellab` light
 
         self.trials = self.tune = None
         self.offline = OfflineDriver(self.target, self.interpreted)

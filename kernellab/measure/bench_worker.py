@@ -10,7 +10,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from kernellab._triton.artifact import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with
+from kernellab._triton.drivers import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with
 from kernellab.errors import first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView, is_comparable

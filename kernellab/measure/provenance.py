@@ -74,7 +74,7 @@ def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device
 
 def can_time(runtime: Runtime, target: Target | None = None) -> bool:
     """Tell whether launches can be timed: there is a GPU, and it is the target, by default the lab's."""
-    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.drivers import gpu_target_of_machine
 
     return not runtime.is_offline() and (target or runtime.target) == gpu_target_of_machine()
 

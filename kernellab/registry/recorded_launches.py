@@ -153,7 +153,7 @@ def _descriptor(argument: Argument, base: Any) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         return TensorDescriptor.from_tensor(base, list(argument.block))
-    from kernellab._triton.artifact import gluon_descriptor
+    from kernellab._triton.drivers import gluon_descriptor
 
     return gluon_descriptor(base, list(argument.block), argument.value)
 

@@ -102,7 +102,7 @@ def best_config(
     Raises:
         CannotRun: no config works.
     """
-    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.drivers import gpu_target_of_machine
 
     target = gpu_target_of_machine()
     assert target is not None, "only launches on a GPU ask"

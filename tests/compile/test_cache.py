@@ -423,6 +423,6 @@ def test_spills_are_what_ptxas_calls_so_and_the_rest_of_the_stack_is_stack(lab: 
     ],
 )
 def test_what_the_ptx_declares_itself_is_not_spilled(log: str, spilled: int) -> None:
-    from kernellab._triton.artifact import spill_bytes
+    from kernellab._triton.drivers import spill_bytes
 
     assert spill_bytes(64, log, ".local .align 8 .b8 \t__local_depot0[40];") == spilled

@@ -13,7 +13,7 @@ from triton.runtime.jit import JITFunction
 
 import kernellab
 from kernellab._triton.bound import bound_copy
-from kernellab._triton.offline import OfflineDriver
+from kernellab._triton.drivers import OfflineDriver
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.launch.runtime import Runtime

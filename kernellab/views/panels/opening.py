@@ -70,8 +70,8 @@ class _Launch:
 
 
 def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
+    from kernellab._triton.drivers import gpu_target_of_machine
     from kernellab._triton.kernel import declared
-    from kernellab._triton.offline import gpu_target_of_machine
 
     kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kernellab._triton import artifact
-from kernellab._triton.artifact import relauncher, unload_with
+from kernellab._triton import drivers
+from kernellab._triton.drivers import relauncher, unload_with
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -64,11 +64,11 @@ def test_what_a_handle_has_loaded_goes_with_it_once(handle: Handle, expected: li
 
 def test_a_triton_that_was_built_for_other_gpus_serves_all_but_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", None)
-    spec = importlib.util.spec_from_file_location("artifact_again", artifact.__file__)
+    spec = importlib.util.spec_from_file_location("drivers_again", drivers.__file__)
     assert spec is not None
     assert spec.loader is not None
     again = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "artifact_again", again)
+    monkeypatch.setitem(sys.modules, "drivers_again", again)
     spec.loader.exec_module(again)
     with pytest.raises(ImportError):
         again.use_driver_without_torch(lambda: 0, lambda device: (9, 0))
