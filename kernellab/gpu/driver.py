@@ -84,23 +84,17 @@ def ipc_handle(address: int, device: int) -> IpcHandle:
 
 
 @dataclass(slots=True, eq=False)
-class _Allocation:
-    """Memory that is freed with the last object that holds it; after a fault, the driver does not care any more."""
+class _Held:
+    """Memory that a call of the driver gives back with the last object that holds it: allocated here, or mapped.
+
+    After a fault, the driver does not care any more.
+    """
 
     address: int
+    give_back: str
 
     def __del__(self) -> None:
-        _library().cuMemFree_v2(ctypes.c_uint64(self.address))
-
-
-@dataclass(slots=True, eq=False)
-class _Mapping:
-    """Memory of another process, which is unmapped with the last object that holds it."""
-
-    address: int
-
-    def __del__(self) -> None:
-        _library().cuIpcCloseMemHandle(ctypes.c_uint64(self.address))
+        getattr(_library(), self.give_back)(ctypes.c_uint64(self.address))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +168,7 @@ def allocated(size_bytes: int) -> DeviceBytes:
         return DeviceBytes(0, 0)
     address = ctypes.c_uint64()
     _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
-    return DeviceBytes(address.value, size_bytes, _Allocation(address.value))
+    return DeviceBytes(address.value, size_bytes, _Held(address.value, "cuMemFree_v2"))
 
 
 def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
@@ -198,7 +192,7 @@ def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
         _IpcHandle.from_buffer_copy(handle.data),
         ctypes.c_uint(_LAZY_PEER_ACCESS),
     )
-    return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _Mapping(base.value))
+    return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _Held(base.value, "cuIpcCloseMemHandle"))
 
 
 @dataclass(slots=True, eq=False)

@@ -196,12 +196,9 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     damages = () if placed.redzones is None else tuple(placed.redzones.damages())
     if placed.placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
         _write_tables_back(job, placed.tensors, moves)
-    del arguments
-    placing = placed.placing
-    placed.free()
     if damages:
         ending = Ending.DAMAGE
-    return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
+    return TrialOutcome(ending, placed.placing, message, damages, _printed_since(printed))
 
 
 def _launched(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
@@ -224,10 +221,6 @@ class _Placed:
     placing: Placing
     tensors: list[Any]
     redzones: Redzones | None
-
-    def free(self) -> None:
-        self.tensors.clear()
-        self.redzones = None
 
 
 def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:

@@ -279,9 +279,7 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
         """Load the block at ``indices``; what lies outside the shape is the padding, zero or NaN."""
         ptrs, mask = descriptor_block(desc, indices)
-        fill = np.nan if desc.padding == _ir.PADDING_OPTION.PAD_NAN else 0
-        other = wrap(np.full(ptrs.data.shape, fill), ptrs.get_element_ty())
-        result = self._load(ptrs, mask, other, volatile=False)
+        result = self._load(ptrs, mask, _padding(desc.padding, ptrs), volatile=False)
         if desc.round_f32_to_tf32 and result.dtype == tl.float32:
             result = Handle(_tf32(result.data), result.dtype)
         return result
@@ -315,9 +313,7 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
         """Load through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
         ptrs, mask = block_pointers(ptr, boundary_check)
-        fill = np.nan if padding_option == _ir.PADDING_OPTION.PAD_NAN else 0
-        other = wrap(np.full(ptrs.data.shape, fill), ptrs.get_element_ty())
-        return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
+        return self._load(ptrs, mask, _padding(padding_option, ptrs), volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
         """Store through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
@@ -377,6 +373,12 @@ class CheckedBuilder(ArithmeticBuilder):
         shape = kind.shape if kind.is_block() else (1,)
         result = Handle(np.broadcast_to(value.astype(numpy_dtype(kind.scalar)), shape), kind.scalar)
         return SimpleNamespace(get_result=lambda index: result)
+
+
+def _padding(option: Any, pointer: Handle) -> Handle:
+    """Return what a load gives outside of a descriptor's shape: zero, or NaN."""
+    fill = np.nan if option == _ir.PADDING_OPTION.PAD_NAN else 0
+    return wrap(np.full(pointer.data.shape, fill), pointer.get_element_ty())
 
 
 def _block_of(fill: float, pointer: Handle) -> Handle:

@@ -230,12 +230,13 @@ class Ordering:
         """Forget what the program before had acquired."""
         self._known = 0
 
-    def synchronise(self, address: int, program: int, *, acquire: bool, release: bool) -> None:
+    def synchronise(self, order: Order, program: int) -> None:
         """Let a program acquire what was released at an address, release its own there, or both."""
-        if acquire:
-            self._known |= self._released.get(address, 0)
-        if release:
-            self._released[address] = self._released.get(address, 0) | self._known | (1 << program)
+        released = self._released.get(order.address, 0)
+        if order.acquire:
+            self._known |= released
+        if order.release:
+            self._released[order.address] = released | self._known | (1 << program)
 
     def knows(self, program: int) -> bool:
         """Tell whether the program that runs may rely on what another wrote."""
@@ -318,7 +319,7 @@ class Hazards:
         if reads:
             self._check_read(region, addresses, index, itemsize, volatile=False)
         if order is not None:
-            self._ordering.synchronise(order.address, self._me - 1, acquire=order.acquire, release=order.release)
+            self._ordering.synchronise(order, self._me - 1)
         if reads:
             self._note_reader(region, index)
         shadow.touched = True

@@ -207,23 +207,13 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         self.generic_visit(node)
         return _call_of("both" if isinstance(node.op, ast.And) else "either", node, *map(_later, node.values))
 
-    def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
-        """Check the condition."""
-        return self._with_decision(node)
-
-    def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802
-        """Check the condition."""
-        return self._with_decision(node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
-        """Check the condition."""
-        return self._with_decision(node)
-
-    def _with_decision(self, node: Any) -> ast.AST:
+    def _with_checked_condition(self, node: Any) -> ast.AST:
         self.generic_visit(node)
         node.test = _call_of("decided", node.test, node.test)
         decision: ast.AST = node
         return decision
+
+    visit_If = visit_While = visit_IfExp = _with_checked_condition  # noqa: N815
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
         """Rewrite ``not``."""

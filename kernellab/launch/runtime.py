@@ -97,8 +97,7 @@ class Runtime:
 
     def interprets(self) -> bool:
         """Tell whether the launches of this thread go to the interpreter: without a GPU all do, else on request."""
-        recorder = self._recorder
-        return self.is_offline() or (recorder is not None and recorder.interpret)
+        return self.is_offline() or self._asked.interpret
 
     def close(self) -> None:
         """Stop the GPU workers, and take the offline driver away; a lab that comes may take the kernels over."""
@@ -118,19 +117,18 @@ class Runtime:
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
-        recorder = self._recorder
-        if self.tune is None or (recorder is not None and not recorder.run):
+        asked = self._asked
+        if self.tune is None or not asked.run:
             return None
-        timeout_s = None if recorder is None else recorder.timeout_s
         with self.observers.withheld():
-            return self.tune(kernel, args, meta, timeout_s)
+            return self.tune(kernel, args, meta, asked.timeout_s)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path."""
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
-        if self.trials is not None and self._isolates(self._recorder) and not self.compiler.has(job):
+        if self.trials is not None and self._isolates() and not self.compiler.has(job):
             self.trials.prepare()  # the worker gets ready while the kernel compiles
         with self.compiling(job.closure.name):
             compiled = self.compiler.compile(job)
@@ -166,7 +164,7 @@ class Runtime:
         """Launch without a look at what the outputs hold."""
         __tracebackhide__ = True
         recorder = self._recorder
-        if warmup or (recorder is not None and not recorder.run):
+        if warmup or not self._asked.run:
             handle = self._through_triton(call, warmup=True)
             if recorder is not None and handle is not None:
                 compiled = self._compiled[handle.hash]
@@ -174,7 +172,7 @@ class Runtime:
             return handle
         if recorder is not None:
             return self._recorded(recorder, call)
-        is_tried = self._isolates(recorder) or (self.trials is not None and self._checks_of(call).bounds)
+        is_tried = self._isolates() or (self.trials is not None and self._checks_of(call).bounds)
         handle = self._tried_first(call) if is_tried else self._through_triton(call)
         self._tell(call, handle)
         if 0 in (call.grid.value or ()):
@@ -201,14 +199,14 @@ class Runtime:
 
     def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
-        recorder = self._recorder or Recorder()
+        asked = self._asked
         progress = self.reporter(function.__name__) if self.reporter is not None else None
         run = self.interpret(
             function,
             arguments,
             grid,
-            recorder.timeout_s,
-            uninitialised=recorder.uninitialised,
+            asked.timeout_s,
+            uninitialised=asked.uninitialised,
             progress=progress,
             follows=True,
             warps=None if compiled is None else compiled.options["num_warps"],
@@ -281,6 +279,11 @@ class Runtime:
     def _recorder(self) -> Recorder | None:
         return getattr(self._local, "recorder", None)
 
+    @property
+    def _asked(self) -> Recorder:
+        """What the recorder of this thread, if there is one, asks of launches."""
+        return self._recorder or Recorder()
+
     def _recorded(self, recorder: Recorder, call: _Call) -> Any:
         __tracebackhide__ = True
         self._local.run = None
@@ -341,7 +344,7 @@ class Runtime:
         if handle is None:
             return None, None
         compiled = self._compiled[handle.hash]
-        trial = self._trial(call, handle) if self._isolates(recorder) else TrialResult()
+        trial = self._trial(call, handle) if self._isolates() else TrialResult()
         if trial.has_launched:
             grid = call.grid.value or (0, 1, 1)
             return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
@@ -367,9 +370,9 @@ class Runtime:
         run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled)  # noqa: E731
         return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
-    def _isolates(self, recorder: Recorder | None) -> bool:
+    def _isolates(self) -> bool:
         """Tell whether what was never launched on the GPU is tried in its worker first."""
-        return self.trials is not None and self.trials.enabled and (recorder is None or recorder.isolate)
+        return self.trials is not None and self.trials.enabled and self._asked.isolate
 
     def _tried_first(self, call: _Call) -> Any:
         """Launch on the GPU, a new specialization after its trial in the worker."""
@@ -394,10 +397,9 @@ class Runtime:
         call.kernel.call_hooks(call.args, call.meta)
         call.are_hooks_called = True
         compiled = self._compiled[handle.hash]
-        recorder = self._recorder
         closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer, forced)
-        return self.trials.launch(request, None if recorder is None else recorder.timeout_s)
+        return self.trials.launch(request, self._asked.timeout_s)
 
     def repeated(
         self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
@@ -455,7 +457,7 @@ class Runtime:
 
 def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
     """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
-    if not recorder.poison or len(recorder.before) >= _MOST_KEPT:
+    if len(recorder.before) >= _MOST_KEPT:
         return
     for name, tensor in memory_of(arguments).items():
         key = id(kernel), key_of(tensor)
