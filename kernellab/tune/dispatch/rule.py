@@ -66,10 +66,10 @@ class Term:
     odd: str = ""
 
     def value(self, sizes: Mapping[str, int], waves: int, rounds: int) -> float:
-        """Return what the milliseconds of this term are multiplied with."""
+        """Return what the milliseconds of this term are multiplied with; an array where sizes are arrays."""
         count = 1 if self.per == "launch" else waves if self.per == "wave" else rounds
         counts = not self.odd or sizes[self.odd] % ALIGNMENT > 0
-        return float(count * prod(sizes[name] for name in self.sizes) * counts)
+        return 1.0 * count * prod(sizes[name] for name in self.sizes) * counts
 
     @property
     def source(self) -> str:

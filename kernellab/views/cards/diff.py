@@ -294,16 +294,7 @@ def _marked(pieces: Sequence[tuple[str, bool]]) -> str:
 
 
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
-_SHOWN = (
-    InstructionKind.LOAD,
-    InstructionKind.STORE,
-    InstructionKind.ASYNC_COPY,
-    InstructionKind.BULK_COPY,
-    InstructionKind.TENSOR,
-    InstructionKind.ATOMIC,
-    InstructionKind.BARRIER,
-    InstructionKind.SPILL,
-)
+_LEFT_OUT = {InstructionKind.SHARED, InstructionKind.OTHER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +357,7 @@ def _machine(compiled: Compiled) -> Mapping[str, str]:
     counts: Counter[str] = Counter()
     for profile in profiles:
         for instruction, count in profile.notable:
-            if instruction.kind in _SHOWN:
+            if instruction.kind not in _LEFT_OUT:
                 counts[_instruction_words(instruction)] += count
     total = sum(profile.instructions for profile in profiles)
     return {f"{name.upper()} instructions": f"{total:,}", **{words: f"{counts[words]:,}" for words in sorted(counts)}}

@@ -80,11 +80,9 @@ def effects_html(effects: Effects) -> str:
 def effects_text(effects: Effects) -> str:
     """Return a line per argument that names memory, and one for each effect that is unknown."""
     memories = _memories(effects)
+    rows = [(each, elements.accesses_words(access_lines(effects, each)) or _nothing(effects)) for each in memories]
     width = max(map(len, memories), default=0) + 2
-    lines = [
-        argument.ljust(width) + (elements.accesses_words(access_lines(effects, argument)) or _nothing(effects))
-        for argument in memories
-    ]
+    lines = [name.ljust(width) + words for name, words in rows]
     return "\n".join([*lines, *(f"unknown: {elements.unknown_words(each)}" for each in effects.unknown)])
 
 

@@ -159,7 +159,7 @@ class Explored:
     def _source_line(self, line: SourceLine, badges: tuple[Badge, ...], rows: Mapping[str, frozenset[int]]) -> str:
         number = self.numbers[line.key]
         counts = "".join(
-            f'<label class="p{index}" for="{self.uid}-{index}-{number}">{_count(stage, line.key)}</label>'
+            f'<label class="p{index}" for="{self.uid}-{index}-{number}">{stage.count(line.key)}</label>'
             for index, stage in enumerate(self.exploration.stages)
             if number in rows[stage.name]
         )
@@ -208,10 +208,6 @@ def _layouts(compiled: Compiled) -> Layouts | None:
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
     keys = {key_of(place) for place in stage.places.values()}
     return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
-
-
-def _count(stage: Stage, key: LineKey) -> int:
-    return stage.profiles[key].instructions if key in stage.profiles else 0
 
 
 def _size(stage: Stage) -> str:

@@ -62,6 +62,10 @@ class Stage:
         found = profiles_of(self.name, self.lines)
         return {key_of(Location(file, line)): profile for (file, line), profile in found.items()}
 
+    def count(self, key: LineKey) -> int:
+        """Return the number of instructions of a source line."""
+        return self.profiles[key].instructions if key in self.profiles else 0
+
     @cached_property
     def instructions(self) -> int:
         """The number of instructions, or of operations of an IR."""

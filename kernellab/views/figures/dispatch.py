@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.tune.dispatch.result import Dispatch, Regret
-from kernellab.tune.dispatch.rule import ALIGNMENT, Rule
+from kernellab.tune.dispatch.rule import Rule
 from kernellab.views.elements import shortened
 from kernellab.views.figures.canvas import (
     DARK,
@@ -177,17 +177,7 @@ def _draw_plane(
 
 def _cheapest(rule: Rule, sizes: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return what `Rule.cheapest` gives for arrays of sizes, which a loop would take seconds for."""
-    times_ms = []
-    for cost in rule.costs:
-        programs = prod(extent.value(sizes) for extent in cost.programs)
-        waves, rounds = -(-programs // cost.slots), -(-programs // rule.multiprocessors)
-        counts = {"launch": 1, "wave": waves, "round": rounds}
-        terms = [counts[term.per] * prod(sizes[name] for name in term.sizes) for term in rule.terms]
-        terms = [
-            value * (sizes[term.odd] % ALIGNMENT > 0) if term.odd else value
-            for value, term in zip(terms, rule.terms, strict=True)
-        ]
-        times_ms.append(sum(weight * term for weight, term in zip(cost.weights_ms, terms, strict=True)))
+    times_ms = [cost.time_ms(rule.terms, sizes, rule.multiprocessors) for cost in rule.costs]
     found: NDArray[np.int64] = np.argmin(np.stack(np.broadcast_arrays(*times_ms)), axis=0)
     shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
     return np.broadcast_to(found, shape)

@@ -63,8 +63,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             widget.observe(self._moved, "value")
         self._keep.on_click(self._pressed_keep)
         self._screen.observe(self._unfolded, "is_open")
-        children = [grid_of([*self._sliders.values(), self._target, self._keep]), self._screen]
-        super().__init__(children)
+        controls = ipywidgets.Box([*self._sliders.values(), self._target, self._keep])
+        controls.add_class("kl-controls")  # in as many columns as the page has room for
+        super().__init__([controls, self._screen])
         self.add_class("kl-explore")
 
     @property
@@ -162,7 +163,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         """
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         data = {} if self.comm is None else {"application/vnd.jupyter.widget-view+json": view}
-        return {**data, "text/html": with_fallbacks(picture_html(self._shown())), "text/plain": repr(self)}
+        return {**data, **self._still()}
 
     def _ipython_display_(self) -> None:
         """Show the panel, and beside it the picture, which steps back as long as the panel lives.
@@ -170,15 +171,18 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         The picture is an output of its own, since a widget whose kernel has ended shows nothing, and so that it can be
         brought up to date without touching the panel.
         """
-        bundle = self._repr_mimebundle_()
-        shell = get_ipython()
-        if getattr(shell, "kernel", None) is None:
+        bundle, picture = self._repr_mimebundle_(), self._still()
+        if getattr(get_ipython(), "kernel", None) is None:
             display(bundle, raw=True)
             return
-        picture = {name: bundle.pop(name) for name in ("text/html", "text/plain")}
-        controls = ", ".join(self._sliders)
-        display({**bundle, "text/plain": f"Sliders of {self.kernel}: {controls}"}, raw=True)
+        words = {"text/plain": f"Sliders of {self.kernel}: {', '.join(self._sliders)}"}
+        display({name: shown for name, shown in bundle.items() if name not in picture} | words, raw=True)
         self._picture = display(picture, raw=True, display_id=True)
+
+    def _still(self) -> dict[str, str]:
+        """Return the picture and the text of the current point."""
+        shown = self._shown()
+        return {"text/html": with_fallbacks(picture_html(shown)), "text/plain": text(shown)}
 
     def _point(self) -> Point:
         return Point(tuple(self.values.items()), self._target.value)
@@ -217,10 +221,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._latest = self._evaluator.history.add(evaluation)
         self._paint()
         if self._picture is not None:
-            shown = self._shown()
-            self._picture.update(
-                {"text/html": with_fallbacks(picture_html(shown)), "text/plain": text(shown)}, raw=True
-            )
+            self._picture.update(self._still(), raw=True)
         if self._screen.is_open:
             self._sources.move(evaluation)
 
@@ -300,13 +301,6 @@ def take_value(menu: Any, here: Target | None, target: str) -> None:
     if wanted not in known:
         raise UnknownTarget(choice_message("target", target, tuple(value or str(here) for value in known)))
     menu.value = wanted
-
-
-def grid_of(widgets: Sequence[Any]) -> Any:
-    """Return a box that sets its widgets in as many columns as the page has room for."""
-    box = ipywidgets.Box(list(widgets))
-    box.add_class("kl-controls")
-    return box
 
 
 class Screen(anywidget.AnyWidget):

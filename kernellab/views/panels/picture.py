@@ -249,15 +249,13 @@ def picture_html(shown: PanelView) -> str:
         for name, value in (shown.latest.point.values if shown.latest else ())
     )
     sheets = style_sheet(__package__, "panel.css") + minified(_STATIC_CSS)
+    points = plural(len(shown.history), "point")
     return (
         f'<div class="kp kp-static"><style>{sheets}</style>'
-        f'<div class="kp-head"><b>{escape(shown.kernel)}</b> <span>{_count(shown)}</span></div>'
+        f'<div class="kp-head"><b>{escape(shown.kernel)}</b> <span>explored at {points}; run the cell for its '
+        "controls</span></div>"
         f'<dl class="kp-values">{values}</dl>{figures_html(shown)}</div>'
     )
-
-
-def _count(shown: PanelView) -> str:
-    return f"explored at {plural(len(shown.history), 'point')}; run the cell for its controls"
 
 
 def _failure(evaluation: Evaluation) -> str:
