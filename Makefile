@@ -21,9 +21,9 @@ TRITON_VENV = .venv-$(VERSION)
 WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest_plugin registry store workers \
   explain/test_profile.py explain/test_profilers.py explain/test_proton.py explain/test_recorded.py \
   tune/cluster tune/workloads \
-  capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py capture/test_reuse.py \
+  capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py \
   capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
-  export/test_choosing.py export/test_exchange.py export/test_frames.py export/test_merging.py \
+  export/test_exchange.py export/test_frames.py export/test_launcher.py export/test_merging.py \
   export/test_notebook_kernels.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
   measure/test_reference.py measure/test_statistics.py measure/test_timing.py notebook/test_extension.py \
   notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py test_import.py test_layers.py \

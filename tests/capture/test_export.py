@@ -1,8 +1,9 @@
-"""Exported programs: they run in an interpreter without the lab, and give what the block gave."""
+"""Programs as modules: they run alone, check themselves, refuse what they do not hold for, and mark their launches."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch.profiler import ProfilerActivity, profile
 
 import kernellab
 from kernellab._triton.launch_key import choice_key
 from kernellab.capture.program import Program
-from kernellab.capture.writing import module_text
+from kernellab.capture.writing import MARK, module_text
 from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
@@ -278,3 +280,39 @@ def test_only_whole_numbers_that_follow_from_floats_are_taken_for_rounded(lab: k
     text = module_text(program.tape, program.plan, lambda: program.run(**program.make_inputs()), "program")
     (line,) = [line for line in text.splitlines() if "off = name in" in line]
     assert eval(line.split(" in ")[1].split("  #")[0]) == {"places", "picked"}
+
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def module() -> dict[str, Any]:
+    scope: dict[str, Any] = {"torch": torch, "contextlib": contextlib, "INTERPRETED": True}
+    exec(MARK, scope)
+    return scope
+
+
+def launched(module: dict[str, Any], x: torch.Tensor, value: float) -> torch.Tensor:
+    """Write a value into an output, as a launch of the kernel ``fill`` that reads ``x``."""
+    out = torch.zeros(4)
+    with module["mark"]("fill", (x,), (out,)):
+        out[1] = value
+    return out
+
+
+def test_nan_is_found_in_the_launches_that_are_checked(module: dict[str, Any]) -> None:
+    launched(module, torch.ones(4), NAN)
+    module["CHECKED"].add("fill")
+    with pytest.raises(FloatingPointError, match="fill made NaN"):
+        launched(module, torch.ones(4), NAN)
+    launched(module, torch.ones(4), 1.0)
+    launched(module, torch.full((4,), NAN), NAN)
+    launched(module, torch.ones(4, dtype=torch.int32), 1.0)
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_profiler_sees_launches_where_marks_are_on(module: dict[str, Any], marks: bool) -> None:
+    module["MARKS"] = marks
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as seen:
+        launched(module, torch.ones(4), 1.0)
+    assert any(event.name == "fill" for event in seen.events()) == marks
