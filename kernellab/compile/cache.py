@@ -59,7 +59,7 @@ class Compiler:
     _building: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
 
-    def compile(self, job: CompileJob, timeout_s: float | None = None, stop: Stop | None = None) -> Compiled:
+    def compile(self, job: CompileJob, stop: Stop | None = None) -> Compiled:
         """Return the compiled job: from memory, else from disk, else built by a worker. ``stop`` ends that.
 
         Raises:
@@ -71,19 +71,19 @@ class Compiler:
         known = self._in_memory(digest)
         if known is None:
             asked = stop or Stop()
-            known = uninterrupted(partial(self._made, digest, job, timeout_s, asked), asked, _subject(job))
+            known = uninterrupted(partial(self._made, digest, job, asked), asked, _subject(job))
         return known if known.labels == job.closure.labels else self._from_disk(digest, job) or known
 
     def has(self, job: CompileJob) -> bool:
         """Tell whether a job was compiled before, here or in another session."""
         return self._path(job.digest).is_dir()
 
-    def _made(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+    def _made(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         with self._lock:
             building = self._building.setdefault(digest, lock())
         with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
-            known = known or self._build(digest, job, timeout_s, stop)
+            known = known or self._build(digest, job, stop)
             self._hold(digest, replace(known, from_cache=True))
         return known
 
@@ -96,7 +96,6 @@ class Compiler:
     def stream(
         self,
         jobs: Sequence[JobSource],
-        timeout_s: float | None = None,
         *,
         from_both_ends: bool = False,
         idle: Callable[[], bool] | None = None,
@@ -120,7 +119,7 @@ class Compiler:
         def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
             while not stop.why and line.claim():
                 with line.taken(stop) as (index, job):
-                    yield index, job if isinstance(job, KernellabError) else self._result(job, timeout_s, stop)
+                    yield index, job if isinstance(job, KernellabError) else self._result(job, stop)
 
         def make_or_idle() -> bool:
             return line.advance() or (idle is not None and idle())
@@ -136,13 +135,13 @@ class Compiler:
         known = self._in_memory(job.digest)
         return known if known is not None and known.labels == job.closure.labels else None
 
-    def _result(self, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled | KernellabError:
+    def _result(self, job: CompileJob, stop: Stop) -> Compiled | KernellabError:
         try:
-            return self.compile(job, timeout_s, stop)
+            return self.compile(job, stop)
         except KernellabError as exc:
             return exc
 
-    def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
+    def graph(self, job: CompileJob) -> Graph:
         """Return the graph of the job's TTIR, compiling no further than that."""
         digest = job.digest
         known = self._done.get(digest)
@@ -150,22 +149,22 @@ class Compiler:
             return known.graph
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
-            text = self._ask(graph_of_job, job, job, timeout_s)
+            text = self._ask(graph_of_job, job, job)
             self._graphs[key] = graph_from_json(_labelled_json(text, job))
         return self._graphs[key]
 
-    def effects(self, job: CompileJob, timeout_s: float | None = None) -> Effects:
+    def effects(self, job: CompileJob) -> Effects:
         """Return what the kernel does to its arguments, from its TTIR."""
-        return effects_of(self.graph(job, timeout_s))
+        return effects_of(self.graph(job))
 
-    def _build(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+    def _build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         name = uuid.uuid4().hex
         scratch, temporary = self.folder / f".{name}", Path(tempfile.gettempdir()) / f"kernellab-{name}"
         final = self._path(digest)
         try:
             with _writing(self.folder):
                 scratch.mkdir(parents=True)
-            self._ask(compile_kernel, BuildRequest(job, scratch, temporary), job, timeout_s, stop)
+            self._ask(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
             with _writing(self.folder):
                 final.parent.mkdir(exist_ok=True)
                 try:
@@ -179,15 +178,10 @@ class Compiler:
         return replace(_read(final, digest, job), from_cache=False)
 
     def _ask(
-        self,
-        handler: Handler[Request, Answer],
-        payload: Request,
-        job: CompileJob,
-        timeout_s: float | None,
-        stop: Stop | None = None,
+        self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None
     ) -> Answer:
         try:
-            return self.pool.run(Job(handler, payload, _subject(job)), timeout_s or self.timeout_s, stop=stop)
+            return self.pool.run(Job(handler, payload, _subject(job)), self.timeout_s, stop=stop)
         except KernellabError as exc:
             exc.kernel = exc.kernel or job.closure.name
             if isinstance(exc, StoreError):
@@ -282,16 +276,14 @@ def triton_files(compiled: Compiled) -> dict[str, str]:
     return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
 
 
-def evict(
-    folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time, spared_s: float = _SPARED_S
-) -> int:
+def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:
     """Delete the compiled kernels used longest ago until those in ``folder`` take less; return the bytes freed.
 
-    Those used within the last ``spared_s`` seconds stay, whatever they take: a session may hold them.
+    Those used within the last hour stay, whatever they take: a session may hold them.
     """
     entries = sorted(_entries(folder), key=lambda entry: entry[1])
     total = sum(size for _, _, size in entries)
-    freed, oldest_spared = 0, clock() - spared_s
+    freed, oldest_spared = 0, clock() - _SPARED_S
     for path, used, size in entries:
         if total - freed <= limit_bytes or used > oldest_spared:
             break

@@ -44,7 +44,6 @@ class History:
     """What happened to the versions: ids are those of the store."""
 
     database: Database
-    clock: Callable[[], float] = time.time
 
     def add_launch(
         self,
@@ -56,7 +55,7 @@ class History:
         result: Result | None = None,
     ) -> None:
         """Count launches of one kind, together with what was compiled for them, in one transaction."""
-        now = self.clock()
+        now = time.time()
 
         def work(cursor: sqlite3.Cursor) -> None:
             insert_launch(cursor, version_id, launch, seconds, count, now)
@@ -67,7 +66,7 @@ class History:
 
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
-        rows = [(measurement, self.clock()) for measurement in measurements]
+        rows = [(measurement, time.time()) for measurement in measurements]
         self.database.write(lambda cursor: insert_measurements(cursor, version_id, rows))
 
     def launches(self, version_id: int | None = None) -> list[LaunchRow]:
