@@ -234,6 +234,16 @@ def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernell
         lab.run(samples.greedy, (1,), x, out, N=128, M=1024, num_warps=8)
 
 
+def test_clusters_larger_than_any_gpu_takes_do_not_fit(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    assert lab.compile(samples.add_kernel, x, y, out, N, BLOCK=1024, num_ctas=16).resources.fits
+    assert "clusters have 32 blocks" in str(
+        lab.compile(samples.add_kernel, x, y, out, N, BLOCK=1024, num_ctas=32).resources.why_not
+    )
+    with pytest.raises(kernellab.errors.CannotRun, match="lower num_ctas"):
+        lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=1024, num_ctas=32)
+
+
 def test_the_target_can_be_chosen_and_changed() -> None:
     with shared_lab("cuda:80", ":memory:") as lab:
         x, y, out = tensors()

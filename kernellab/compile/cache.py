@@ -240,7 +240,7 @@ def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
         target=job.target,
         parameters=parameters_of(job),
         options=dict(job.options),
-        resources=resources_of(summary, job.target),
+        resources=resources_of(summary, job.target, dict(job.options).get("num_ctas", 1)),
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
         graph=graph,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 3
 TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+# Eight are portable; H100 and B200 take 16, which Triton's launcher opts in to (CUDA Programming Guide, clusters).
+_MOST_BLOCKS_OF_CLUSTER = 16
 
 
 @dataclass(frozen=True)
@@ -343,15 +345,18 @@ def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
             return str(getattr(binding, "attribute", "") or binding)
 
 
-def resources_of(summary: Mapping[str, Any], target: Target) -> Resources:
-    """Return what a compiled kernel needs, from the summary of its compile worker, and whether the target has it."""
+def resources_of(summary: Mapping[str, Any], target: Target, num_ctas: int = 1) -> Resources:
+    """Return what a compiled kernel needs, from the summary of its compile worker, and whether the target has it.
+
+    Its blocks come in clusters of ``num_ctas``.
+    """
     binary: Mapping[str, int] | None = summary["binary"]
     needed = binary or {}
     threads = summary["threads"]
     static = _static_shared_bytes(binary, target)
     shared = summary["shared_bytes"] + (static or 0)
     columns = summary["tensor_memory_columns"]
-    why_not = _why_not(shared, threads, columns or 0, target)
+    why_not = _why_not(shared, threads, columns or 0, target) or _why_no_cluster(num_ctas)
     share = _share(needed, threads, shared, target) if why_not is None else None
     return Resources(
         registers=needed.get("registers"),
@@ -407,3 +412,9 @@ def _why_not(shared: int, threads: int, columns: int, target: Target) -> str | N
     if threads > limits.threads_per_block:
         return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
     return None
+
+
+def _why_no_cluster(num_ctas: int) -> str | None:
+    if num_ctas <= _MOST_BLOCKS_OF_CLUSTER:
+        return None
+    return f"its clusters have {num_ctas} blocks and no GPU takes more than {_MOST_BLOCKS_OF_CLUSTER}; lower num_ctas"

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.cache import Compiler, triton_files
 from kernellab.compile.types import Compiled, job_of
-from kernellab.errors import KernellabError, OutOfBounds, warn_user
+from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.memory import call_with_tensors, memory_of, with_reached
@@ -194,6 +194,7 @@ class Runtime:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
         compiled = self._sources.get(src)
         if compiled is not None:
+            _require_fit(compiled)
             arguments = with_reached(arguments, compiled.effects, "cpu")
         self._local.run = self._interpreted(src.fn, arguments, grid, compiled)
 
@@ -397,6 +398,7 @@ class Runtime:
         call.kernel.call_hooks(call.args, call.meta)
         call.are_hooks_called = True
         compiled = self._compiled[handle.hash]
+        _require_fit(compiled)
         closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer, forced)
         return self.trials.launch(request, self._asked.timeout_s)
@@ -472,3 +474,10 @@ def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:
     with GridErrors():
         call.grid.grid = extents = call.grid(arguments)
     return extents
+
+
+def _require_fit(compiled: Compiled) -> None:
+    """Raise `CannotRun` for what exceeds a limit that Triton itself does not compare when it loads a kernel."""
+    if not compiled.resources.fits:
+        message = f"{compiled.kernel} cannot run on {compiled.target}: {compiled.resources.why_not}."
+        raise CannotRun(message, kernel=compiled.kernel)
