@@ -39,7 +39,7 @@ CHAPTERS = (
         "effects",
         "Effects and graph",
         "What `lab.effects` and `lab.graph` give.",
-        ("kernellab.ir.effects", "kernellab.ir.graph", "kernellab.views.graph"),
+        ("kernellab.ir.effects", "kernellab.ir.operations.Access", "kernellab.ir.graph", "kernellab.views.graph"),
     ),
     Chapter(
         "layouts",

@@ -161,7 +161,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     footprint = facts.footprint_bytes
     if traffic.arguments:
         footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)
-        fetched = float(sum(_both_ways(each) * _fetched(each, facts) for each in traffic.arguments))
+        fetched = float(sum((each.is_read + each.is_written) * _fetched(each, facts) for each in traffic.arguments))
     else:
         fetched = _fetched_at_least(replace(facts, accesses=accesses), sizes)
     fetched += _fetched_again(replace(facts, accesses=accesses))
@@ -299,10 +299,6 @@ def _from_memory(access: AccessFacts, facts: Facts) -> float:
         return access.moved_bytes
     rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])
     return max(access.touched_bytes or 0.0, access.moved_bytes / rounds_at_a_time)
-
-
-def _both_ways(argument: ArgumentTraffic) -> int:
-    return int(argument.is_read) + int(argument.is_written)
 
 
 def _fetched(argument: ArgumentTraffic, facts: Facts) -> float:

@@ -41,7 +41,6 @@ class _Section:
     name: str
     offset: int
     size: int
-    link: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
     texts = headers[names][4]
     for index, header in enumerate(headers):
         name = _text(cubin, texts + header[0])
-        yield _Section(start + index * size, name, header[4], header[5], header[6])
+        yield _Section(start + index * size, name, header[4], header[5])
 
 
 def _text(cubin: bytes, at: int) -> str:

@@ -72,19 +72,19 @@ def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
 
 def _followed(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
     found = Runs(graph, max(1, math.prod(grid)))
-    programs = Programs(graph, grid, by_rounds, lambda operation, weight: _note(found, programs, operation, weight))
+
+    def visit(operation: Operation, weight: Weight) -> None:
+        if isinstance(weight, str):
+            found.guessed[operation.index] = weight
+        else:
+            found.counts[operation.index] = found.counts.get(operation.index, 0.0) + programs.runs(weight)
+
+    programs = Programs(graph, grid, by_rounds, visit)
     try:
         programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
         found.guessed[-1] = str(exc)
     return found
-
-
-def _note(found: Runs, programs: Programs, operation: Operation, weight: Weight) -> None:
-    if isinstance(weight, str):
-        found.guessed[operation.index] = weight
-    else:
-        found.counts[operation.index] = found.counts.get(operation.index, 0.0) + programs.runs(weight)
 
 
 def loop_of(graph: Graph, operation: Operation) -> int | None:

@@ -16,20 +16,6 @@ from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access
 from kernellab.ir.provenance import Alternative, OpaqueAddress, Origin, Origins, argument_in, arguments_of
 
-__all__ = [
-    "NO_EFFECTS",
-    "REACHED",
-    "Access",
-    "Effects",
-    "Site",
-    "UnknownEffect",
-    "effects_from_json",
-    "effects_of",
-    "effects_to_json",
-    "union_of",
-    "with_aliases",
-]
-
 REACHED = "memory reached through "
 """What stands before the name of an argument in the name of the memory that its values are addresses of."""
 

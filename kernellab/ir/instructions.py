@@ -118,21 +118,16 @@ def instruction_of(stage: str, line: str) -> Instruction | None:
 
 def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, LineProfile]:
     """Return what the instructions of a stage do, by the file and number of their source line."""
-    read = _READERS.get(stage, _none)
     totals: Counter[SourceKey] = Counter()
     notable: dict[SourceKey, Counter[Instruction]] = {}
     for line in lines:
-        instruction = read(line.text)
+        instruction = instruction_of(stage, line.text)
         if instruction is not None:
             key = (line.place.file, line.place.line)
             totals[key] += 1
             if instruction.kind is not InstructionKind.OTHER:
                 notable.setdefault(key, Counter())[instruction] += 1
     return {key: LineProfile(count, tuple(notable.get(key, {}).items())) for key, count in totals.items()}
-
-
-def _none(line: str) -> None:
-    return None
 
 
 def _of_ptx(line: str) -> Instruction | None:

@@ -221,7 +221,8 @@ class Accesses:
             if count.requests and (worst is None or count.sectors > worst.sectors):
                 start = self.memory.start(number)
                 offsets = (int(each) - start for each in warp[0])
-                shown = [o if alive is None or on else None for o, on in zip(offsets, _flags(alive), strict=False)]
+                active = [True] * WARP if alive is None else alive[0].tolist()
+                shown = [offset if is_on else None for offset, is_on in zip(offsets, active, strict=False)]
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
@@ -387,7 +388,3 @@ def _extended(bits: Array, kind: str) -> Array:
     if kind[0] == "s" and bits.dtype.itemsize < 4:
         return bits.view(f"i{bits.dtype.itemsize}").astype(np.int32).view(np.uint32)
     return bits
-
-
-def _flags(alive: Array | None) -> Sequence[bool]:
-    return [True] * WARP if alive is None else alive[0].tolist()
