@@ -380,10 +380,10 @@ def lasting_ranges(
     if held is None:
         return None
     wider = held if before is None or before.keys() != held.keys() else _joined(held, before)
-    numbers = {n: int(s.value) for n, s in leaves if isinstance(s, ScalarSpec) and isinstance(s.value, int)}
+    integers = {n: int(s.value) for n, s in leaves if isinstance(s, ScalarSpec) and isinstance(s.value, int)}
     extents = {name: _extent(spec, sizes_bytes) for name, spec in leaves if isinstance(spec, TensorSpec)}
     for ranges in (wider, held):
-        given = KnownLaunch(grid, numbers, extents, ranges)
+        given = KnownLaunch(grid, integers, extents, ranges)
         try:
             require_contained(graph, given)
         except NotContained:

@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.errors import Shown, UsageError, warn_user
+from kernellab.launch.arguments import members_of
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.memory import memory_of
 from kernellab.launch.runtime import Runtime
@@ -145,20 +146,11 @@ def _values(launches: Launches, key: tuple[str, ...], sizes: Mapping[str, int]) 
 
 def _sizes(launches: Launches) -> dict[str, str]:
     given = launches.given
-    numbers = {name: _text(value) for name, value in _numbers(given)}
+    numbers = {name: _text(value) for name, value in members_of(given.items()) if isinstance(value, int | float)}
     shapes = {name: str(tuple(tensor.shape)) for name, tensor in memory_of(given).items()}
     strides = {f"{name}.strides": str(tuple(d.strides)) for name, d in given.items() if hasattr(d, "block_shape")}
     grid = {} if callable(launches.grid) else {"grid": str(checked_grid(launches.grid, launches.name))}
     return {**numbers, **shapes, **strides, **grid}
-
-
-def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
-    """Yield the numbers among arguments, those of tuples by their place: ``sizes[1]``."""
-    for name, value in values.items():
-        if isinstance(value, int | float):
-            yield name, value
-        elif isinstance(value, tuple):
-            yield from _numbers({f"{name}[{i}]": member for i, member in enumerate(value)})
 
 
 def _text(value: Any) -> str:
