@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from html import escape
-from itertools import pairwise, zip_longest
+from itertools import groupby, pairwise, zip_longest
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
@@ -119,17 +119,11 @@ def _change(tag: str, left: DiffSide | None, right: DiffSide | None) -> Change:
 def _with_context(rows: Sequence[DiffRow]) -> Iterator[DiffRow]:
     differing = [at for at, row in enumerate(rows) if row.change not in {Change.SAME, Change.RENAMED}]
     near = {at for spot in differing for at in range(spot - CONTEXT_LINES, spot + CONTEXT_LINES + 1)}
-    skipped = 0
-    for at, row in enumerate(rows):
-        if at in near:
-            if skipped:
-                yield DiffRow(Change.SKIPPED, skipped=skipped)
-            skipped = 0
-            yield row
+    for is_near, group in groupby(enumerate(rows), key=lambda pair: pair[0] in near):
+        if is_near:
+            yield from (row for _, row in group)
         else:
-            skipped += 1
-    if skipped:
-        yield DiffRow(Change.SKIPPED, skipped=skipped)
+            yield DiffRow(Change.SKIPPED, skipped=sum(1 for _ in group))
 
 
 def changed_words(left: str, right: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
