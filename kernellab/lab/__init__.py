@@ -215,11 +215,12 @@ class Lab(Workspace):
         call = self._user_call("tune_over", kernel, grid, args, meta)
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
-        from kernellab.tune.dispatch.over import OverOptions, tuned_over  # keeps `import kernellab` light
+        from kernellab.tune.dispatch.measuring import CaseSpec  # keeps `import kernellab` light
+        from kernellab.tune.dispatch.over import tuned_over
 
-        asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
-        asked = replace(asked, opened=measuring_here, exporter=self.export)
-        return tuned_over(self.launches, self.kernels, call, asked)
+        spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
+        found = tuned_over(self.launches, self.kernels, call, over, spec, executor, measuring_here, max_configs)
+        return replace(found, exporter=self.export)
 
     def explore(
         self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any

@@ -14,7 +14,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config, Status
+from kernellab.measure.config import Config, Space, Status
 from kernellab.measure.launches import Launches
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
@@ -48,7 +48,7 @@ class CaseSpec:
     grid: Any
     given: Mapping[str, Any]
     inputs: Callable[..., Mapping[str, Any]] | None
-    configs: Sequence[Any] | None
+    configs: Space | Sequence[Any] | None
     timeout_s: float = 10.0
     fresh: bool = False
     check: Any = None

@@ -8,10 +8,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.benchmark.spec import Inputs
 from kernellab.errors import UsageError, WorkerError, plural
 from kernellab.launch.calls import UserCall
 from kernellab.launch.runtime import Runtime
@@ -37,34 +36,28 @@ from kernellab.tune.result import Row, unwatched
 from kernellab.tune.tuning import Environment, candidates_of
 from kernellab.workers.forks_and_interrupts import Interrupted
 
+if TYPE_CHECKING:
+    from kernellab.tune.cluster_tuning import OpenEnvironment
+
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs, and the rule knows no time. On a GPU "
     "it would pick a config for each size."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OverOptions:
-    """What is asked: sizes, what makes the arguments, configs, who measures, how many configs the rule may have.
+def tuned_over(
+    runtime: Runtime,
+    kernels: Registry,
+    call: UserCall,
+    over: Any,
+    spec: CaseSpec,
+    executor: Any = None,
+    opened: OpenEnvironment | None = None,
+    max_configs: int = 8,
+) -> Dispatch:
+    """Tune a bound kernel over sizes; ``spec`` says what is measured of each, with the configs as they were given.
 
-    ``opened`` is what a process of the executor measures with, ``exporter`` is `Lab.export`.
-    """
-
-    over: Any
-    inputs: Inputs | None
-    configs: Space | Sequence[Any] | None = None
-    executor: Any = None
-    max_configs: int = 8
-    timeout_s: float = 10.0
-    fresh: bool = False
-    check: Any = None
-    outputs: Sequence[str] | None = None
-    opened: Callable[[], Environment | None] | None = None
-    exporter: Callable[..., Any] | None = None
-
-
-def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: OverOptions) -> Dispatch:
-    """Tune a bound kernel over sizes.
+    ``opened`` is what a process of the executor measures with, ``max_configs`` how many the rule may have.
 
     Raises:
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -76,13 +69,12 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
     kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)
     given = {**dict(zip(names, call.args, strict=False)), **call.meta}
-    known = () if takes_all(options.inputs) else (*names, *taken_by(options.inputs))
-    cases = cases_of(options.over, known)
+    known = () if takes_all(spec.inputs) else (*names, *taken_by(spec.inputs))
+    cases = cases_of(over, known)
     launches = Launches(kernel, grid, (), given, environment.device.target)
-    originals = candidates_of(launches, options.configs)
-    more = {"timeout_s": options.timeout_s, "fresh": options.fresh, "check": options.check, "outputs": options.outputs}
-    spec = CaseSpec(grid, given, options.inputs, list(originals.values()), **more)
-    measurer, remarks = measurer_of(environment, kernel, spec, options)
+    originals = candidates_of(launches, spec.configs)
+    spec = replace(spec, given=given, configs=list(originals.values()))
+    measurer, remarks = measurer_of(environment, kernel, spec, executor, opened)
     table = Table(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
     reporter = runtime.dispatch_reporter
     try:
@@ -90,7 +82,7 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
             runtime.observers.withheld(),
             nullcontext(unwatched) if reporter is None else reporter(launches.name) as watch,
         ):
-            plan = Plan(table, PlanPolicy(max_configs=options.max_configs))
+            plan = Plan(table, PlanPolicy(max_configs=max_configs))
             found = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
@@ -102,22 +94,21 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
         function=kernel,
         grid=grid,
         arguments=partial(spec.arguments, kernel),
-        check=options.check,
-        exporter=options.exporter,
+        check=spec.check,
     )
 
 
 def measurer_of(
-    environment: Environment, kernel: Kernel, spec: CaseSpec, options: OverOptions
+    environment: Environment, kernel: Kernel, spec: CaseSpec, executor: Any, opened: OpenEnvironment | None
 ) -> tuple[CaseMeasurer, tuple[str, ...]]:
     """Return who measures, with what is to be said of it: processes of the executor that own a GPU, else this one."""
-    if options.executor is None or options.opened is None:
+    if executor is None or opened is None:
         return LocalCases(environment, kernel, spec), ()
     from kernellab.tune.cluster_tuning import cluster_cases  # most need none of it
 
     make = partial(LocalCases, spec=spec)
     try:
-        return cluster_cases(environment, options.executor, options.opened, kernel, make), ()
+        return cluster_cases(environment, executor, opened, kernel, make), ()
     except WorkerError as exc:
         if environment.make_bench is None:
             raise

@@ -20,7 +20,7 @@ from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
-from kernellab.tune.dispatch.over import OverOptions, measurer_of
+from kernellab.tune.dispatch.over import measurer_of
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.result import Row, row_of
 from kernellab.tune.tuning import Environment
@@ -137,9 +137,8 @@ def test_a_lab_with_a_gpu_measures_itself_where_the_executor_has_none_and_says_s
         raise AssertionError("nothing is measured here")
 
     environment = replace(environment_of(lab.launches, lab.kernels), make_bench=bench)
-    options = OverOptions({"n": [1]}, None, executor=threads, opened=no_environment)
     spec = CaseSpec((1,), {}, None, None)
-    measurer, remarks = measurer_of(environment, lab.bind(fill), spec, options)
+    measurer, remarks = measurer_of(environment, lab.bind(fill), spec, threads, no_environment)
     assert isinstance(measurer, LocalCases)
     assert remarks[0].startswith("measured in this process: No process of the executor owns a GPU")
 
