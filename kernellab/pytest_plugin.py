@@ -149,8 +149,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
     from kernellab._triton.kernel import parameter_names
-    from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of
-    from kernellab.export.checking import tolerance_over
+    from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of, tolerance_of
     from kernellab.launch.memory import memory_of
 
     kernel, args, named = call.kernel, call.args, call.meta
@@ -161,7 +160,6 @@ def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     before = samples_of({name: each for name, each in tensors.items() if name in effects.reads | effects.atomics})
     run = lab.run(kernel, call.grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
     written = {name: each for name, each in tensors.items() if name in effects.mutated}
-    dtypes = {str(each.dtype).removeprefix("torch.") for each in tensors.values()}
     target = str(compiled.target)
     of_device: dict[str, Any] = {"device": f"no GPU, {target}", **_versions()}
     of_device |= {name: getattr(needs, name) for name in RESOURCES}
@@ -176,7 +174,7 @@ def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
         grid=run.grid,
         inputs=before,
         outputs=samples_of(written),
-        tolerance=tolerance_over(dtypes, has_dot="tt.dot" in compiled.ttir),
+        tolerance=tolerance_of(tensors, has_dot="tt.dot" in compiled.ttir),
         **of_device,
     )
 

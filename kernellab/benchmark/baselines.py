@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected, expected_of
+from kernellab.export.checking import Expected, expected_of, tolerance_over
 from kernellab.export.write import replace_file
 
 SCHEMA = 1
@@ -162,6 +162,11 @@ def samples_of(tensors: Mapping[str, Any]) -> dict[str, tuple[float | None, ...]
     """Return the mean magnitude (of whole numbers the mean) and evenly spaced samples of tensors, by name."""
     found = [each for each in expected_of(tensors) if 0 not in each.shape]
     return {e.name: (*_means(e), *(v if math.isfinite(v) else None for v in e.samples)) for e in found}
+
+
+def tolerance_of(tensors: Mapping[str, Any], *, has_dot: bool) -> float:
+    """Return how far the outputs of a launch on these tensors may differ, as a share of the largest element."""
+    return tolerance_over((str(each.dtype).removeprefix("torch.") for each in tensors.values()), has_dot=has_dot)
 
 
 def _means(held: Expected) -> tuple[float | None, ...]:
