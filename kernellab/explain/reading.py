@@ -22,10 +22,11 @@ from kernellab.explain.facts import (
 )
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
+from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Graph, Location, Operation, main_file, place_of, short_file
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.operations import Access, access_bytes
+from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}

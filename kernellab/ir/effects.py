@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +14,11 @@ from pathlib import Path
 
 from kernellab.errors import Shown
 from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
-from kernellab.ir.graph import Graph, Location
-from kernellab.ir.operations import Access
+from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.operations import MEMORY, Access
 from kernellab.ir.provenance import Alternative, OpaqueAddress, Origin, Origins, argument_in, arguments_of
 
+_BITS = re.compile(r"(?:!tt\.ptr<)?[a-z]+(\d+)")
 REACHED = "memory reached through "
 """What stands before the name of an argument in the name of the memory that its values are addresses of."""
 
@@ -241,6 +244,16 @@ def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
     if target == ():
         return "the address is an integer that derives from no argument"
     return "the address is made up of " + ", ".join(sorted({graph.kernel.parameters[each] for each, _ in target}))
+
+
+def access_bytes(graph: Graph, operation: Operation) -> int:
+    """Return the bytes that an operation moves to or from memory when no lane is masked; 0 for one that moves none."""
+    row = MEMORY.get(operation.name)
+    if row is None:
+        return 0
+    moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
+    bits = _BITS.match(graph.values[operation.operands[0]].element)
+    return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)
 
 
 @cache

@@ -9,16 +9,10 @@ https://mlir.llvm.org/docs/Dialects/ for the other dialects.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
-
-from kernellab.ir.graph import Graph, Operation
-
-_BITS = re.compile(r"(?:!tt\.ptr<)?[a-z]+(\d+)")
 
 
 class Access(StrEnum):
@@ -214,80 +208,3 @@ def foreign_accesses(assembly: str | None, *, pure: bool) -> tuple[Access, ...]:
         return (Access.READ,) * reads + (Access.WRITE,) * writes
     reads_only = assembly is not None and reads and not writes
     return (Access.READ,) if reads_only else (Access.READ, Access.WRITE)
-
-
-def access_bytes(graph: Graph, operation: Operation) -> int:
-    """Return the bytes that an operation moves to or from memory when no lane is masked; 0 for one that moves none."""
-    row = MEMORY.get(operation.name)
-    if row is None:
-        return 0
-    moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
-    bits = _BITS.match(graph.values[operation.operands[0]].element)
-    return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)
-
-
-FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
-
-Join = tuple[int, int, bool]
-"""A value, another one that it may be, and whether it gets that from the iteration of a loop before."""
-
-
-def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    """Yield what an operation makes of values by passing them on: into its regions, out of them, to another block.
-
-    A loop counts as entered, so that its results come from its body alone. An operation with regions that is not known
-    may hand any operand to any block argument.
-    """
-    if operation.name == "scf.for":
-        return _for_joins(graph, operation)
-    if operation.name == "scf.while":
-        return _while_joins(graph, operation)
-    if operation.name == "ttg.warp_specialize":
-        return _specialize_joins(graph, operation)
-    return _branch_joins(graph, operation) if operation.successors else _region_joins(graph, operation)
-
-
-def _for_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    block = graph.bodies(operation)[0]
-    carried = block.arguments[1:]
-    yielded = graph.end(block).operands
-    yield from _passed(operation.operands[FOR_BOUNDS:], carried)
-    yield from _passed(yielded, carried, back=True)
-    yield from _passed(yielded, operation.results)
-
-
-def _passed(sources: Sequence[int], targets: Sequence[int], *, back: bool = False) -> Iterator[Join]:
-    return ((target, source, back) for source, target in zip(sources, targets, strict=False))
-
-
-def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    before, after = graph.bodies(operation)[:2]
-    going_on = graph.end(before).operands[1:]  # scf.condition: the flag, then what both sides get
-    yield from _passed(operation.operands, before.arguments)
-    yield from _passed(graph.end(after).operands, before.arguments, back=True)
-    yield from _passed(going_on, after.arguments)
-    yield from _passed(going_on, operation.results)
-
-
-def _specialize_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    """Yield what partitions get of the captured operands, and what the default warps hand on."""
-    default, *partitions = (graph.regions[each].blocks for each in operation.regions)
-    for blocks in partitions:
-        yield from _passed(operation.operands, graph.blocks[blocks[0]].arguments)
-    yield from _passed(graph.end(graph.blocks[default[-1]]).operands, operation.results)
-
-
-def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    rest = operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands
-    for successor in operation.successors:
-        targets = graph.blocks[successor].arguments
-        yield from _passed(rest, targets, back=successor <= operation.block)
-        rest = rest[len(targets) :]
-
-
-def _region_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    for block in graph.bodies(operation):
-        for target in block.arguments:
-            yield from ((target, source, False) for source in operation.operands)
-        if block.operations:
-            yield from _passed(graph.end(block).operands, operation.results)

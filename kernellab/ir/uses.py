@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.operations import FOR_BOUNDS, FOREIGN_CODE, MEMORY, joins
+from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, joins
+from kernellab.ir.operations import FOREIGN_CODE, MEMORY
 
 _CONTROL_OPERANDS = {"scf.for": FOR_BOUNDS, "scf.if": 1}
 _CONTROL = frozenset({"scf.if", "scf.while", "scf.for", "cf.cond_br", "tt.assert"})

@@ -11,9 +11,9 @@ from typing import Any
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import Shown
 from kernellab.explain.explanation import Explanation
-from kernellab.ir.effects import Effects
+from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
-from kernellab.ir.operations import Access, access_bytes
+from kernellab.ir.operations import Access
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
 from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merged, touches

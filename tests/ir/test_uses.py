@@ -9,9 +9,8 @@ import triton
 import triton.language as tl
 
 from kernellab.errors import UsageError
-from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.effects import Effects, access_bytes, effects_of
 from kernellab.ir.graph import Graph
-from kernellab.ir.operations import access_bytes
 from kernellab.ir.uses import argument_slice
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import expect

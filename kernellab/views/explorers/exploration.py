@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, plural
+from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
 from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.operations import Access, access_bytes
+from kernellab.ir.operations import Access
 from kernellab.views.elements import MARKS
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.workers.forks_and_interrupts import cached_property

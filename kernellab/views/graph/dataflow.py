@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kernellab.ir.effects import REACHED, Effects
-from kernellab.ir.graph import Graph, Location, Operation, Value, place_of, short_file
-from kernellab.ir.operations import MEMORY, TERMINATORS, Access, joins
+from kernellab.ir.graph import Graph, Location, Operation, Value, joins, place_of, short_file
+from kernellab.ir.operations import MEMORY, TERMINATORS, Access
 from kernellab.views.elements import shortened
 from kernellab.views.graph.diagram import BoxKind
 
