@@ -56,11 +56,6 @@ class KernelLaunch:
         """Whether anything is to be called before or after the launch."""
         return bool(self.before) or self.after is not None
 
-    @property
-    def hook(self) -> Hook | None:
-        """What is to be called before each launch, as one function."""
-        return (lambda named: [hook(named) for hook in self.before]) if self.before else None
-
 
 @dataclass(slots=True)
 class Launches:
@@ -230,24 +225,18 @@ def _without_data(value: Any) -> Any:
 
 def on_device(launches: Launches, device: int) -> Launches:
     """Return the same launches on copies of their arguments on a GPU; themselves where all lie there."""
-    copies = _copier(device)
-    args = tuple(map(copies.value, launches.args))
-    meta = copies.of(launches.meta)
-    if not copies.storages:
-        return launches
-    reference = launches.reference
-    own = None if reference is None else Reference(reference.text, reference.values, reference.identity)
-    return replace(launches, args=args, meta=meta, reference=own, _made={})
-
-
-def _copier(device: int) -> Copier:
     import torch
 
     def copied(storage: Any) -> Any:
         data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         return data.to(f"cuda:{device}").untyped_storage()
 
-    return Copier(copied, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
+    copies = Copier(copied, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
+    args = tuple(map(copies.value, launches.args))
+    meta = copies.of(launches.meta)
+    if not copies.storages:
+        return launches
+    return replace(launches, args=args, meta=meta, _made={})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -220,9 +220,7 @@ def ratio_interval(
     return interval([a / b for a, b in zip(challenger, leader, strict=True)], seed, confidence)
 
 
-def standing(
-    rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: float = 0.005, confidence: float = CONFIDENCE
-) -> Standing:
+def standing(rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: float = 0.005) -> Standing:
     """Return where finalists stand after interleaved rounds of equal number.
 
     One has tied if the interval of its ratio to the leader ends below 1 + ``margin``, and has lost if it begins above
@@ -235,7 +233,7 @@ def standing(
     for index in rounds:
         if index == leader:
             continue
-        ratio = ratio_interval(rounds[index], rounds[leader], seed, confidence)
+        ratio = ratio_interval(rounds[index], rounds[leader], seed)
         if ratio.high < 1 + margin:
             tied.append(index)
             level += [index] if ratio.high < 1 + margin / 2 else []
