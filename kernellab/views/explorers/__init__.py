@@ -1,4 +1,4 @@
-"""The explorer: the source of a compiled kernel beside its stages, linked line by line."""
+"""The explorer: the source of a compiled kernel beside its stages, linked line by line; the heat of its lines."""
 
 from __future__ import annotations
 
