@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import bench_of
 from kernellab.measure.reference import Reference, check_of
 from kernellab.registry import Registry
-from kernellab.source import Closure
 from kernellab.target import Target
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
@@ -75,7 +74,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
 
     kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)
-    subject = _subject(launch, closure)
+    subject = _subject(launch, closure.name, [each.text for each in closure.functions])
     plan = planned(subject, launch.ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
     requests = Requests(
@@ -125,8 +124,8 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts) -> 
     )
 
 
-def _subject(launch: _Launch, closure: Closure) -> Subject:
-    """Return what is known of a launch; keywords that are no ranges are arguments."""
+def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject:
+    """Return what is known of a launch; keywords that are no ranges are arguments, ``texts`` those of its functions."""
     import triton.language as tl
 
     from kernellab._triton.kernel import constexpr_value, declared, heuristic_names, jit_function
@@ -146,10 +145,10 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
         },
         given=plain,
         configs=configs,
-        grid=None if callable(grid) else checked_grid(grid, closure.name),
+        grid=None if callable(grid) else checked_grid(grid, kernel_name),
         numel=min((tensor.numel() for tensor in memory.values()), default=None),
         dtypes=tuple(getattr(tl, name) for name in _DTYPES),
-        has_loop=any(_has_loop(each.text) for each in closure.functions),
+        has_loop=any(map(_has_loop, texts)),
     )
 
 
