@@ -5,13 +5,18 @@ Within a case, forecasts say what to try, what was measured corrects them, and l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.compile.cache import Compiler, JobSource, made
+from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config, Space, Status
@@ -21,9 +26,13 @@ from kernellab.target import DeviceLimits, limits_of, multiprocessors
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
+from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import Environment, Options, carried_out, prepared
+from kernellab.workers.forks_and_interrupts import TICK_S, Told, Work
 
 _BATCH = 4
+_END_S = 15.0
+_MOST_AHEAD = 64
 SHORT_FINALS = Policy(
     screen_runs=3,
     at_once=16,
@@ -88,6 +97,7 @@ class LocalCases:
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
     _version: Version | None = None
+    _ahead: CompilingAhead | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
@@ -104,8 +114,10 @@ class LocalCases:
         return replace(found, seconds=clock() - begin_s)
 
     def close(self) -> None:
-        """Forget what was noted."""
+        """Forget what was noted, and compile nothing more."""
         self._waiting.clear()
+        if self._ahead is not None:
+            self._ahead.close()
 
     def _measured(self, request: CaseRequest) -> MeasuredCase:
         """Measure a case; its rows are in the store then.
@@ -124,6 +136,8 @@ class LocalCases:
         unpruned = tuple(each for each in request.forecasts if each.config in launches.originals)
         search.request = replace(request, forecasts=unpruned)
         is_timed = environment.make_bench is not None
+        if is_timed and self._ahead is None:
+            self._ahead = _compiling_ahead(environment.compiler, launches, request)
         if is_timed and options.check is None:  # where a reference counts, none is taken
             search.known = frozenset(asked.known(options)) & launches.originals.keys()
         tuning = carried_out(environment, asked, options, environment.clock())
@@ -139,6 +153,49 @@ class LocalCases:
             known=sum(row.config in search.known for row in rows),
             is_interrupted=tuning.is_interrupted,
         )
+
+
+class CompilingAhead:
+    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
+
+    def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
+        self._compiler, self._jobs = compiler, jobs
+        self._closed = threading.Event()
+        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
+        if self._work is not None:
+            self._work.begin()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        self._closed.set()
+        if self._work is not None:
+            self._work.await_end(_END_S)
+
+    def _run(self, tell: Told) -> None:
+        with suppress(_Closed):
+            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
+                self._go_on(0.0)
+
+    def _go_on(self, wait_s: float = TICK_S) -> bool:
+        if self._closed.wait(wait_s):
+            raise _Closed
+        return True
+
+
+class _Closed(Exception):
+    """Nothing more is to be compiled."""
+
+
+def _compiling_ahead(compiler: Compiler, launches: Launches, request: CaseRequest) -> CompilingAhead:
+    """Let configs that the first case does not ask for compile while others are measured, the longest first."""
+    asked = {forecast.config for forecast in request.forecasts}
+    left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
+    jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+    return CompilingAhead(compiler, jobs)
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
 
 
 def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:

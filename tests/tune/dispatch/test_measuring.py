@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.measure.config import Config, Status
-from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
+from kernellab.measure.launches import Launches
+from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, lab_here
@@ -116,3 +118,35 @@ def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:
     cases.close()
     assert [case.known for case in found] == [0, 0, len(VALUES)]
     assert found[0].key == found[2].key != found[1].key
+
+
+def test_what_the_first_case_leaves_out_compiles_while_others_are_measured() -> None:
+    grid = (4,)
+    configs = [triton.Config({"BLOCK": 32}, num_warps=warps) for warps in (1, 2, 8)]
+    values = list(map(Config.from_triton, configs))
+    kernel = lab_here().bind(scale)
+    cases = LocalCases(cpu_environment(), kernel, CaseSpec(grid, {}, inputs, configs))
+    cases.submit(request(901, values[0]))
+    assert [row.config for row in cases.take().rows] == values[:1]
+    assert cases._ahead is not None
+    assert cases._ahead._work is not None
+    cases._ahead._work.await_end(60.0)
+    launches = Launches(kernel, grid, (), inputs(901), lab_here().target)
+    assert all(lab_here().compiler.has(launches.of(value).job) for value in values)
+    cases.close()
+
+
+def test_compiling_ahead_ends_with_the_cases() -> None:
+    waited: list[bool] = []
+
+    def stream(jobs: Any, idle: Any) -> Any:
+        while True:
+            waited.append(idle())
+            yield 0, None
+
+    compiler: Any = SimpleNamespace(stream=stream)
+    ahead = CompilingAhead(compiler, [lambda: None])  # type: ignore[list-item, return-value]
+    ahead.close()
+    assert ahead._work is not None
+    assert ahead._work._is_over
+    assert all(waited)
