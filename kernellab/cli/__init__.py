@@ -135,7 +135,3 @@ def _demo(given: Namespace) -> int:
 
     print(summary_text(demonstrate(Path(given.notebook), Path(given.page), sys.stdout)))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -37,6 +37,8 @@ from kernellab.views.explorers.exploration import STAGE_NAMES
 from kernellab.views.report import CellReport
 
 STAGES = ("source", "graph", *STAGE_NAMES)
+_CellText = tuple[int, None, list[str], str]
+"""What linecache holds of a file: its length, no time of change, its lines and its name."""
 
 
 class _LabMagics(Magics):  # type: ignore[misc]
@@ -57,6 +59,10 @@ def lab_of_shell() -> Lab | None:
 @magics_class
 class TritonMagics(_LabMagics):
     """``%%triton`` and its line magics."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell, lab)
+        self._cells: dict[str, _CellText] = {}
 
     @no_var_expand
     @magic_arguments()
@@ -83,7 +89,7 @@ class TritonMagics(_LabMagics):
         given = parsed(self.triton, "%%triton", line)
         cell = _without_magics(self.shell, cell)
         try:
-            place = _register_cell(self.shell, cell)
+            place = _register_cell(self.shell, cell, self._cells)
             report = run_cell(self.lab, cell, self.shell.user_ns, place, _cell_options(given), display)
         except KernellabError as exc:
             exc.verbose = given.verbose
@@ -125,15 +131,20 @@ def _cell_options(given: Any) -> CellOptions:
     )
 
 
-def _register_cell(shell: Any, cell: str) -> str:
-    """Return the cell's name, ``In[5]``, known to linecache and to IPython's tracebacks."""
+def _register_cell(shell: Any, cell: str, cells: dict[str, _CellText]) -> str:
+    """Return the cell's name, ``In[5]``, known to linecache and to IPython's tracebacks, as those in ``cells`` are.
+
+    Earlier ones are made known again: Inductor clears linecache, and kernels take classes and lambdas from there.
+    """
+    for known, text_of_known in cells.items():
+        linecache.cache.setdefault(known, text_of_known)
     number = max(len(shell.user_ns.get("In", [""])) - 1, 0)
     text = f"\n{cell}"
     entry = (len(text), None, text.splitlines(keepends=True))
     file = f"In[{number}]"
     while file in linecache.cache and linecache.cache[file][:3] != entry:
         file += "'"  # a cell that runs without history has no number of its own
-    linecache.cache[file] = (*entry, file)
+    linecache.cache[file] = cells[file] = (*entry, file)
     # Private, and optional: without it, a traceback says "File In[5]:3" and not "Cell In[5], line 3".
     getattr(shell.compile, "_filename_map", {})[file] = number
     return file

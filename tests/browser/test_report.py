@@ -19,7 +19,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return the page, and what the command printed."""
     page = tmp_path_factory.mktemp("report") / "quickstart.html"
     done = subprocess.run(
-        [sys.executable, "-m", "kernellab.cli", "demo", str(NOTEBOOK), "--page", str(page)],
+        [sys.executable, "-m", "kernellab", "demo", str(NOTEBOOK), "--page", str(page)],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from pathlib import Path
 
 import torch
@@ -118,6 +119,24 @@ calls_helper[(1,)](x, out, BLOCK=64)
 """)
     assert ran.error is None
     assert notebook.names["out"][63] == 126
+
+
+def test_functions_of_an_earlier_cell_are_taken_along_after_linecache_was_cleared(notebook: Notebook) -> None:
+    notebook.triton(
+        """
+plus_one = lambda v: v + 1
+
+@triton.jit
+def scaled(x_ptr, out_ptr, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, FACTOR(1) * tl.load(x_ptr + offsets))
+x, out = torch.ones(32), torch.empty(32)
+"""
+    )
+    linecache.clearcache()
+    ran = notebook.triton("scaled[(1,)](x, out, plus_one, BLOCK=32)")
+    assert ran.error is None
+    assert notebook.names["out"].eq(2).all()
 
 
 def test_no_run_compiles_and_leaves_the_tensors_alone(notebook: Notebook) -> None:

@@ -210,6 +210,8 @@ KINDS = {
 }
 
 _NUMBERS = itertools.count(1)
+CELLS: dict[str, tuple[int, None, list[str], str]] = {}
+"""What linecache holds of the cells, to be put back where another test of the process made torch clear it."""
 
 KERNELS = """
 REF = tl.constexpr({first})
@@ -235,7 +237,7 @@ def cell(kind: Kind, value: str) -> dict[str, Any]:
     of_global = re.sub(r"\bC\b", "G", kind.use)
     text = CLASSES + KERNELS.format(first=kind.first, value=value, use=kind.use, of_global=of_global)
     file = f"In[{next(_NUMBERS)}]"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    linecache.cache[file] = CELLS[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(text, file, "exec"), namespace)
     return namespace

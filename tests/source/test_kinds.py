@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import pickle
 import re
 from functools import cache
@@ -19,7 +20,7 @@ from kernellab.errors import KernellabError, LaunchError
 from kernellab.interpreter.runner import Interpreter
 from kernellab.target import parse_target
 from tests.labs import shared_interpreter
-from tests.source.kinds import KINDS, cell
+from tests.source.kinds import CELLS, KINDS, cell
 
 TARGET = parse_target("cuda:90")
 ALL = [(name, value) for name, kind in KINDS.items() for value in dict.fromkeys((kind.first, kind.second))]
@@ -54,8 +55,14 @@ def lab_ttir(kernel: Any, args: tuple[Any, ...]) -> str | None:
         return None
 
 
-@cache
 def case(name: str, value: str, way: str) -> tuple[Any, tuple[Any, ...], str | None]:
+    """Return a case whose cell linecache knows."""
+    linecache.cache.update(CELLS)
+    return made_case(name, value, way)
+
+
+@cache
+def made_case(name: str, value: str, way: str) -> tuple[Any, tuple[Any, ...], str | None]:
     """Return a kernel, the arguments of its launch, and what plain Triton makes of it."""
     names = cell(KINDS[name], value)
     out = torch.zeros(1, dtype=torch.int32)
