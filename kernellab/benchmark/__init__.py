@@ -1,1 +1,1 @@
-"""Benchmarks: sweeps over sizes, dtypes, configs and versions, against peers, as one table; and a device's ceilings."""
+"""Benchmarks: sweeps over sizes, dtypes, configs and versions beside peers; baselines; two kernels side by side."""

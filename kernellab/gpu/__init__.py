@@ -1,1 +1,1 @@
-"""Launches on a GPU: trial launches in a worker process, on copies of the arguments between redzones."""
+"""The GPU worker: the driver without torch, memory over CUDA IPC, trial launches on copies between redzones."""

@@ -1,1 +1,1 @@
-"""What an output is to hold, how far a right kernel may be from it, and whether it is: the same for all who compare."""
+"""What is launched and timed, and whether its outputs are right: the same for all who tune, benchmark and compare."""

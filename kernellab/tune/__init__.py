@@ -1,4 +1,4 @@
-"""Tuning: search spaces and searches, statistics, the pipeline from configs to a winner, and what it leaves behind.
+"""Tuning: searches, the pipeline from configs to a winner, what it leaves behind, and one decision for all sizes.
 
 `Space` and the generators of `workloads` give configs, `grids` the grids that go with them.
 """

@@ -1,1 +1,1 @@
-"""Processes for whatever can die, and what travels between them."""
+"""Processes for whatever can die: `worker` asks them, `process` starts them, `main` is what runs inside of one."""
