@@ -109,7 +109,9 @@ class Session:
                     self.counts[f"{verb} went through"] += 1
                 except KeyboardInterrupt:
                     self.counts[f"{verb} interrupted"] += 1
-        except BaseException as exc:  # noqa: BLE001 - whatever it is, it is told
+        except KeyboardInterrupt:  # one that came while another was being absorbed: that of the verb is caught above
+            self.counts["late"] += 1
+        except BaseException as exc:  # noqa: BLE001 - whatever else it is, it is told
             self.faults.append(f"{verb} at {share:.3f}: {type(exc).__name__}: {exc}")
         for timer in timers:
             with _absorbed():
