@@ -21,7 +21,7 @@ FILES = {path.relative_to(HOUSE).as_posix(): path for path in sorted(HOUSE.rglob
 ENTRIES = {"__init__.py", "__main__.py"}
 TOP_MODULES = {"pytest_plugin", "errors", "advice", "settings", "target"}
 # The only rooms that may import the package itself, for what it hands out.
-OUTERMOST = {"notebook", "cli", "pytest_plugin"}
+OUTERMOST = {"cli", "pytest_plugin"}
 
 OWNERS_OF_INTERNALS = ("_triton/", "interpreter/")
 PUBLIC_TRITON = {"triton", "triton.language", "triton.testing", "triton.tools.tensor_descriptor"}

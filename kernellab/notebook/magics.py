@@ -12,9 +12,10 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from kernellab import Benchmark, Dispatch, Explanation, Tuning
 from kernellab.benchmark.comparison import Comparison
+from kernellab.benchmark.result import Benchmark
 from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.explain.explanation import Explanation
 from kernellab.export.merging import Merged
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
@@ -32,6 +33,8 @@ from kernellab.notebook.expressions import (
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, exported_by
+from kernellab.tune.dispatch.result import Dispatch
+from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
 from kernellab.views.explorers.exploration import STAGE_NAMES
 from kernellab.views.report import CellReport
