@@ -90,6 +90,7 @@ def test_without_a_gpu_the_file_says_what_to_do(lab: kernellab.Lab, tmp_path: Pa
         assert "There is no GPU: set TRITON_INTERPRET=1" in result.stderr
 
 
+@pytest.mark.slow
 def test_strings_quotes_and_docstrings_arrive_to_the_byte(lab: kernellab.Lab, tmp_path: Path) -> None:
     names = cell(lab, AWKWARD + "awkward[(3,)](a, c, 300, BLOCK=128)\n", **tensors())
     lab.export("awkward", tmp_path / "k.py")

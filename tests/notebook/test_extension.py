@@ -180,6 +180,7 @@ def test_a_dying_launch_leaves_the_notebook_and_its_tensors(
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
 
 
+@pytest.mark.slow
 def test_an_endless_launch_is_an_error_after_its_timeout(shown: Callable[[str], Any]) -> None:
     endless = "@triton.jit\ndef endless(x_ptr):\n    v = tl.load(x_ptr)\n    while v < 2:\n        v = tl.load(x_ptr)\n"
     printed, _ = shown(f"%%triton --timeout 1\n{endless}    tl.store(x_ptr, v)\nendless[(1,)](x)\n")

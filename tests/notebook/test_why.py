@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.model import Cause
 from kernellab.explain.profile import Profile
@@ -37,6 +39,7 @@ def test_without_the_option_nothing_is_explained(notebook: Notebook) -> None:
     assert "Why it takes this long" not in ran.shown[0]["text/html"]
 
 
+@pytest.mark.slow
 def test_the_line_magic_takes_a_launch_and_blames_its_line(notebook: Notebook) -> None:
     notebook.triton(STRIDED)
     ran = notebook.run(f"why = %triton_why {LAUNCH}")

@@ -255,6 +255,7 @@ def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) ->
     assert evaluation.verdict.equal is True
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(
     lab: kernellab.Lab, opened: Callable[..., Panel]
 ) -> None:

@@ -302,6 +302,7 @@ def start_another(payload: str, progress: Callable[[Any], None]) -> None:
     os.system(f"exec 3> {payload}; printf . >&3; sleep 600")
 
 
+@pytest.mark.slow
 def test_a_worker_that_reads_nothing_is_stopped_in_time(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     assert worker.pid is not None
