@@ -33,7 +33,7 @@ MAX_FUNCTION_LINES = 60
 
 
 def test_every_room_has_a_layer() -> None:
-    rooms = _rooms()
+    rooms = rooms_of_house()
     modules = {_room(file) for file in FILES if "/" not in file and file not in ENTRIES}
     levels = _levels()
     _nothing(
@@ -47,7 +47,7 @@ def test_every_room_has_a_layer() -> None:
 
 
 def test_imports_point_downwards() -> None:
-    levels, arrows = _levels(), _arrows()
+    levels, arrows = _levels(), arrows_between()
     upwards = {(a, b) for a, b in arrows if b != "kernellab" and levels[a] <= levels[b]}
     _nothing(
         [f"{a} imports {b}, which is not below it: {place}" for a, b in sorted(upwards) for place in arrows[a, b]]
@@ -61,7 +61,7 @@ def test_imports_point_downwards() -> None:
 
 
 def test_no_rooms_import_each_other() -> None:
-    arrows = {(a, b): places for (a, b), places in _arrows().items() if b != "kernellab"}
+    arrows = {(a, b): places for (a, b), places in arrows_between().items() if b != "kernellab"}
     _nothing([f"{a} and {b}: {arrows[a, b][0]}, {arrows[b, a][0]}" for a, b in arrows if a < b and (b, a) in arrows])
     order = TopologicalSorter({a: {b for start, b in arrows if start == a} for a, _ in arrows})
     try:
@@ -76,7 +76,7 @@ def test_only_the_adapter_and_the_interpreter_import_triton_internals() -> None:
             f"{file}:{line} imports {dotted}"
             for file in FILES
             if not file.startswith(OWNERS_OF_INTERNALS)
-            for line, dotted in _imports(_nodes(file))
+            for line, dotted in _imports(nodes_of(file))
             if _is_internal(dotted)
         ]
     )
@@ -88,7 +88,7 @@ def test_only_settings_reads_the_environment() -> None:
             f"{file}:{line} uses os.{name}"
             for file in FILES
             if file != "settings.py"
-            for line, name in _names_of_os(_nodes(file))
+            for line, name in _names_of_os(nodes_of(file))
             if name in ENVIRONMENT
         ]
     )
@@ -99,7 +99,7 @@ def test_files_and_functions_stay_small() -> None:
     functions = [
         (f"{file}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
         for file in FILES
-        for node in _nodes(file)
+        for node in nodes_of(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     _nothing(
@@ -126,7 +126,7 @@ def test_no_module_rebinds_its_globals() -> None:
         [
             f"{file}:{node.lineno} rebinds {', '.join(node.names)}"
             for file in FILES
-            for node in _nodes(file)
+            for node in nodes_of(file)
             if isinstance(node, ast.Global)
         ]
     )
@@ -142,7 +142,8 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | a
 
 
 @cache
-def _nodes(file: str) -> list[ast.AST]:
+def nodes_of(file: str) -> list[ast.AST]:
+    """Return all nodes of the syntax tree of a file of the package."""
     return list(ast.walk(ast.parse(FILES[file].read_text(encoding="utf-8"))))
 
 
@@ -163,14 +164,14 @@ def _levels() -> dict[str, int]:
     return levels
 
 
-def _arrows() -> dict[tuple[str, str], list[str]]:
+def arrows_between() -> dict[tuple[str, str], list[str]]:
     """Return the places where each room imports another; the package itself counts as a room `kernellab`."""
-    rooms = _rooms()
+    rooms = rooms_of_house()
     arrows: dict[tuple[str, str], list[str]] = {}
     for file in FILES:
         if file in ENTRIES:
             continue
-        for line, dotted in _imports(_nodes(file)):
+        for line, dotted in _imports(nodes_of(file)):
             package, _, inside = dotted.partition(".")
             if package != "kernellab":
                 continue
@@ -181,7 +182,8 @@ def _arrows() -> dict[tuple[str, str], list[str]]:
     return arrows
 
 
-def _rooms() -> set[str]:
+def rooms_of_house() -> set[str]:
+    """Return the packages and modules directly under kernellab/ but for its two entries."""
     return {_room(file) for file in FILES if file not in ENTRIES}
 
 
