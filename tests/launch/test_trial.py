@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from triton.runtime.jit import JITFunction
 import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.drivers import OfflineDriver
+from kernellab.compile.cache import Compiler
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.launch.runtime import Runtime
@@ -79,7 +81,8 @@ class Session:
 
 
 @pytest.fixture
-def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Session]:
+    """A session in which nothing was compiled: what other tests compiled in the shared lab is not known here."""
     events: list[str] = []
     trials = FakeTrials(events)
 
@@ -96,7 +99,8 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ses
         return run(self, *args, **meta)
 
     monkeypatch.setattr(JITFunction, "run", entered)
-    launches = Runtime(lab.compiler, interpret, TARGET, trials=trials)
+    compiler = Compiler(lab.compiler.pool, tmp_path, lab.compiler.timeout_s)
+    launches = Runtime(compiler, interpret, TARGET, trials=trials)
     driver = OfflineDriver(TARGET, launched)
     driver.activate()
     yield Session(bound_copy(samples.add_kernel, launches), trials, launches, events)
