@@ -60,11 +60,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _other_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Forget the cells of other modules' shells, which had the same numbers, and the kernels that they kept."""
+    """Forget the cells of other modules' shells, which had the same numbers, and the kernels that they kept.
+
+    A shell makes its namespace ``__main__``, and resetting it takes from that what starts processes, as dask does.
+    """
     for name in [name for name in linecache.cache if name.startswith("In[")]:
         del linecache.cache[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELLAB_STORE", str(tmp_path_factory.mktemp("kept")))
+        patch.setitem(sys.modules, "__main__", sys.modules["__main__"])
         yield
 
 

@@ -159,7 +159,9 @@ def test_a_syntax_error_shows_its_line_and_nothing_of_the_lab(
 
 
 def test_line_magics_work_inside_a_cell(shell: InteractiveShell, run: Callable[[str], Any]) -> None:
-    run("%%triton -q\n" + ADD + "%xmode Plain\n" + LAUNCH).raise_error()
+    run("%%triton -q\n" + ADD + "%precision 3\n" + LAUNCH).raise_error()
+    assert shell.display_formatter.formatters["text/plain"].float_format == "%.3f"
+    shell.run_line_magic("precision", "")  # as it was
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
 
 
