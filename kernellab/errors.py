@@ -250,10 +250,14 @@ Bundle = dict[str, Any]
 
 
 class DisplayHook:
-    """Knows who draws results. ``find`` returns a function from a result to its bundle, and may import for it."""
+    """Knows who draws results. ``find`` returns a function from a result to its bundle, and may import for it.
+
+    ``on_show`` is told of each result that is about to be shown.
+    """
 
     def __init__(self) -> None:
         self._find: Callable[[], Callable[[Any], Bundle]] | None = None
+        self.on_show: Callable[[object], None] | None = None
 
     def install(self, find: Callable[[], Callable[[Any], Bundle]]) -> None:
         """Let a function find who draws results."""
@@ -261,6 +265,8 @@ class DisplayHook:
 
     def bundle(self, result: object) -> Bundle:
         """Return what a result shows; its `repr` where nobody draws."""
+        if self.on_show is not None:
+            self.on_show(result)
         return {"text/plain": repr(result)} if self._find is None else self._find()(result)
 
 

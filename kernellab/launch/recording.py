@@ -33,7 +33,6 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.source import Closure, lambda_definition
-from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import lock
 
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
@@ -132,11 +131,6 @@ class LaunchRecord:
     given_grid: Any = None
     closure: Closure | None = None
     where: str = "nowhere"
-
-    @property
-    def device(self) -> str:
-        """The model of the GPU that it ran on; "" where it ran on none."""
-        return device_name() if (self.run or self).where == "gpu" else ""
 
 
 def record_of(
@@ -318,10 +312,8 @@ def _mark(name: str) -> Iterator[None]:
             cuda.nvtx.range_pop()
 
 
-def symbolic_grid(grid: Any, arguments: Mapping[str, Any]) -> str:
+def symbolic_grid(grid: FunctionType, arguments: Mapping[str, Any]) -> str:
     """Return a grid function as the text of a lambda over the kernel's parameters, or "" where it cannot be said so."""
-    if not isinstance(grid, FunctionType):
-        return ""
     try:
         node = _as_lambda(grid)
     except SourceError:

@@ -1,21 +1,19 @@
-"""The IPython extension: magics, completion of their options, and a formatter per result type.
+"""The IPython extension: magics, and completion of their options.
 
-Results show themselves anywhere (`kernellab.errors`); a shell that has loaded the extension knows more: the number of
-its cell, and whose live progress a result replaces.
+Results show themselves anywhere (`kernellab.errors`); where the extension is loaded, they replace their live progress.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from kernellab.compile.types import Compiled
-from kernellab.errors import Bundle
+from kernellab.errors import HOOK
 from kernellab.export.write import KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of
@@ -30,23 +28,24 @@ from kernellab.notebook.magics import (
 )
 from kernellab.target import known_targets
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
-from kernellab.views.bundles import BUNDLES, compiled_bundle
 
 MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics)
 
+_CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}
 _CHOICES = {"--show": STAGES, ("triton_export", "--as"): tuple(dict.fromkeys((*KINDS, *DISPATCH_KINDS)))}
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the magics, their completion and the formatters, and start the workers."""
+    """Register the magics and their completion, and start the workers."""
     lab = lab_of_shell() or Lab()
     shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
     live = progress_of(shell)
-    register_formatters(shell, live.replaced_by)
+    HOOK.on_show = live.replaced_by
+    shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
     if lab.settings.progress:
         lab.launches.report_to(live)
     _take_over(shell.user_ns, lab)
@@ -70,42 +69,11 @@ def unload_ipython_extension(shell: Any) -> None:
             shell.magics_manager.magics[kind].pop(name, None)
     if complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(complete_options)
-    unregister_formatters(shell)
+    HOOK.on_show = None
+    shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
     magics = shell.magics_manager.registry.pop("TritonMagics", None)
     if magics is not None:
         magics.lab.close()
-
-
-_CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
-
-
-class _CompiledBundle:
-    """Shows compiled kernels. It counts them by cell, since the explorers of one page must not share names."""
-
-    def __init__(self) -> None:
-        self._cell, self._shown = 0, 0
-
-    def __call__(self, compiled: Compiled) -> Bundle:
-        shell = get_ipython()
-        cell = shell.execution_count if shell else 0
-        self._shown = self._shown + 1 if cell == self._cell else 1
-        self._cell = cell
-        return compiled_bundle(compiled, uid=f"{cell}.{self._shown}")
-
-
-def register_formatters(shell: Any, on_show: Callable[[Any], None] = lambda result: None) -> None:
-    """Let the shell show every result type of the lab; ``on_show`` is told what is about to be shown."""
-    bundles: dict[type, Callable[[Any], Bundle]] = {**BUNDLES, Compiled: _CompiledBundle()}
-    for kind, bundle in bundles.items():
-        shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle, on_show))
-    shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
-
-
-def unregister_formatters(shell: Any) -> None:
-    """Take the formatters away again."""
-    for kind in BUNDLES:
-        shell.display_formatter.mimebundle_formatter.pop(kind, None)
-    shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
 
 
 def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
@@ -115,14 +83,6 @@ def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
         del options["num_ctas"]
     words = [repr(config.kwargs), *(f"{name}={getattr(v, '__name__', repr(v))}" for name, v in options.items())]
     printer.text(f"triton.Config({', '.join(words)})")
-
-
-def _formatter(bundle: Callable[[Any], Bundle], on_show: Callable[[Any], None]) -> Callable[..., Bundle]:
-    def formatted(result: Any, include: object = None, exclude: object = None) -> Bundle:
-        on_show(result)
-        return bundle(result)
-
-    return formatted
 
 
 @context_matcher(identifier="kernellab.options")

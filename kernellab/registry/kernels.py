@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from types import FunctionType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
@@ -28,6 +29,7 @@ from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
 from kernellab.store.content import OPTIONS
+from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import rlock
 
 _NAMED_AT_MOST = 12
@@ -357,18 +359,19 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
-    grid_text = symbolic_grid(record.given_grid, record.arguments)
+    given, where = record.given_grid, (record.run or record).where
+    grid_text = symbolic_grid(given, record.arguments) if isinstance(given, FunctionType) else ""
     return RecordedLaunch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
         arguments=tuple(arguments),
         options=options,
         grid=record.grid,
         target=str(compiled.target),
-        where=(record.run or record).where,
+        where=where,
         result=compiled.digest,
         config=best_config(record.owner or kernels.owner_of(record.kernel), compiled.options),
         grid_text=grid_text if is_formula(grid_text, record.arguments) else "",
-        device=record.device,
+        device=device_name() if where == "gpu" else "",
         check=check,
     )
 

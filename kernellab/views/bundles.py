@@ -63,12 +63,6 @@ def bundle_of(result: Any) -> Bundle:
     return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
 
 
-def compiled_bundle(compiled: Compiled, uid: str = "") -> Bundle:
-    """Return what a compiled kernel shows; ``uid`` has to differ between those of one page."""
-    html = results.compiled_html(compiled, uid=uid or f"shown.{next(_numbers)}")
-    return {"text/plain": results.compiled_text(compiled), "text/html": with_fallbacks(html)}
-
-
 def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[[Any], Bundle]:
     return lambda result: {"text/plain": text(result), "text/html": with_fallbacks(html(result))}
 
@@ -77,7 +71,7 @@ _card = _bundle(card_text, card_html)
 
 BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: lambda report: {**_card(report), SUMMARY_MIME: summary(report)},
-    Compiled: compiled_bundle,
+    Compiled: _bundle(results.compiled_text, lambda found: results.compiled_html(found, uid=f"shown.{next(_numbers)}")),
     Dispatch: _bundle(dispatch_text, dispatch_html),
     Effects: _bundle(results.effects_text, results.effects_html),
     Graph: _bundle(results.graph_text, results.graph_html),

@@ -13,7 +13,6 @@ from IPython.utils.capture import capture_output
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.notebook.extension import register_formatters
 from kernellab.views.graph import StateError
 from kernellab.views.report import KernelReport
 from kernellab.views.widgets import GraphView
@@ -175,7 +174,6 @@ def test_what_is_not_compiled_is_refused_with_what_to_do(make: Callable[[Any], A
 
 def test_a_kernel_shown_twice_in_a_cell_has_two_explorers(compiled: Kernels, folder: Path) -> None:
     shell = InteractiveShell()
-    register_formatters(shell)
     format_ = shell.display_formatter.mimebundle_formatter
     first, second = (format_(compiled("add"))[0]["text/html"] for _ in range(2))
     names = [{part.split('"', 1)[0] for part in html.split(' id="')[1:]} for html in (first, second)]

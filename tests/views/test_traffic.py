@@ -9,7 +9,6 @@ import pytest
 
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
-from kernellab.notebook.extension import register_formatters
 from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_html, traffic_text
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, touched_bytes, warp_map
 from tests.views.test_card import Reader
@@ -190,7 +189,6 @@ def test_a_launch_without_accesses_says_so() -> None:
 
 def test_a_notebook_shows_the_card(traffic: Traffic) -> None:
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
-    register_formatters(shell)
     shown, _ = shell.display_formatter.format(traffic)
     assert "kl-card" in shown["text/html"]
     assert shown["text/plain"] == traffic_text(traffic)
