@@ -40,6 +40,7 @@ import textwrap
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -261,7 +262,7 @@ class DisplayHook:
 
     def install(self, find: Callable[[], Callable[[Any], Bundle]]) -> None:
         """Let a function find who draws results."""
-        self._find = find
+        self._find = cache(find)
 
     def bundle(self, result: object) -> Bundle:
         """Return what a result shows; its `repr` where nobody draws."""
