@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import kernellab
 from tests.alone import run_with_lab
 
@@ -28,6 +30,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_tables_figures_and_widgets_are_loaded_when_they_are_used(tmp_path: Path) -> None:
     (tmp_path / "sample.py").write_text(KERNEL)
     code = f"""

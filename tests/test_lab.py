@@ -224,6 +224,7 @@ def test_plain_triton_runs_while_a_lab_is_open(lab: kernellab.Lab) -> None:
     assert handle.n_regs > 0
 
 
+@pytest.mark.slow
 def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernellab.Lab) -> None:
     x, out = torch.zeros(2**18, dtype=torch.float16), torch.zeros(2**18)
     resources = lab.compile(samples.greedy, x, out, N=128, M=1024, num_warps=8).resources

@@ -21,6 +21,7 @@ def imported(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(path.name for path in TESTS.iterdir() if path.is_dir()))
 def test_no_module_imports_what_only_some_tests_need(folder: str) -> None:
     found = {str(path): sorted(OPTIONAL.intersection(imported(path))) for path in (TESTS / folder).rglob("*.py")}

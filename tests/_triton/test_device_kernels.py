@@ -89,6 +89,7 @@ def test_outputs_differ_where_the_comparison_of_tensors_says_so(
         assert (None if unknown else distance) == expected.largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", AWKWARD[:3])
 def test_what_is_no_number_in_one_of_them_differs(lab: kernellab.Lab, wrong: float) -> None:
     want = like(torch.empty(80), torch.float32, 2)

@@ -271,6 +271,7 @@ def test_warps_that_do_different_things_are_regions_of_one_operation(lab: kernel
 FILES = {"module": "module.py", "torch-op": "operator.py", "bundle": "bundle.zip"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", ["cuda:100"], indirect=True)
 def test_exports_keep_the_layouts_of_arguments_and_of_descriptors(fresh: kernellab.Lab, tmp_path: Path) -> None:
     kernel = gluon_kernels.tcgen05_product

@@ -54,6 +54,7 @@ def test_options_of_a_launch_win_over_those_of_the_configs(lab: kernellab.Lab) -
     assert kernel.best_config.num_warps in {4, 8}
 
 
+@pytest.mark.slow
 def test_a_program_keeps_the_options_of_its_launch(lab: kernellab.Lab) -> None:
     kernel, x, out = lab.bind(samples.tuned_kernel), torch.arange(300.0), torch.zeros(300)
     with lab.capture() as program:

@@ -22,6 +22,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", KINDS)
 def test_each_value_of_a_matrix_product_has_a_layout_that_holds_each_element(lab: kernellab.Lab, target: str) -> None:
     tile = torch.zeros(64 * 64, dtype=torch.float16)

@@ -34,6 +34,7 @@ def is_right(captured: Any, *args: Any) -> None:
     torch.testing.assert_close(captured(*args), captured.function(*args))
 
 
+@pytest.mark.slow
 def test_sizes_outside_of_the_guards_are_captured_again_and_the_guard_is_told(lab: kernellab.Lab) -> None:
     captured = lab.capture(branching(lab), dynamic=True)
     for size in (100, 300, 77, 20, 5, 100):

@@ -34,6 +34,7 @@ def recorded(lab: kernellab.Lab, *, in_place: bool = False) -> Any:
     return program
 
 
+@pytest.mark.slow
 def test_a_descriptor_of_several_arguments_is_built_once(lab: kernellab.Lab) -> None:
     program = recorded(lab)
     nodes = program.graph.graph.find_nodes(op="call_function", target=descriptor)

@@ -109,6 +109,7 @@ def test_a_run_in_a_workspace_allocates_its_outputs_alone(tmp_path: Path) -> Non
     assert torch.cuda.max_memory_allocated() - before == 4 << 20
 
 
+@pytest.mark.slow
 def test_a_dynamic_program_has_no_workspace(lab: kernellab.Lab, tmp_path: Path) -> None:
     x = torch.rand(40)
     with lab.capture(dynamic=True) as program:

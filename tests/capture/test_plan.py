@@ -46,6 +46,7 @@ def lifetimes(draw: st.DrawFn) -> list[Buffer]:
     return found
 
 
+@pytest.mark.slow
 @given(lifetimes())
 def test_no_two_live_buffers_lie_in_one_allocation(buffers: list[Buffer]) -> None:
     plan = planned(buffers, STEPS)

@@ -506,6 +506,7 @@ def test_other_threads_are_not_recorded(lab: kernellab.Lab) -> None:
     torch.testing.assert_close(found[0], y)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_not_bound_is_an_error_that_says_so(lab: kernellab.Lab) -> None:
     x, out = torch.ones(100), torch.zeros(100)
     with pytest.raises(UsageError, match=r"scale_kernel was launched .* lab.bind"), lab.capture() as program:

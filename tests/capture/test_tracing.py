@@ -121,6 +121,7 @@ def test_compiled_functions_launch_bound_kernels_in_one_graph(lab: kernellab.Lab
         torch.testing.assert_close(recompiled(function, backend)(x[:100]), function(x[:100]))
 
 
+@pytest.mark.slow
 def test_a_compiled_function_takes_other_sizes(lab: kernellab.Lab) -> None:
     function = tuned_by(lab.bind(samples.tuned_kernel))
     compiled = recompiled(function, dynamic=True)
@@ -147,6 +148,7 @@ def test_a_compiled_function_gives_a_launch_what_it_reads_of_a_tensor(lab: kerne
         torch.testing.assert_close(recompiled(function)(x), x * 7)
 
 
+@pytest.mark.slow
 def test_a_mutated_input_is_hidden_from_autograd(lab: kernellab.Lab) -> None:
     kernel = lab.bind(samples.scale_kernel)
 
@@ -217,6 +219,7 @@ def test_the_graph_of_a_program_is_functionalised_and_exported(lab: kernellab.La
         same_as(graph, torch.export.export(graph, (torch.zeros(64),)).run_decompositions().module())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_functional", [False, True])
 def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_functional: bool) -> None:
     program = chained(lab)
@@ -225,6 +228,7 @@ def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_
     same_as(graph, recompiled(copy.deepcopy(graph), "eager"))
 
 
+@pytest.mark.slow
 def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_traced(lab: kernellab.Lab) -> None:
     tuned = lab.bind(samples.tuned_kernel)
     x = torch.arange(64.0)
@@ -323,6 +327,7 @@ def test_a_tuned_launch_of_a_dynamic_program_is_traced_for_sizes_that_are_symbol
     torch.testing.assert_close(module(x)["y"], y)
 
 
+@pytest.mark.slow
 def test_descriptors_of_a_program_are_traced(lab: kernellab.Lab) -> None:
     program = recorded(lab, in_place=True)
     x = torch.rand(32, 16)

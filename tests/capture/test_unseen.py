@@ -92,6 +92,7 @@ def lambda_typed(function: Callable[[Any], Any]) -> Callable[..., Any]:
     return typed
 
 
+@pytest.mark.slow
 def test_an_operator_of_a_session_is_not_exported(lab: kernellab.Lab, tmp_path: Path) -> None:
     op = operator(lambda_typed(lambda x: scaled(lab, x)))
     program = same(lab, lambda x: op(x) + 1)

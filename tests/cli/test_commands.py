@@ -30,6 +30,7 @@ CALLS = {
 CHOSEN = {"tune": ("BLOCK",), "bench": ("n", "BLOCK")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ANSWERS)
 def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab: Call, command: str) -> None:
     if command == "ls":

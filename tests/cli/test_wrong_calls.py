@@ -215,6 +215,7 @@ def test_version_and_help_load_neither_torch_nor_triton() -> None:
         assert done.stdout.startswith(("kernellab 0.1.0, with triton", "usage: kernellab"))
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kernellab", "run", str(tmp_path / "nothing.py")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -333,6 +333,7 @@ def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
     assert fresh.compile(samples.add_kernel, **ADD).resources.fits
 
 
+@pytest.mark.slow
 def test_of_many_results_the_latest_are_held_in_memory_and_the_others_found_on_disk(fresh: kernellab.Lab) -> None:
     fresh.compiler.most_held = 2
     first, second, third = (fresh.compiler.compile(job) for job in jobs_of(fresh, [32, 64, 128]))

@@ -104,6 +104,7 @@ def test_strings_quotes_and_docstrings_arrive_to_the_byte(lab: kernellab.Lab, tm
     assert names["c"].isfinite().all()
 
 
+@pytest.mark.slow
 def test_helpers_of_one_name_do_not_meet(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = """
 def helper_of(factor):

@@ -160,6 +160,7 @@ def test_an_endless_loop_is_stopped_and_the_next_launch_runs(interpreter: Interp
     assert launch(planted.printing, (1,), x).output
 
 
+@pytest.mark.slow
 def test_a_long_launch_reports_progress(interpreter: Interpreter) -> None:
     x, out, seen = torch.ones(1024), torch.zeros(256 * 1024), []
     arguments = {"x": x, "out": out, "N": 1024}

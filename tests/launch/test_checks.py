@@ -73,6 +73,7 @@ def test_what_a_launch_did_not_make_is_not_its_fault(
     torch.testing.assert_close(out[:n], x[:n].log(), equal_nan=True)
 
 
+@pytest.mark.slow
 def test_only_the_named_kernels_are_checked_and_programs_are_too(lab: kernellab.Lab) -> None:
     out = torch.zeros(4)
     with lab.capture() as program:

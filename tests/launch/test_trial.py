@@ -208,6 +208,7 @@ def test_wrong_arguments_are_told_before_triton_is_entered(session: Session) -> 
     assert session.events == []
 
 
+@pytest.mark.slow
 def test_what_exceeds_the_device_is_refused_before_the_trial(session: Session) -> None:
     greedy = bound_copy(samples.greedy, session.launches)
     x, out = torch.ones(2**18, dtype=torch.float16), torch.zeros(2**18)

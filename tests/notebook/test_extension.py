@@ -314,6 +314,7 @@ def test_options_and_their_values_are_completed(shell: InteractiveShell, text: s
     assert found == expected
 
 
+@pytest.mark.slow
 def test_completion_goes_on_after_what_the_lab_has_no_part_in(shell: InteractiveShell) -> None:
     """IPython's completer writes into what a matcher returns, and asserts that the next text ends with it."""
     shell.run_cell("import math")
@@ -323,6 +324,7 @@ def test_completion_goes_on_after_what_the_lab_has_no_part_in(shell: Interactive
         assert any(completion.endswith(expected) for completion in found), text
 
 
+@pytest.mark.slow
 def test_results_show_by_themselves(shown: Callable[[str], Any]) -> None:
     shown("%%triton -q\n" + ADD)
     setup = "import kernellab\nfrom IPython.display import display\n"
@@ -358,6 +360,7 @@ def test_kernels_show_their_launches_after_the_extension_was_loaded_anew(
     assert kernellab.current_lab().kernels["add_kernel"] is names(shell)["add_kernel"]
 
 
+@pytest.mark.slow
 def test_an_edited_kernel_compiles_without_a_launch_for_the_arguments_of_the_last_one(
     run: Callable[[str], Any], shown: Callable[[str], Any]
 ) -> None:

@@ -26,6 +26,7 @@ def shown_texts(shown: list[dict[str, object]]) -> list[str]:
     return [str(data.get("text/plain", "")) for data in shown]
 
 
+@pytest.mark.slow
 def test_a_cell_shows_how_the_configs_of_its_kernel_compare(notebook: Notebook) -> None:
     ran = notebook.triton(f"{TUNED}\nshift[grid](x, out, 300)", "--tune")
     assert ran.error is None

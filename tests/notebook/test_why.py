@@ -71,6 +71,7 @@ def test_a_kernel_without_a_launch_says_how_to_give_one(notebook: Notebook) -> N
     assert "No launch of never_launched@1 is known" in "".join(ran.error_lines)
 
 
+@pytest.mark.slow
 def test_a_profile_without_a_gpu_says_what_is_known_without(notebook: Notebook) -> None:
     notebook.triton(STRIDED)
     call = "profile(gather, (n // 1024,), x, out, n, BLOCK=1024)"

@@ -186,6 +186,7 @@ def test_the_rule_is_strictly_more_than_half_whatever_the_order(groups: list[int
         assert set(found.differences) == set(itertools.combinations(range(len(sizes)), 2))
 
 
+@pytest.mark.slow
 def test_ten_thousand_unlike_configs_take_few_launches_for_each() -> None:
     configs = [config(index) for index in range(10_000)]
     outputs = Outputs({each: each.text for each in configs}, {})

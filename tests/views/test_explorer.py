@@ -108,6 +108,7 @@ def test_loads_of_several_registers_stay_on_their_line_down_to_sass(lab: kernell
             assert widths == {line: {16} for line in loads}, stage.name
 
 
+@pytest.mark.slow
 def test_inlined_helpers_show_with_their_calls(matmul: Compile) -> None:
     html = explorer_html(matmul())
     band = line_of("band = ", grouped_tile)

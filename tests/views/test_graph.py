@@ -110,6 +110,7 @@ def test_a_store_through_an_unknown_pointer_is_marked_unsure(compiled: Kernels) 
     assert "derives from no argument" in node_with(diagram, "store ?").tip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["matmul", "forward", "backward"])
 def test_source_view_has_one_box_per_line_and_frame(compiled: Kernels, name: str) -> None:
     diagram = diagram_of(compiled(name).graph, compiled(name).effects, view="source")

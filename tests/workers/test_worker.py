@@ -120,6 +120,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_the_worker_goes_on(worker:
     assert worker.pid == pid
 
 
+@pytest.mark.slow
 def test_a_job_over_its_limit_is_stopped_and_the_next_one_runs(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     with pytest.raises(WorkerTimeout, match=r"the job did not finish within 0\.2 s"):
@@ -137,6 +138,7 @@ def test_a_worker_killed_from_outside_is_replaced_and_the_job_done(worker: Worke
     assert worker.run(job(die_once, str(tmp_path / "died")), 30) == "alive"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_again_and_again_is_an_error_that_names_the_job(worker: Worker) -> None:
     with pytest.raises(WorkerDied, match=r"worker of the job was killed twice \(SIGKILL\)"):
         worker.run(job(die, None), 30)
@@ -156,6 +158,7 @@ def test_a_worker_killed_while_idle_is_replaced(worker: Worker) -> None:
     assert worker.run(job(echo, 2), 30) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_the_job_and_the_next_one_runs(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     with pytest.raises(KeyboardInterrupt) as caught:

@@ -36,6 +36,7 @@ def copied(lab: kernellab.Lab, x: torch.Tensor, block: int = 1024, **options: An
     return lab.traffic(traffic_kernels.traffic_copy, grid, x, y, x.numel(), BLOCK=block, **options)
 
 
+@pytest.mark.slow
 def test_a_contiguous_copy_uses_all_that_it_moves(lab: kernellab.Lab) -> None:
     traffic = copied(lab, torch.rand(N))
     load = only(traffic, "load")
@@ -254,6 +255,7 @@ def test_what_depends_on_a_product_is_unknown_and_says_so(lab: kernellab.Lab) ->
     assert "depends on" in str(traffic.unknown[0])
 
 
+@pytest.mark.slow
 def test_a_large_grid_is_sampled_and_scaled(lab: kernellab.Lab) -> None:
     n = 1 << 24
     x, y = torch.empty(n, dtype=torch.int8), torch.empty(n, dtype=torch.int8)

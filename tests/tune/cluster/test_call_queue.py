@@ -96,6 +96,7 @@ def test_a_process_that_is_started_again_takes_the_call() -> None:
     assert queue.take().name == "a again"
 
 
+@pytest.mark.slow
 def test_where_nobody_is_left_a_call_is_answered_with_that() -> None:
     queue = opened(FakeCluster({"a": H100}, loses={"a"}))
     queue.put(0, call(doubled, 21))

@@ -72,6 +72,7 @@ print("used")
 """
 
 
+@pytest.mark.slow
 def test_the_module_checks_every_config_and_chooses_by_sizes_without_the_lab(
     lab: kernellab.Lab, tmp_path: Path
 ) -> None:
