@@ -45,6 +45,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Collect garbage once; pytest does so five times, and every IPython shell that there was once more."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header() -> str:
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("triton", "torch", "numpy"))
 

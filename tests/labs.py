@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,9 +13,10 @@ from typing import Any
 
 from kernellab import Lab
 from kernellab.compile.cache import COMPILE_WORKER
+from kernellab.compile.worker import compile_kernel
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.settings import read_settings
-from kernellab.workers.worker import Pool, Worker
+from kernellab.workers.worker import Job, Pool, Worker
 
 
 class _Lent:
@@ -27,6 +30,27 @@ class _Lent:
 
     def close(self) -> None:
         """Leave it to the others."""
+
+
+class _LentPool(_Lent):
+    """A compile pool that many use; what one of them had compiled, another one is given without compiling it again."""
+
+    def __init__(self, owned: Pool) -> None:
+        super().__init__(owned)
+        self._kept = tempfile.TemporaryDirectory(prefix="kernellab-compiled-")
+        atexit.register(self._kept.cleanup)
+
+    def run(self, job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
+        """Run a job on the next free worker, but one that compiles what is known."""
+        if job.handler is not compile_kernel:
+            return self._owned.run(job, *limits, **more)
+        known = Path(self._kept.name) / job.payload.job.digest
+        if known.is_dir():
+            shutil.copytree(known, job.payload.folder, dirs_exist_ok=True)
+            return None
+        answer = self._owned.run(job, *limits, **more)
+        shutil.copytree(job.payload.folder, known, dirs_exist_ok=True)
+        return answer
 
 
 def shared_lab(target: str | None = None, store: str | Path | None = None) -> Lab:
@@ -66,4 +90,4 @@ def _workers(count: int) -> tuple[Any, Any]:
     pool, worker = Pool(COMPILE_WORKER, count), Worker(INTERPRET_WORKER)
     for owned in (pool, worker):
         atexit.register(owned.close)
-    return _Lent(pool), _Lent(worker)
+    return _LentPool(pool), _Lent(worker)
