@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -162,6 +163,7 @@ def verb(function: _Verb, label: str = "", own: Mapping[str, CallRule] | None = 
         if of_kernel and len(args) > 1:
             misplaced = [name for name, rule in rules.items() if name in named and not rule.allows(named[name])]
             args, named = _with_kernel_arguments(signature, args, named, misplaced)
+            _require_own_names(signature, label, args[1], named)
         for name, value in _given(signature, label, args, named).items():
             if name in rules and not rules[name].allows(value):
                 raise UsageError(value_message(name, value, rules[name].expected))
@@ -211,6 +213,17 @@ def _with_kernel_arguments(
     reserved = {name for name in misplaced if name in parameter_names(kernel)}
     given, rest = by_position(kernel, args[before:], named, reserved)
     return (*args[:before], *given), rest
+
+
+def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel, named: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a keyword that neither verb nor kernel has, and that is nearly one of the verb's."""
+    from kernellab._triton.kernel import is_kernel, parameter_names  # keeps `import kernellab` light
+
+    own = [name for name, each in signature.parameters.items() if each.default is not inspect.Parameter.empty]
+    for name in named.keys() - signature.parameters.keys():
+        near = get_close_matches(name, own, n=1, cutoff=0.85)
+        if near and is_kernel(kernel) and name not in parameter_names(kernel):
+            raise UsageError(f"{label} and the kernel have no parameter {name!r}; is {near[0]}= meant?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,17 @@ def test_a_call_that_does_not_fit_shows_how_the_verb_is_called(lab: kernellab.La
         lab.tune(samples.add_kernel)  # type: ignore[call-arg]
 
 
+def test_a_misspelt_option_of_a_verb_is_told_from_one_of_the_kernel(lab: kernellab.Lab) -> None:
+    x = torch.rand(N)
+    configs = [triton.Config({"BLOCK": 64})]
+    with pytest.raises(UsageError, match=r"lab\.tune and the kernel have no parameter 'config'; is configs= meant\?"):
+        lab.tune(samples.add_kernel, (1,), x, x, x, N, config=configs)
+    with pytest.raises(UsageError, match=r"no parameter 'targt'; is target= meant\?"):
+        lab.compile(samples.add_kernel, x, x, x, N, BLOCK=64, targt="cuda:80")
+    with pytest.raises(LaunchError, match="is BLOK a misspelling"):
+        lab.run(samples.add_kernel, (1,), x, x, x, N, BLOK=64)
+
+
 def test_a_tensor_that_is_not_dense_and_a_number_that_is_too_wide_are_named(lab: kernellab.Lab) -> None:
     x, out = torch.eye(8), torch.zeros(64)
     for given, n, said in (
