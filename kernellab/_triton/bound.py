@@ -108,7 +108,7 @@ class Runtime(Protocol):
         """Return which config of an autotuned kernel to launch on the GPU; None leaves the choice to Triton."""
 
 
-def _on_grid(kernel: Any, grid: Any) -> Any:
+def _on_grid(kernel: Bound, grid: Any) -> Any:
     """Return what launches a kernel on a grid: a bound method, which costs less to make and to call than a partial."""
     try:
         return MethodType(kernel.front, grid)
@@ -421,7 +421,7 @@ _BOUND: tuple[tuple[Any, Any], ...] = (
 )
 
 
-def _bound_class(kernel: Any) -> Any:
+def _bound_class(kernel: Kernel) -> Any:
     """Return the bound class of a kernel, or of the one that it is already."""
     if isinstance(kernel, JITFunction) and kernel.is_gluon():
         return BoundGluonKernel

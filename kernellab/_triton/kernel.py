@@ -73,6 +73,9 @@ class Bound(Kernel, Protocol):
     launcher: Any
     runtime: Any
 
+    def side_table_number(self) -> int:
+        """Return its number in the table of kernels that torch's graphs refer to."""
+
 
 class BoundJit(JitKernel, Bound, Protocol):
     """A jit function bound to a lab, as its runtime sees it; see `kernellab._triton.bound.BoundKernel`."""
@@ -115,7 +118,7 @@ def constexpr_names(kernel: Kernel) -> frozenset[str]:
     return frozenset(parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr)
 
 
-def jit_function(kernel: Any) -> Any:
+def jit_function(kernel: Kernel) -> Any:
     """Return the jit function under the autotuners and heuristics of ``kernel``."""
     while not isinstance(kernel, JITFunction):
         kernel = kernel.fn

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from triton.runtime import JITFunction
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
 
-from kernellab._triton.kernel import jit_function, with_heuristics
+from kernellab._triton.kernel import Bound, Kernel, jit_function, with_heuristics
 from kernellab.errors import LaunchError
 
 _Marked = TypeVar("_Marked", bound=Callable[..., Any])
@@ -41,7 +41,7 @@ def is_traced(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
     return any(_is_symbolic(torch, value) for value in _leaves((args, dict(meta))))
 
 
-def traced_launch(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
+def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
     """Add a launch to the graph that torch makes.
 
     Raises:
@@ -62,12 +62,12 @@ def traced_launch(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mapping[s
         raise LaunchError(f"torch cannot trace this launch of {name}: {exc}", kernel=name) from exc
 
 
-def traced_on_grid(kernel: Any, grid: Any) -> Any:
+def traced_on_grid(kernel: Bound, grid: Any) -> Any:
     """Return what stands for ``kernel[grid]`` where dynamo traces through it."""
     return partial(_launch_in_dynamo, kernel, grid)
 
 
-def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
+def _launch_in_dynamo(kernel: Bound, grid: Any, *args: Any, **meta: Any) -> None:
     """Stand for a launch in code that dynamo traces; it knows this code, and of the kernel a number alone."""
     if isinstance(kernel, Heuristics):
         kernel.fn[grid](*args, **with_heuristics(kernel, args, meta))
@@ -93,7 +93,7 @@ def while_tracing(function: _Marked) -> _Marked:
 
 
 @while_tracing
-def side_table_number(kernel: Any) -> int:
+def side_table_number(kernel: Kernel) -> int:
     """Return the number of a kernel in torch's side table; each bound kernel has this as a method.
 
     dynamo calls it once, while it traces, and takes the result for a constant; it passes no objects to such functions.
@@ -160,13 +160,13 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
     """
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
-    kernel: Any = kernel_side_table.get_kernel(number)
+    kernel: Kernel = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
     given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
     kernel[_grid_among(kernel, grids)](**given, **held)
 
 
-def _plain(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return a launch with what heuristics and defaults give, for a kernel without heuristics.
 
     Heuristics under a tuner become values of its configs. What stands for a number is fixed there, with a guard.
@@ -178,8 +178,8 @@ def _plain(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[An
     known = {*function.arg_names[: len(args)], *meta}
     if isinstance(kernel, Autotuner):
         named = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
-        kernel = _without_inner_heuristics(kernel, named)
-        known |= {name for config in kernel.configs for name in config.all_kwargs()}
+        tuner = kernel = _without_inner_heuristics(kernel, named)
+        known |= {name for config in tuner.configs for name in config.all_kwargs()}
     meta |= {p.name: p.default for p in function.params if p.has_default and p.name not in known}
     return kernel, args, meta
 
@@ -198,7 +198,7 @@ def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
     return autotune(configs=configs, key=[], prune_configs_by={**pruned, "top_k": tuner.configs_top_k})(inner)
 
 
-def _given_by(kernel: Any, named: dict[str, Any]) -> dict[str, Any]:
+def _given_by(kernel: Heuristics, named: dict[str, Any]) -> dict[str, Any]:
     """Return the values that heuristics give, one after the other."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
@@ -290,7 +290,7 @@ class _Arguments:
         return _Place(among, len(held) - 1 if known is None else known)
 
 
-def _needs_opaque(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
+def _needs_opaque(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
     """Tell whether torch's own operator cannot carry a launch, or what `torch.compile` makes of that cannot run it."""
     import torch
     from torch._guards import TracingContext
@@ -304,7 +304,7 @@ def _needs_opaque(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -
     return devices == {"cpu"}
 
 
-def _launch_opaquely(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
+def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
     """Call the operator for a launch; tensors of parameters that may be written count as changed."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
@@ -319,7 +319,7 @@ def _launch_opaquely(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mappin
     _operator()(number, constants, *lists, extents)
 
 
-def _grids_of(kernel: Any, grid: Any, named: Mapping[str, Any]) -> list[Any]:
+def _grids_of(kernel: Kernel, grid: Any, named: Mapping[str, Any]) -> list[Any]:
     """Return the grid of a launch; where it is a function, that of each config of an autotuned kernel."""
     if not callable(grid):
         return [grid]
@@ -327,7 +327,7 @@ def _grids_of(kernel: Any, grid: Any, named: Mapping[str, Any]) -> list[Any]:
     return [grid({**named, **config}) for config in configs]
 
 
-def _mutated(kernel: Any, named: Mapping[str, Any]) -> frozenset[str] | None:
+def _mutated(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the parameters that torch finds a kernel to write through; None where it cannot tell."""
     import torch
     from torch._higher_order_ops.triton_kernel_wrap import get_mutated_tensors, kernel_side_table

@@ -21,7 +21,7 @@ import torch
 import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from kernellab._triton.kernel import jit_function
+from kernellab._triton.kernel import Bound, jit_function
 from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, while_tracing
 from kernellab.capture.node_functions import (
     addressed,
@@ -235,7 +235,7 @@ class SideTable(torch.nn.Module):
             self._captures[number] = kernel.captures()
         return kernel
 
-    def require_known_changes(self, kernel: Any, constants_id: int, handle: Any) -> None:
+    def require_known_changes(self, kernel: Bound, constants_id: int, handle: Any) -> None:
         """Raise `KernellabError` if the config that a launch chose changes more than the one that was recorded.
 
         The steps of a program, and what a functional one copies, follow from what that changed.

@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 
+from kernellab._triton.kernel import Kernel
 from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, nested, recorded, symbols_of
 from kernellab.capture.seen_tensors import Recording, is_descriptor
 from kernellab.capture.size import Guard, Sizes, compiled, sized, text_of
@@ -28,7 +29,7 @@ class LaunchSizes:
     def __init__(self, tracker: SizeTracker) -> None:
         self.tracker = tracker
 
-    def launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    def launch(self, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Launch a kernel; sizes among its arguments may be symbolic."""
         tracker = self.tracker
         if not tracker.is_following:
@@ -54,7 +55,7 @@ class LaunchSizes:
         tracker.pass_steps()
         return handle
 
-    def _take(self, kernel: Any, given: Mapping[str, Any], asked: _AskedGrid) -> None:
+    def _take(self, kernel: Kernel, given: Mapping[str, Any], asked: _AskedGrid) -> None:
         """Note what a launch that was recorded follows from, if one was."""
         tracker = self.tracker
         index = len(tracker.recording.steps) - 1
@@ -83,7 +84,7 @@ class LaunchSizes:
         self._require_heuristics(kernel, given, seen)
         _require_told(tracker, index, seen)
 
-    def _require_heuristics(self, kernel: Any, given: Mapping[str, Any], seen: Seen) -> None:
+    def _require_heuristics(self, kernel: Kernel, given: Mapping[str, Any], seen: Seen) -> None:
         """Ask the heuristics of a kernel once more, with symbolic sizes: what they decide is a guard."""
         tracker = self.tracker
         values = {
@@ -91,8 +92,9 @@ class LaunchSizes:
             **seen.constants,
             **{n: v for n, v in given.items() if n not in seen.constants or isinstance(v, SYMBOLIC)},
         }
-        while kernel is not seen.kernel and kernel is not None:
-            for name, heuristic in dict(getattr(kernel, "values", None) or {}).items():
+        layer: Any = kernel
+        while layer is not seen.kernel and layer is not None:
+            for name, heuristic in dict(getattr(layer, "values", None) or {}).items():
                 with tracker.env.because(f"the heuristic of {name} decides so"):
                     try:
                         with tracker.asking_user():
@@ -101,9 +103,9 @@ class LaunchSizes:
                         tracker.fix(tracker.symbols_given(given), f"the heuristic of {name} cannot be asked for others")
                         continue
                     require_constant(tracker, decided)
-            if getattr(kernel, "early_config_prune", None) or getattr(kernel, "perf_model", None):
+            if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
                 tracker.fix(tracker.symbols_given(given), "its configs are chosen by it")
-            kernel = getattr(kernel, "fn", None)
+            layer = getattr(layer, "fn", None)
 
 
 class _AskedGrid:

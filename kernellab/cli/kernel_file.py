@@ -196,7 +196,7 @@ class _Caught(BaseException):
 class _StandIn:
     """Takes the place of the kernel of an exported file, whose ``launch`` then tells what it would launch."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def __getattr__(self, name: str) -> Any:

@@ -50,7 +50,7 @@ class AskedLaunch:
     bind: Callable[[Kernel], Any]
     best: BestConfig
     target: Target
-    kernel: Any
+    kernel: Kernel | str | int
     grid: Any
     args: tuple[Any, ...]
     meta: Mapping[str, Any]
@@ -108,7 +108,8 @@ def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
         UsageError: an argument cannot be written down.
     """
     launch, compiled = implementation.kernel_launch, implementation.kernel
-    record = LaunchRecord(launch.function, compiled, launch.arguments, call.kernel, launch.grid, given_grid=launch.grid)
+    owner = launch.function if isinstance(call.kernel, str | int) else call.kernel
+    record = LaunchRecord(launch.function, compiled, launch.arguments, owner, launch.grid, given_grid=launch.grid)
     return reproducer_text(launch.job.closure, launch_of(call.kernels, record), result_of(compiled))
 
 

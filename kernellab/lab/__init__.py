@@ -290,7 +290,7 @@ class Lab(Workspace):
 
     def explain(
         self,
-        kernel: Any,
+        kernel: Kernel | str | int,
         grid: Any = None,
         /,
         *args: Any,

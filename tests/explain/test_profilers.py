@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,16 @@ def test_the_reproducer_makes_the_launch_again(call: AskedLaunch) -> None:
     text = reproducer_of(call, found)
     assert f"def {found.kernel.kernel}(" in text
     compile(text, "reproducer.py", "exec")
+
+
+def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(lab: kernellab.Lab, call: AskedLaunch) -> None:
+    case = next(iter(all_cases().values()))
+    kernel = lab.bind(case.kernel)
+    lab.kernels.add(kernel)
+    lab.run(kernel, case.grid, **case.fresh_arguments(), **case.meta)
+    kept = replace(call, kernel=kernel.__name__, grid=None, args=(), meta={})
+    text = reproducer_of(kept, kept.implementation())
+    assert f"def {kernel.__name__}(" in text
 
 
 @pytest.mark.gpu
