@@ -83,7 +83,7 @@ def launches() -> dict[str, float]:
             with contextlib.suppress(kernellab.KernellabError):
                 launch(256, shift=1 << 30)
             found["first launch after a fault"] = seconds(lambda: launch(128))
-            with contextlib.suppress(kernellab.KernellabError), lab.recording(timeout_s=0.5):
+            with contextlib.suppress(kernellab.KernellabError), lab.launches.recording(timeout_s=0.5):
                 hanging[(1,)](torch.zeros(1, device="cuda"))
             found["first launch after a timeout"] = seconds(lambda: launch(64))
     return found

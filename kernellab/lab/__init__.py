@@ -19,7 +19,6 @@ from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
 from kernellab.launch.calls import named_arguments, require_grid, variants_of, verbs
 from kernellab.launch.memory import memory_of
-from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
 
@@ -427,10 +426,6 @@ class Lab(Workspace):
 
             kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
         return define(self.kernels, str(kernel), namespace, name)
-
-    def recording(self, **options: Any) -> AbstractContextManager[Recorder]:
-        """Record the launches of this thread; ``options`` are told by `Recorder`."""
-        return self.launches.recording(**options)
 
     def marking(self) -> AbstractContextManager[None]:
         """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems.

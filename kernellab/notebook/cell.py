@@ -121,7 +121,7 @@ def _with_why(lab: Lab, report: KernelReport, record: LaunchRecord) -> KernelRep
 
 
 def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
-    return lab.recording(
+    return lab.launches.recording(
         timeout_s=options.timeout_s,
         run=options.run,
         isolate=options.isolate,

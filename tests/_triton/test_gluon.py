@@ -168,7 +168,7 @@ def test_a_kept_kernel_is_in_gluon_in_the_next_session(tmp_path: Path) -> None:
 
 def test_an_export_is_in_gluon(fresh: kernellab.Lab, tmp_path: Path) -> None:
     version = fresh.kernels.add(add)
-    with fresh.recording(run=False):
+    with fresh.launches.recording(run=False):
         fresh.kernels[version.label][(4,)](X, X, OUT, N, BLOCK=256)
     path = tmp_path / "exported.py"
     fresh.export(version.label, path)
@@ -276,7 +276,7 @@ FILES = {"module": "module.py", "torch-op": "operator.py", "bundle": "bundle.zip
 def test_exports_keep_the_layouts_of_arguments_and_of_descriptors(fresh: kernellab.Lab, tmp_path: Path) -> None:
     kernel = gluon_kernels.tcgen05_product
     version = fresh.kernels.add(kernel)
-    with fresh.recording(run=False) as recorder:
+    with fresh.launches.recording(run=False) as recorder:
         fresh.bind(kernel)[lambda meta: (triton.cdiv(meta["K"], meta["BM"]),)](*product_arguments(), ROWS)
     for record in recorder.records.values():
         remember(fresh.kernels, kernel, record)

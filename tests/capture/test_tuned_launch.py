@@ -43,7 +43,7 @@ def test_a_run_launches_what_is_chosen_then(lab: kernellab.Lab) -> None:
     for config, grid in zip(kernel.configs, ((5, 1, 1), (3, 1, 1)), strict=True):
         kernel.cache = dict.fromkeys(kernel.cache, config)
         out, x = torch.zeros(300), torch.rand(300)
-        with lab.recording() as recorder:
+        with lab.launches.recording() as recorder:
             program.run(x=x, out=out)
         (record,) = recorder.records.values()
         assert (record.grid, record.arguments["BLOCK"]) == (grid, config.kwargs["BLOCK"])
@@ -74,7 +74,7 @@ def test_a_dynamic_program_chooses_for_the_sizes_of_the_run(lab: kernellab.Lab) 
         program.run(x=fresh)
         chosen = next(config for config in kernel.configs if config.kwargs["BLOCK"] == block)
         kernel.cache = dict.fromkeys(kernel.cache, chosen)
-        with lab.recording() as recorder:
+        with lab.launches.recording() as recorder:
             torch.testing.assert_close(program.run(x=fresh)["out"], fresh)
         (record,) = recorder.records.values()
         assert record.grid == (triton.cdiv(n, block), 1, 1)

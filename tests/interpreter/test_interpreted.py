@@ -85,7 +85,7 @@ def test_an_autotuned_kernel_runs_once_in_a_config_that_fits_and_is_tuned_by_the
     configs = [triton.Config({"BLOCK": size}) for size in (64, 128)]
     kernel = lab.bind(triton.autotune(configs, key=["n"], cache_results=True)(doubled))
     x = torch.ones(N)
-    with lab.recording(interpret=True) as recorder:
+    with lab.launches.recording(interpret=True) as recorder:
         kernel[grid](x, N)
     (record,) = recorder.records.values()
     assert (record.launches, record.grid) == (1, (8, 1, 1))

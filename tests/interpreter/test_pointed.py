@@ -100,7 +100,7 @@ def test_launches_on_pointers_are_captured_recorded_and_poisoned(lab: Lab, make:
     kernel, (x, from_x), (y, from_y) = lab.bind(double_kernel), make(), make()
     with lab.capture():
         kernel[(1,)](x, y, N, BLOCK=128)
-    with lab.recording(poison=True) as recorder:
+    with lab.launches.recording(poison=True) as recorder:
         kernel[(1,)](x, y, N, BLOCK=128)
     for record in recorder.records.values():
         remember(lab.kernels, double_kernel, record)

@@ -177,7 +177,7 @@ def test_the_card_names_what_is_reached(lab: kernellab.Lab) -> None:
 def test_the_card_tells_what_changed_behind_addresses(lab: kernellab.Lab) -> None:
     tensors = [torch.zeros(n) for n in (1, 2, 3, 4, 5)]
     bound = lab.bind(pointers.foreach_add)
-    with lab.recording() as recorder:
+    with lab.launches.recording() as recorder:
         bound[(5,)](table(tensors), torch.tensor([1, 2, 3, 4, 5]), 1.0, BLOCK=16)
     (record,) = recorder.records.values()
     (note,) = notes(KernelReport("", "", "", 1, record.compiled, (), 1, record.grid, record.run))

@@ -247,7 +247,7 @@ def test_pinned_memory_launches_in_this_process_and_the_run_says_so(lab: kernell
 def test_isolation_can_be_left_out(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GpuTrials, "launch", None)
     x, out = torch.rand(N, device="cuda"), torch.zeros(N, device="cuda")
-    with lab.recording(isolate=False):
+    with lab.launches.recording(isolate=False):
         lab.bind(bad.copy_all)[cells](x, out, N, BLOCK=32)
     assert torch.equal(out, x)
 

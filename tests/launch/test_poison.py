@@ -63,7 +63,7 @@ def test_copies_of_any_type_tell_what_was_written(lab: kernellab.Lab, dtype: tor
 def test_a_stale_result_does_not_pass_for_a_written_one(lab: kernellab.Lab) -> None:
     x, y = torch.rand(N), torch.rand(N)
     out = x + y
-    with lab.recording(poison=True) as recorder:
+    with lab.launches.recording(poison=True) as recorder:
         lab.bind(samples.add_kernel)[(2,)](x, y, out, N, BLOCK=128)
     (mask,) = recorder.unwritten.values()
     assert int(mask.sum()) == N - 256
@@ -73,13 +73,13 @@ def test_a_stale_result_does_not_pass_for_a_written_one(lab: kernellab.Lab) -> N
 def test_two_launches_that_write_a_half_each_leave_nothing_unwritten(lab: kernellab.Lab) -> None:
     out = torch.zeros(256)
     bound = lab.bind(samples.apply_kernel)
-    with lab.recording(poison=True) as recorder:
+    with lab.launches.recording(poison=True) as recorder:
         bound[(1,)](torch.rand(256), out, samples.doubled, samples.tl.float32, BLOCK=256)
     assert [bool(mask.any()) for mask in recorder.unwritten.values()] == [False]
 
 
 def test_a_failed_launch_leaves_the_output_as_it_was(lab: kernellab.Lab) -> None:
     x, y, out = torch.rand(N), torch.rand(N), torch.full((N,), 3.0)
-    with lab.recording(poison=True), pytest.raises(kernellab.errors.OutOfBounds):
+    with lab.launches.recording(poison=True), pytest.raises(kernellab.errors.OutOfBounds):
         lab.bind(samples.add_kernel)[(4,)](x, y, out, 512, BLOCK=128)
     assert out.eq(3).all()

@@ -124,7 +124,7 @@ def valid_calls(lab: kernellab.Lab, folder: Path) -> list[Call]:
         Call("load", lab.load, ("add_kernel", {}), {"name": "again"}),
         Call("use_target", lab.use_target, ("cuda:90",), {}),
         Call("compiling_for", _entered(lab.compiling_for), ("cuda:90",), {}),
-        Call("recording", _entered(lab.recording), (), {"timeout_s": 5, "run": True, "isolate": True}),
+        Call("recording", _entered(lab.launches.recording), (), {"timeout_s": 5, "run": True, "isolate": True}),
         Call("ceilings", lab.ceilings, (), {"fresh": False}),
         Call("start", lab.start, (), {"wait": False}),
         Call("Lab", _closed_lab, (), {"target": "cuda:90", "store": ":memory:"}),
