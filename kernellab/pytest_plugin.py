@@ -150,7 +150,7 @@ def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
     from kernellab._triton.kernel import parameter_names
     from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of, tolerance_of
-    from kernellab.launch.memory import memory_of
+    from kernellab.launch.arguments import memory_of
 
     kernel, args, named = call.kernel, call.args, call.meta
     compiled = lab.compile(kernel, *args, **named)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, first_line
-from kernellab.launch.memory import copied, memory_of
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import copied
 from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, ExpectedValue, compare

@@ -8,7 +8,8 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, UsageError, first_line
-from kernellab.launch.memory import copied, memory_of, with_tensors
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import called, taken_by, takes_all

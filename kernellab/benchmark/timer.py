@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from kernellab.benchmark.result import Clocks
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line, plural
 from kernellab.ir.effects import REACHED, Effects
-from kernellab.launch.arguments import CannotExport
-from kernellab.launch.memory import copied, device_of, memory_of, reached
+from kernellab.launch.arguments import CannotExport, memory_of
+from kernellab.launch.memory import copied, device_of, reached
 from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree

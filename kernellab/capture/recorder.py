@@ -51,7 +51,8 @@ from kernellab.capture.tape import (
     window_step,
 )
 from kernellab.errors import UsageError, user_frame
-from kernellab.launch.memory import Reached, device_of, memory_of, reached
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers
 from kernellab.registry import argument_of
 

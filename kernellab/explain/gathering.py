@@ -25,7 +25,7 @@ from kernellab.explain.reading import (
 from kernellab.explain.traffic.launch import traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
-from kernellab.launch.memory import memory_of
+from kernellab.launch.arguments import memory_of
 from kernellab.measure.launches import Implementation, moved_bytes
 from kernellab.target import limits_of, occupancy
 

@@ -16,8 +16,9 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
 from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed
 from kernellab.explore.schedule import Superseded
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import Copies, memory_of, size_bytes
+from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime

@@ -17,7 +17,7 @@ from kernellab.export.checking import Expected, expected_of
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unchecked
 from kernellab.export.torch_op import torch_op_text
-from kernellab.launch.memory import memory_of
+from kernellab.launch.arguments import memory_of
 from kernellab.registry import RecordedVersion, Registry, VersionRow, made_inputs, recorded_version, values_of
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Version

@@ -43,10 +43,11 @@ from kernellab.launch.arguments import (
     TensorSpec,
     leaves_of,
     members_of,
+    memory_of,
     tensors_of,
 )
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import Reached, memory_of, reached, span_of
+from kernellab.launch.memory import Reached, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, Ranges, TrialLog
 from kernellab.target import device_name, driver_version

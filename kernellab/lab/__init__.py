@@ -17,8 +17,8 @@ from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import named_arguments, require_grid, variants_of, verbs
-from kernellab.launch.memory import memory_of
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
 

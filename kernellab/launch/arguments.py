@@ -162,6 +162,17 @@ def members_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]
             yield name, value
 
 
+def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
+    found: dict[str, Any] = {}
+    for name, value in members_of(arguments.items()):
+        if hasattr(value, "untyped_storage"):
+            found[name] = value
+        elif hasattr(getattr(value, "base", None), "untyped_storage"):
+            found[name] = value.base
+    return found
+
+
 def spec_of(
     name: str, value: Any, tensor: Callable[[str, Any], TensorSpec], other: Callable[[str, Any], ArgumentSpec]
 ) -> ArgumentSpec:

@@ -24,23 +24,12 @@ from typing import Any
 from kernellab.errors import LaunchError
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import TRITON_DTYPES, members_of
+from kernellab.launch.arguments import TRITON_DTYPES, members_of, memory_of
 
 _WORD_BYTES = 8
 
 Moves = Sequence[tuple[int, int, int]]
 """Address and size in bytes of memories, and the addresses of their copies."""
-
-
-def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
-    found: dict[str, Any] = {}
-    for name, value in members_of(arguments.items()):
-        if hasattr(value, "untyped_storage"):
-            found[name] = value
-        elif hasattr(getattr(value, "base", None), "untyped_storage"):
-            found[name] = value.base
-    return found
 
 
 def numbers_of(arguments: Mapping[str, Any]) -> dict[str, int]:

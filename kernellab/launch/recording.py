@@ -28,8 +28,8 @@ from kernellab._triton.drivers import around_launches
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3
-from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.source import Closure, lambda_definition

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, RunError, Shown
 from kernellab.ir.effects import NO_EFFECTS, Effects
-from kernellab.launch.arguments import Launch
+from kernellab.launch.arguments import Launch, memory_of
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import Copier, Copies, device_of, memory_of, size_bytes, with_reached
+from kernellab.launch.memory import Copier, Copies, device_of, size_bytes, with_reached
 from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS

@@ -16,8 +16,9 @@ from kernellab.compile.cache import Compiler, triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
-from kernellab.launch.memory import call_with_tensors, memory_of, with_reached
+from kernellab.launch.memory import call_with_tensors, with_reached
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.gpu.ipc import Memory, Tables, argument_of
 from kernellab.gpu.redzones import Damage
-from kernellab.launch.arguments import ArgumentSpec, CannotExport, ScalarSpec, TensorSpec
-from kernellab.launch.memory import memory_of
+from kernellab.launch.arguments import ArgumentSpec, CannotExport, ScalarSpec, TensorSpec, memory_of
 from kernellab.measure.comparison import OutputDifference
 from kernellab.source.text import parsed
 

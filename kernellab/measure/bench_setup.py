@@ -17,8 +17,8 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.device_view import is_comparable
 from kernellab.gpu.ipc import IpcExport, Memory, mapped_by_torch
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import ArgumentSpec, CannotExport, TensorSpec, tensors_of
-from kernellab.launch.memory import NOTHING, Reached, memory_of, reached
+from kernellab.launch.arguments import ArgumentSpec, CannotExport, TensorSpec, memory_of, tensors_of
+from kernellab.launch.memory import NOTHING, Reached, reached
 from kernellab.launch.poison import fill_of
 from kernellab.measure.bench_jobs import (
     BenchKernel,

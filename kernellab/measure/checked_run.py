@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import CheckFailed, KernellabError
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import named_arguments, variants_of
-from kernellab.launch.memory import Copier, memory_of, with_tensors
+from kernellab.launch.memory import Copier, with_tensors
 from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch

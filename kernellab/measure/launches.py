@@ -19,8 +19,9 @@ from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, Ru
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
-from kernellab.launch.memory import Copier, Copies, Reached, memory_of
+from kernellab.launch.memory import Copier, Copies, Reached
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.bench_jobs import PLAIN, BenchTiming, Hook, Manner, sets_blocks_alone

@@ -20,9 +20,8 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.errors import Shown, UsageError, warn_user
-from kernellab.launch.arguments import members_of
+from kernellab.launch.arguments import members_of, memory_of
 from kernellab.launch.calls import checked_grid
-from kernellab.launch.memory import memory_of
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches

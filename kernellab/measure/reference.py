@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, plural
-from kernellab.launch.memory import copied, memory_of, with_tensors
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.comparison import ExpectedValue
 
 

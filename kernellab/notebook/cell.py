@@ -17,8 +17,8 @@ from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import Place, UsageError
 from kernellab.lab import Lab
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import from_annotations, mock_arguments
-from kernellab.launch.memory import memory_of
 from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
 from kernellab.measure.checked_run import checks_of, require_equal
 from kernellab.measure.comparison import Check

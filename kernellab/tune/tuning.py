@@ -15,7 +15,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.launch.memory import memory_of
+from kernellab.launch.arguments import memory_of
 from kernellab.measure.bench_jobs import sets_blocks_alone
 from kernellab.measure.config import Config, Space, Status, configs_of
 from kernellab.measure.launches import Bench, Launches, arithmetic, implementation_of, moved_bytes, touched

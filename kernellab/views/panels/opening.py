@@ -13,8 +13,9 @@ from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, planned
 from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall, checked_grid
-from kernellab.launch.memory import copied, memory_of, size_bytes, tensors_for_pointers
+from kernellab.launch.memory import copied, size_bytes, tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import bench_of
