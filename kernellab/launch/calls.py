@@ -220,7 +220,7 @@ def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel,
     from kernellab._triton.kernel import is_kernel, parameter_names  # keeps `import kernellab` light
 
     own = [name for name, each in signature.parameters.items() if each.default is not inspect.Parameter.empty]
-    for name in named.keys() - signature.parameters.keys():
+    for name in (name for name in named if name not in signature.parameters):
         near = get_close_matches(name, own, n=1, cutoff=0.85)
         if near and is_kernel(kernel) and name not in parameter_names(kernel):
             raise UsageError(f"{label} and the kernel have no parameter {name!r}; is {near[0]}= meant?")
