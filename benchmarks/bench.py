@@ -16,7 +16,7 @@ import triton
 import kernellab
 from kernellab.benchmark.result import Benchmark
 from kernellab.export.frames import save_frame
-from kernellab.views.cards.benchmark import benchmark_text, ceilings_text
+from kernellab.views.cards.benchmark import benchmark_card, ceilings_text
 from tests.kernels.matmul import matmul_kernel
 from tests.kernels.softmax import softmax_kernel
 from tests.samples import add_kernel
@@ -77,7 +77,7 @@ def report(lab: kernellab.Lab, folder: Path | None) -> Iterator[str]:
         found = run(lab)
         if folder is not None:
             save_frame(found.frame, folder / f"{run.__name__}.json")
-        yield benchmark_text(found)
+        yield benchmark_card(found).text()
 
 
 def _blocks(size: str) -> Callable[[Any], tuple[int, ...]]:

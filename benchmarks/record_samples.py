@@ -103,7 +103,7 @@ def profile(name: str, folder: Path) -> None:
     import kernellab
     from kernellab.explain.asking import AskedLaunch
     from kernellab.explain.profilers import Sampler, numbered
-    from kernellab.views.cards.explanation import profile_text
+    from kernellab.views.cards.explanation import profile_card
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:
@@ -118,7 +118,13 @@ def profile(name: str, folder: Path) -> None:
                 text = _relative(sample(5))
         (folder / f"{name}.numbered.hatchet").write_text(text, encoding="utf-8")
         found = lab.profile(kernel, grid, *arguments, **meta, counters=True)
-        print(profile_text(found), f"{found.sessions} sessions", found.frame.head(40).to_string(), sep="\n", flush=True)
+        print(
+            profile_card(found).text(),
+            f"{found.sessions} sessions",
+            found.frame.head(40).to_string(),
+            sep="\n",
+            flush=True,
+        )
 
 
 def _samples(text: str) -> list[tuple[str, int]]:

@@ -38,7 +38,7 @@ from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
 from kernellab.tune.tuning import Environment, Options
 from kernellab.tune.tuning import tuned as tuned_in
-from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.cards.tuning import tuning_card
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
 from tests.tune.test_records import records
@@ -76,8 +76,8 @@ def parts(lab: kernellab.Lab) -> dict[str, Callable[[int], float]]:
         "random": lambda count: taken(lambda: drawn(count)),
         "store": kept,
         "frame": shown_by(frame_of),
-        "text": shown_by(tuning_text),
-        "html": shown_by(tuning_html),
+        "text": shown_by(tuning_card),
+        "html": shown_by(tuning_card),
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kernellab.views.cards.card import card_html, card_text
+from kernellab.views.cards.card import cell_card
 from kernellab.views.graph import View, default_view, svg
 from kernellab.views.graph.diagram import warm
 from tests.views.reports import cell_of, compiled_of, launches, report_of, ttir_of
@@ -53,11 +53,14 @@ def row(name: str, folder: Path) -> str:
     views = tuple(View) if len(graph.operations) < DRAWN_AT_MOST else (View.SOURCE,)
     times = {view: milliseconds(partial(svg, graph, effects, view=view)) for view in views}
     by_operation = f"{times[View.OPERATIONS]:.1f}" if View.OPERATIONS in times else "-"
-    bare, whole = milliseconds(lambda: card_html(cell, graphs=False)), milliseconds(lambda: card_html(cell))
+    bare, whole = (
+        milliseconds(lambda: cell_card(cell, graphs=False).html()),
+        milliseconds(lambda: cell_card(cell).html()),
+    )
     return (
         f"{name:<10} {len(graph.operations):>10} {ttir:>7.1f} | {by_operation:>12} {times[View.SOURCE]:>8.1f} "
-        f"{times[default] / ttir:>12.2f} | {bare:>14.2f} {whole:>6.1f} {len(card_html(cell)) / 1000:>5.0f} "
-        f"{milliseconds(lambda: card_text(cell)):>6.2f}"
+        f"{times[default] / ttir:>12.2f} | {bare:>14.2f} {whole:>6.1f} {len(cell_card(cell).html()) / 1000:>5.0f} "
+        f"{milliseconds(lambda: cell_card(cell).text()):>6.2f}"
     )
 
 

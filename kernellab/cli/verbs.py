@@ -30,7 +30,7 @@ from kernellab.cli.parser import assigned, listed
 from kernellab.errors import UsageError
 from kernellab.measure.config import UNMEASURED, Space, Status
 from kernellab.views.cards import results
-from kernellab.views.cards.traffic import traffic_text
+from kernellab.views.cards.traffic import traffic_card
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -81,7 +81,7 @@ def compile_command(lab: Lab, given: Namespace) -> Answer:
     compiled = lab.compile(it.file.kernel, *it.args, **it.named)
     data = {**it.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
     if given.stage is None:
-        return Answer(data, lambda: results.compiled_text(compiled))
+        return Answer(data, lambda: results.compiled_card(compiled).text())
     text: str = getattr(compiled, given.stage)
     return Answer({**data, "text": text}, lambda: text)
 
@@ -91,7 +91,7 @@ def effects_command(lab: Lab, given: Namespace) -> Answer:
     it = asked(lab, given)
     effects = lab.effects(it.file.kernel, *it.args, **it.named)
     data = {**it.about, "target": str(lab.target), **json_form.effects_data(effects)}
-    return Answer(data, lambda: results.effects_text(effects))
+    return Answer(data, lambda: results.effects_card(effects).text())
 
 
 def run_command(lab: Lab, given: Namespace) -> Answer:
@@ -103,7 +103,7 @@ def run_command(lab: Lab, given: Namespace) -> Answer:
     with reference_blamed(it.file, check):
         run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
     data = {**it.about, "target": str(lab.target), **json_form.run_data(run, named)}
-    return Answer(data, lambda: results.run_text(run, named))
+    return Answer(data, lambda: results.run_card(run, named).text())
 
 
 def traffic_command(lab: Lab, given: Namespace) -> Answer:
@@ -111,24 +111,24 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
     it = asked(lab, given)
     traffic = lab.traffic(it.file.kernel, it.grid, *it.args, **it.named)
     data = {**it.about, "target": traffic.target, **json_form.traffic_data(traffic)}
-    return Answer(data, lambda: traffic_text(traffic))
+    return Answer(data, lambda: traffic_card(traffic).text())
 
 
 def explain_command(lab: Lab, given: Namespace) -> Answer:
     """Say why a launch takes as long as it does, and what mending it would gain."""
-    from kernellab.views.cards.explanation import explanation_text
+    from kernellab.views.cards.explanation import explanation_card
 
     it = asked(lab, given)
     options = {"samples": given.samples, "timeout_s": given.timeout}
     explanation = lab.explain(it.file.kernel, it.grid, *it.args, **options, **it.named)
     data = {**it.about, "target": explanation.target, **json_form.explanation_data(explanation)}
-    return Answer(data, lambda: explanation_text(explanation))
+    return Answer(data, lambda: explanation_card(explanation).text())
 
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
     from kernellab._triton.kernel import declared  # loads Triton
-    from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
+    from kernellab.views.cards.tuning import tuning_card  # loads matplotlib
 
     it = asked(lab, given)
     values = listed(given.space, "--space")
@@ -144,12 +144,12 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
     with reference_blamed(it.file, check):
         tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
     data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
-    return Answer(data, lambda: tuning_text(tuning, rest_is=_REST), status=int(tuning.winner is None))
+    return Answer(data, lambda: tuning_card(tuning, rest_is=_REST).text(), status=int(tuning.winner is None))
 
 
 def bench_command(lab: Lab, given: Namespace) -> Answer:
     """Time a kernel over a sweep."""
-    from kernellab.views.cards.benchmark import benchmark_text  # loads matplotlib
+    from kernellab.views.cards.benchmark import benchmark_card  # loads matplotlib
 
     file = kernel_file(given.kernel)
     benchmark = swept_benchmark(lab, file, given)
@@ -157,35 +157,35 @@ def bench_command(lab: Lab, given: Namespace) -> Answer:
     failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
     data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
     data |= json_form.benchmark_data(benchmark)
-    return Answer(data, lambda: benchmark_text(benchmark, rest_is=_REST), status=int(failed))
+    return Answer(data, lambda: benchmark_card(benchmark, rest_is=_REST).text(), status=int(failed))
 
 
 def ls_command(lab: Lab, given: Namespace) -> Answer:
     """List the kept kernels."""
     from kernellab.registry.listing import search
-    from kernellab.views.cards.kernels import listing_text
+    from kernellab.views.cards.kernels import listing_card
 
     found = search(lab.kernels, given.search)
-    return Answer(json_form.listing_data(found), lambda: listing_text(found))
+    return Answer(json_form.listing_data(found), lambda: listing_card(found).text())
 
 
 def merge_command(lab: Lab, given: Namespace) -> Answer:
     """Enter the kernels and measurements of another store."""
-    from kernellab.views.cards.kernels import merged_text
+    from kernellab.views.cards.kernels import merged_card
 
     merged = lab.merge(given.path)
-    return Answer(json_form.merged_data(merged), lambda: merged_text(merged))
+    return Answer(json_form.merged_data(merged), lambda: merged_card(merged).text())
 
 
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
     """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
     from kernellab.registry.listing import key_of
-    from kernellab.views.cards.kernels import regressions_text
+    from kernellab.views.cards.kernels import regressions_card
 
     kernel = None if given.kernel is None else key_of(given.kernel)
     found = lab.regressions(kernel, since=given.since, margin=given.margin)
     data = json_form.regressions_data(found)
-    return Answer(data, lambda: regressions_text(found), status=int(bool(found.slower)))
+    return Answer(data, lambda: regressions_card(found).text(), status=int(bool(found.slower)))
 
 
 def export_command(lab: Lab, given: Namespace) -> Answer:
@@ -200,7 +200,7 @@ def export_command(lab: Lab, given: Namespace) -> Answer:
     elif given.size or given.meta:
         raise UsageError(f"--size and --meta say how a FILE.py launches; {key!r} is kept with the launch that it had.")
     exported = lab.export(key, given.output, kind=given.kind)
-    return Answer(json_form.exported_data(exported), lambda: results.exported_text(exported))
+    return Answer(json_form.exported_data(exported), lambda: results.exported_card(exported).text())
 
 
 def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:

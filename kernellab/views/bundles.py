@@ -25,31 +25,17 @@ from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.regressions import Regressions
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
+from kernellab.views.blocks import Card
 from kernellab.views.cards import results
-from kernellab.views.cards.benchmark import (
-    benchmark_html,
-    benchmark_text,
-    ceilings_text,
-    comparison_html,
-    comparison_text,
-)
-from kernellab.views.cards.card import card_html, card_text
-from kernellab.views.cards.explanation import explanation_html, explanation_text, profile_html, profile_text
-from kernellab.views.cards.kernels import (
-    listing_html,
-    listing_text,
-    loaded_html,
-    loaded_text,
-    merged_html,
-    merged_text,
-    regressions_html,
-    regressions_text,
-)
-from kernellab.views.cards.program import program_html, program_text
-from kernellab.views.cards.traffic import traffic_html, traffic_text
-from kernellab.views.cards.tuning import dispatch_html, dispatch_text, tuning_html, tuning_text
+from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
+from kernellab.views.cards.card import cell_card
+from kernellab.views.cards.explanation import explanation_card, profile_card
+from kernellab.views.cards.kernels import listing_card, loaded_card, merged_card, regressions_card
+from kernellab.views.cards.program import program_card
+from kernellab.views.cards.traffic import traffic_card
+from kernellab.views.cards.tuning import dispatch_card, tuning_card
 from kernellab.views.figures.raster import with_fallbacks
-from kernellab.views.layouts import layout_html, layouts_html, layouts_text
+from kernellab.views.layouts import layout_card, layouts_card
 from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
@@ -63,32 +49,40 @@ def bundle_of(result: Any) -> Bundle:
     return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
 
 
-def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[[Any], Bundle]:
-    return lambda result: {"text/plain": text(result), "text/html": with_fallbacks(html(result))}
+def _bundle(card_of: Callable[[Any], Card]) -> Callable[[Any], Bundle]:
+    def bundle(result: Any) -> Bundle:
+        card = card_of(result)
+        return {"text/plain": card.text(), "text/html": with_fallbacks(card.html())}
+
+    return bundle
 
 
-_card = _bundle(card_text, card_html)
+def _uid(kind: str) -> str:
+    return f"{kind}.{next(_numbers)}"
+
+
+_cell = _bundle(cell_card)
 
 BUNDLES: dict[type, Callable[[Any], Bundle]] = {
-    CellReport: lambda report: {**_card(report), SUMMARY_MIME: summary(report)},
-    Compiled: _bundle(results.compiled_text, lambda found: results.compiled_html(found, uid=f"shown.{next(_numbers)}")),
-    Dispatch: _bundle(dispatch_text, dispatch_html),
-    Effects: _bundle(results.effects_text, results.effects_html),
-    Graph: _bundle(results.graph_text, results.graph_html),
-    Layouts: _bundle(layouts_text, lambda found: layouts_html(found, f"layouts.{next(_numbers)}")),
-    LaidOutValue: _bundle(lambda value: f"{value.name}  {value.encoding}", layout_html),
-    Run: _bundle(results.run_text, results.run_html),
-    Tuning: _bundle(tuning_text, tuning_html),
-    Benchmark: _bundle(benchmark_text, benchmark_html),
+    CellReport: lambda report: {**_cell(report), SUMMARY_MIME: summary(report)},
+    Compiled: _bundle(lambda compiled: results.compiled_card(compiled, uid=_uid("shown"))),
+    Dispatch: _bundle(dispatch_card),
+    Effects: _bundle(results.effects_card),
+    Graph: _bundle(results.graph_card),
+    Layouts: _bundle(lambda layouts: layouts_card(layouts, _uid("layouts"))),
+    LaidOutValue: _bundle(layout_card),
+    Run: _bundle(results.run_card),
+    Tuning: _bundle(tuning_card),
+    Benchmark: _bundle(benchmark_card),
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
-    Listing: _bundle(listing_text, listing_html),
-    LoadedVersion: _bundle(loaded_text, loaded_html),
-    Explanation: _bundle(explanation_text, explanation_html),
-    Exported: lambda exported: {"text/plain": results.exported_text(exported)},
-    Comparison: _bundle(comparison_text, comparison_html),
-    Merged: _bundle(merged_text, merged_html),
-    Profile: _bundle(profile_text, profile_html),
-    Program: _bundle(program_text, program_html),
-    Regressions: _bundle(regressions_text, regressions_html),
-    Traffic: _bundle(traffic_text, traffic_html),
+    Listing: _bundle(listing_card),
+    LoadedVersion: _bundle(loaded_card),
+    Explanation: _bundle(explanation_card),
+    Exported: lambda exported: {"text/plain": results.exported_card(exported).text()},
+    Comparison: _bundle(comparison_card),
+    Merged: _bundle(merged_card),
+    Profile: _bundle(profile_card),
+    Program: _bundle(program_card),
+    Regressions: _bundle(regressions_card),
+    Traffic: _bundle(traffic_card),
 }

@@ -1,10 +1,10 @@
-"""What all views share: numbers and sentences in words; pages, style sheets, the parts of a card, tables in HTML."""
+"""What all views share: numbers and sentences in words; pages, style sheets, pieces of HTML."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
@@ -290,41 +290,6 @@ def html_page(title: str, style: str, body: str) -> str:
     return _PAGE.format(title=escape(title), style=style.strip(), body=body)
 
 
-def framed(*parts: str) -> str:
-    """Return the card around its sections, with its style sheet."""
-    return "\n".join(['<div class="kl-card">', style(__package__, "card.css"), *parts, "</div>"])
-
-
-def body(*parts: str) -> str:
-    """Return a part of a card that has no heading."""
-    return f'<div class="kl-body">{"".join(parts)}</div>'
-
-
-def section(heading: str, *parts: str) -> str:
-    """Return one kernel's part of a card; what is "" of it shows nothing."""
-    shown = filter(None, parts)
-    return "\n".join(['<section class="kl-kernel">', heading, '<div class="kl-body">', *shown, "</div></section>"])
-
-
-def header(label: str, words: Iterable[str], tips: Mapping[str, str] | None = None) -> str:
-    """Return the title line: name and version, then the facts, some of them with ``tips``."""
-    name, _, version = label.partition("@")
-    tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
-    facts = " ".join(f"<span{title((tips or {}).get(word, ''))}>{escape(word)}</span>" for word in words)
-    heading = f'<span class="kl-name">{escape(name)}{tail}</span>'
-    return f'<div class="kl-head">{heading} <span class="kl-facts">{facts}</span></div>'
-
-
-def message(style: str, text: str) -> str:
-    """Return a paragraph; ``style`` are CSS classes, such as ``kl-note kl-warn``."""
-    return f'<p class="{style}">{escape(text)}</p>'
-
-
-def warning(text: str) -> str:
-    """Return a paragraph that must not be overlooked."""
-    return message("kl-note kl-warn", text)
-
-
 def dim(text: str) -> str:
     """Return text of little weight."""
     return f'<span class="kl-dim">{escape(text)}</span>'
@@ -333,14 +298,6 @@ def dim(text: str) -> str:
 def title(tip: str) -> str:
     """Return the attribute with which an element tells a tip; "" for none."""
     return f' title="{escape(tip)}"' if tip else ""
-
-
-def details(summary: str, content: str, detail: str = "", *, is_open: bool = False) -> str:
-    """Return a part that folds, with a remark beside its summary; "" where there is nothing to show."""
-    if not content:
-        return ""
-    extra = dim(f" {detail}") if detail else ""  # the space shows where styles are dropped
-    return f"<details{' open' if is_open else ''}><summary>{escape(summary)}{extra}</summary>\n{content}\n</details>"
 
 
 def code_line(text: str) -> str:
@@ -362,42 +319,6 @@ def badge(kind: Access, text: str, *, word: str = "", tip: str = "") -> str:
 def share_bar(share: float, style: str = "") -> str:
     """Return a bar for a share from 0 to 1; ``style`` are further CSS classes."""
     return f'<span class="{f"kl-bar {style}".strip()}"><i style="width:{share:.0%}"></i></span>'
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells of text under a head, nothing at all without rows; ``tips`` are what hovering over a row tells."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    tips: Sequence[str] = ()
-
-    def filled(self) -> Table:
-        """Return the table without the columns in which no row says anything."""
-        told = [at for at in range(len(self.head)) if any(row[at] for row in self.rows)]
-        return replace(self, head=[self.head[at] for at in told], rows=[[row[at] for at in told] for row in self.rows])
-
-    def text(self) -> list[str]:
-        """Return aligned columns for a terminal, the head first."""
-        lines = [self.head, *self.rows] if self.rows else []
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-        return ["  ".join(line).rstrip() for line in padded]
-
-    def html(self, left: Collection[str] = ()) -> str:
-        """Return a table; where some columns are aligned ``left``, the others are aligned to the right."""
-        if not self.rows:
-            return ""
-        sides = ["left" if name in left else "right" for name in self.head]
-        styles = [f' style="text-align:{side}"' if left else "" for side in sides]
-        titles = (f'<th scope="col"{each}>{escape(name)}</th>' for name, each in zip(self.head, styles, strict=True))
-        rows = []
-        for at, row in enumerate(self.rows):
-            cells = "".join(f"<td{each}>{escape(cell)}</td>" for cell, each in zip(row, styles, strict=True))
-            tip = f' title="{escape(self.tips[at])}"' if self.tips else ""
-            rows.append(f"<tr{tip}>{cells}</tr>")
-        head = "".join(titles)
-        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def number(value: float | None, pattern: str) -> str:

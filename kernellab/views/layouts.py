@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.ir.layouts import Index, LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout, TensorMemoryLayout
-from kernellab.views.elements import Table, body, file_text, framed, header, message, section, style, style_sheet
+from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, Table, TextOnly
+from kernellab.views.elements import file_text, style, style_sheet
 from kernellab.views.figures.raster import without_fallbacks
 from kernellab.views.graph.drawing import svg_element
 
@@ -174,14 +175,19 @@ def _labels(tile: TileMap) -> list[str]:
     return [*parts, "</g>"]
 
 
-def layouts_html(found: Layouts, uid: str) -> str:
-    """Return the card; ``uid`` has to differ between those of one page."""
-    words = [
-        found.target,
-        plural(len(found.values), "value"),
-        plural(len({tile_key(value) for value in found.values}), "layout"),
+def layouts_card(layouts: Layouts, uid: str = "layouts") -> Card:
+    """Return the values with their tiles, a row for each value; ``uid`` has to differ between the cards of one page."""
+    drawn = len({tile_key(value) for value in layouts.values})
+    facts = [layouts.target, plural(len(layouts.values), "value"), plural(drawn, "layout")]
+    rows = [
+        (value.name, value.operation, _lines(value), type_words(value), str(value.encoding)) for value in layouts.values
     ]
-    return framed(section(header(found.kernel, words), _chooser(found, uid)))
+    table = Table(("value", "made by", "line", "type", "layout"), rows)
+    blocks: list[Block] = [
+        TextOnly([f"{layouts.kernel}  {layouts.target}", *(f"  {line}" for line in table.lines())]),
+        Drawing(lambda: _chooser(layouts, uid)),
+    ]
+    return Card([Section(Heading(layouts.kernel, facts, in_text=False), blocks)])
 
 
 def _chooser(found: Layouts, uid: str) -> str:
@@ -190,7 +196,7 @@ def _chooser(found: Layouts, uid: str) -> str:
     At most `MOST_TILES` layouts are drawn, those of one axis last; values of the others are left out.
     """
     if not found.values:
-        return message("kl-note", "No value of its TTGIR has a layout.")
+        return Message("No value of its TTGIR has a layout.").html()
     tiles = tiles_of(found, MOST_TILES)
     numbers = {key: number for number, key in enumerate(tiles)}
     at_first = max(range(len(found.values)), key=lambda at: _interest(found.values[at]))
@@ -209,18 +215,11 @@ def _chooser(found: Layouts, uid: str) -> str:
     shown = numbers.get(tile_key(found.values[at_first]), 0)
     parts = [_tile(value, number, is_shown=number == shown) for number, value in enumerate(tiles.values())]
     rest = len({tile_key(value) for value in found.values}) - len(tiles)
-    more = message("kl-note", f"{plural(rest, 'more layout')} of this kernel are not drawn here.") if rest else ""
+    more = Message(f"{plural(rest, 'more layout')} of this kernel are not drawn here.").html() if rest else ""
     sheet = f"<style>{style_sheet(__package__, 'layouts.css')}{''.join(rules)}</style>"
     # Without a style sheet all tiles would show; so all but the first are hidden until theirs is chosen.
     form = f'<form class="kl-layouts"><div class="kl-values">{"".join(labels)}</div>{"".join(parts)}</form>'
     return sheet + form + more
-
-
-def layouts_text(found: Layouts) -> str:
-    """Return a row for each value."""
-    rows = [(each.name, each.operation, _lines(each), type_words(each), str(each.encoding)) for each in found.values]
-    table = Table(("value", "made by", "line", "type", "layout"), rows)
-    return "\n".join([f"{found.kernel}  {found.target}", *(f"  {line}" for line in table.text())])
 
 
 Key = tuple[str, tuple[int, ...], int]
@@ -271,15 +270,16 @@ def _tile(value: LaidOutValue, number: int, *, is_shown: bool) -> str:
     try:
         drawn += "".join(map(_figure, tile_maps(value.layout, value.element_bits)))
     except UsageError as error:
-        drawn += message("kl-note", error.message)
+        drawn += Message(error.message).html()
     if is_shown:
         return f'<div class="kl-tile kl-t{number}">{drawn}</div>'
     return f'<div class="kl-tile kl-t{number}" style="display:none"><rp>{without_fallbacks(drawn)}</rp></div>'
 
 
-def layout_html(value: LaidOutValue) -> str:
-    """Return the card of one value."""
-    return framed(body(style(__package__, "layouts.css"), _tile(value, 0, is_shown=True)))
+def layout_card(value: LaidOutValue) -> Card:
+    """Return the tile of one value."""
+    sheet = Drawing(lambda: style(__package__, "layouts.css") + _tile(value, 0, is_shown=True))
+    return Card([Section(None, [TextOnly([f"{value.name}  {value.encoding}"]), sheet])])
 
 
 _HIDDEN = 'style="display:none"'  # where a page drops style sheets, which overrule it

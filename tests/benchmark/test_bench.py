@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec, cast
 from kernellab.errors import LaunchError, UnknownName, UsageError
-from kernellab.views.cards.benchmark import benchmark_text
+from kernellab.views.cards.benchmark import benchmark_card
 from tests.labs import shared_lab
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
@@ -64,7 +64,7 @@ def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
     asked: dict[str, Any] = {"over": {"n": [100, 200]}, "inputs": inputs, "BLOCK": 64, "versus": {"torch": torch_add}}
     found = lab.bench(add_kernel, grid, **asked, check=True)
     assert "agree with those of torch" in " ".join(found.notes)
-    assert "; compiled and run on the CPU in " in benchmark_text(found)
+    assert "; compiled and run on the CPU in " in benchmark_card(found).text()
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **asked).notes)
     wrong = {"torch": lambda x_ptr: x_ptr}
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **{**asked, "versus": wrong}, check=True).notes)

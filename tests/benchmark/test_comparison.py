@@ -12,7 +12,7 @@ import kernellab
 from kernellab.benchmark.comparison import Timing
 from kernellab.errors import UnknownName, UsageError
 from kernellab.notebook.cell import CellOptions, run_cell
-from kernellab.views.cards.benchmark import comparison_html, comparison_text, timing_words
+from kernellab.views.cards.benchmark import comparison_card, timing_words
 from tests.labs import shared_lab
 
 SCALE = """
@@ -47,8 +47,8 @@ def test_versions_that_compute_the_same_are_equal(lab: kernellab.Lab) -> None:
     assert [check.argument for check in comparison.outputs] == ["out_ptr"]
     assert comparison.names == ("scale@1", "scale@3")
     assert "+    tl.store(out_ptr + offsets, 1 * 3 *" in comparison.source_diff
-    assert "out_ptr is equal" in comparison_text(comparison)
-    assert "scale@3" in comparison_html(comparison)
+    assert "out_ptr is equal" in comparison_card(comparison).text()
+    assert "scale@3" in comparison_card(comparison).html()
 
 
 PAIR = """
@@ -74,7 +74,7 @@ def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> N
     comparison = lab.compare("scale@1", "scale@2")
     assert not comparison.equal
     assert comparison.outputs[0].max_error == pytest.approx(1, abs=0.1)
-    assert "out_ptr of scale@2 DIFFERS" in comparison_text(comparison)
+    assert "out_ptr of scale@2 DIFFERS" in comparison_card(comparison).text()
 
 
 def test_elements_that_only_one_of_them_writes_are_told(lab: kernellab.Lab) -> None:
@@ -109,7 +109,7 @@ def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) ->
     assert lab.compare("scale", lambda x_ptr: 3 * x_ptr).equal
     comparison = lab.compare("scale", lambda x_ptr: 4 * x_ptr)
     assert not comparison.equal
-    assert "DIFFERS" in comparison_html(comparison)
+    assert "DIFFERS" in comparison_card(comparison).html()
     with pytest.raises(UsageError, match="takes y; scale@1 has x_ptr, out_ptr, n"):
         lab.compare("scale", lambda y: y)
 

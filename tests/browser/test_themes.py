@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from kernellab.views.cards.benchmark import benchmark_html
+from kernellab.views.cards.benchmark import benchmark_card
 from kernellab.views.figures.canvas import picture
 from kernellab.views.figures.sweep import sweep_figure
 from tests.benchmark.frames import sweep
@@ -41,7 +41,7 @@ def test_a_plot_that_stands_alone_follows_the_theme_too(chromium: Any) -> None:
 
 @cache
 def _drawn() -> str:
-    return benchmark_html(sweep())
+    return benchmark_card(sweep()).html()
 
 
 def _background(chromium: Any, system: str, body: str, html: str = "") -> float:

@@ -14,7 +14,7 @@ import torch
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.store import Measurement
-from kernellab.views.cards.results import exported_text
+from kernellab.views.cards.results import exported_card
 from tests.export.test_module import SCALE, cell, tensors
 from tests.labs import shared_lab
 
@@ -84,6 +84,6 @@ def test_the_file_has_the_name_of_the_kernel_where_none_is_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     exported = lab.export("scale@1")
-    assert exported_text(exported) == "scale@1 was written as scale.py (module)."
+    assert exported_card(exported).text() == "scale@1 was written as scale.py (module)."
     assert (tmp_path / "scale.py").exists()
     assert list(tmp_path.iterdir()) == [tmp_path / "scale.py"]

@@ -14,7 +14,7 @@ from kernellab.export.merging import Disagreement, Merged, RowOrigin, merge
 from kernellab.export.write import write_measurements
 from kernellab.registry import Registry
 from kernellab.store import FILE, SCHEMA, Measurement, Store
-from kernellab.views.cards.kernels import conflict_words, merged_html, merged_text
+from kernellab.views.cards.kernels import conflict_words, merged_card
 from tests.registry.kept import CHANGED, START, entered, key, measured, store_of
 from tests.store.test_store import LAUNCH
 
@@ -200,11 +200,11 @@ def test_a_row_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
 
 def test_the_views_have_table_and_conflicts(tmp_path: Path) -> None:
     merged = merged_with(theirs_in(tmp_path, measured(key(device="<H>"), 1.5)), measured(key(device="<H>"), 1.0))
-    lines = merged_text(merged).splitlines()
+    lines = merged_card(merged).text().splitlines()
     assert lines[0] == f"{tmp_path}: add_kernel@1; 1 measurement entered, 0 known before, 1 conflict."
     assert lines[1].split()[:3] == ["kernel", "launch", "device"]
     assert lines[-1].startswith("conflict: add_kernel (n=4096), BLOCK=128")
-    html = merged_html(merged)
+    html = merged_card(merged).html()
     assert "&lt;H&gt;" in html
     assert "<H>" not in html
 

@@ -14,7 +14,7 @@ import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.ir.effects import REACHED
 from kernellab.views.cards.card import notes
-from kernellab.views.cards.results import compiled_text, effects_text
+from kernellab.views.cards.results import compiled_card, effects_card
 from kernellab.views.report import KernelReport
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
@@ -162,14 +162,14 @@ def gather(x, index, out, BLOCK: tl.constexpr):
 def test_the_card_names_what_is_reached(lab: kernellab.Lab) -> None:
     tensor = torch.zeros(8)
     compiled = lab.compile(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
-    words = " ".join(compiled_text(compiled).split())
+    words = " ".join(compiled_card(compiled).text().split())
     assert "writes memory that no argument names: memory reached through ptrs, which the addresses" in words
     effects = lab.effects(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
     assert {(site.argument, str(site.kind)) for site in effects.sites if site.is_reached} == {
         (f"{REACHED}ptrs", "read"),
         (f"{REACHED}ptrs", "write"),
     }
-    assert f"{REACHED}ptrs  read (line" in effects_text(effects)
+    assert f"{REACHED}ptrs  read (line" in effects_card(effects).text()
     assert (effects.reads, effects.mutated) == ({"ptrs", "lengths"}, frozenset())
     assert effects.unknown
 

@@ -18,7 +18,7 @@ from kernellab.measure.reference import check_of
 from kernellab.target import Target
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tuned
-from kernellab.views.cards.tuning import tuning_text
+from kernellab.views.cards.tuning import tuning_card
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 
@@ -72,7 +72,7 @@ def test_no_config_that_agrees_is_said_clearly(lab: kernellab.Lab) -> None:
     assert tuning.winner is None
     with pytest.raises(CannotRun, match=r"No config of scale agrees with the reference\. The first: out_ptr differs"):
         _ = tuning.best
-    assert tuning_text(tuning).startswith("scale: none of 2 configs agrees with the reference")
+    assert tuning_card(tuning).text().startswith("scale: none of 2 configs agrees with the reference")
 
 
 def test_what_was_compared_with_the_same_values_is_known(lab: kernellab.Lab) -> None:
@@ -156,7 +156,7 @@ def test_what_differs_from_most_is_known_and_not_to_a_reference(lab: kernellab.L
     first, again = tune_three(), tune_three()
     assert list(first.frame.status) == list(again.frame.status) == ["differs", "ok", "ok"]
     assert again.from_cache
-    assert tuning_text(again).splitlines()[-1] == tuning_text(first).splitlines()[-1]
+    assert tuning_card(again).text().splitlines()[-1] == tuning_card(first).text().splitlines()[-1]
     assert again.frame.attrs["agreement"] == first.frame.attrs["agreement"]
-    assert "is faster" in tuning_text(again).splitlines()[0]
+    assert "is faster" in tuning_card(again).text().splitlines()[0]
     assert list(tune_three(double).frame.status) == ["ok", "ok", "ok"]

@@ -14,8 +14,8 @@ import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.store import Measurement, Store
-from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text, merged_text
-from kernellab.views.cards.results import exported_text
+from kernellab.views.cards.kernels import age_words, listing_card, loaded_card, merged_card
+from kernellab.views.cards.results import exported_card
 from tests.alone import run_with_lab
 from tests.labs import shell_with_extension
 from tests.registry.kept import entered, key, measured
@@ -104,12 +104,12 @@ def test_a_listing_has_version_launch_config_and_tags(value: Callable[[str], Any
 
 def test_a_listing_shows_as_text_and_html(value: Callable[[str], Any]) -> None:
     listing = value("%triton_ls")
-    text, html = listing_text(listing), listing_html(listing)
+    text, html = listing_card(listing).text(), listing_card(listing).html()
     for shown in (text, html):
         assert "scale_kernel@1" in shown
         assert "BLOCK=128" in shown
     assert text.splitlines()[0].split()[:3] == ["kernel", "id", "launched"]
-    assert "No kernel matches 'zzz'" in listing_text(value("%triton_ls zzz"))
+    assert "No kernel matches 'zzz'" in listing_card(value("%triton_ls zzz")).text()
     assert [age_words(s) for s in (3, 61, 7300, 90_000)] == ["just now", "1 minute ago", "2 hours ago", "1 day ago"]
 
 
@@ -119,7 +119,7 @@ def test_measurements_give_the_best_config_and_time(value: Callable[[str], Any])
     current().kernels.store.history.add_measurements(version.id, rows)
     (row,) = value("%triton_ls scaled@").rows or value("%triton_tag scaled").rows
     assert (row.config, row.best_ms, row.where) == ("BLOCK=128, num_warps=4", 0.25, "H200")
-    assert "250 us (H200)" in listing_text(value("%triton_tag scaled"))
+    assert "250 us (H200)" in listing_card(value("%triton_tag scaled")).text()
 
 
 def test_a_kernel_is_defined_again_with_its_helpers(shell: InteractiveShell, value: Callable[[str], Any]) -> None:
@@ -128,8 +128,8 @@ def test_a_kernel_is_defined_again_with_its_helpers(shell: InteractiveShell, val
     assert isinstance(loaded, LoadedVersion)
     assert loaded.names == ("scale_kernel", "scaled")
     assert isinstance(shell.user_ns["scale_kernel"], Autotuner)
-    assert "@triton.autotune" in loaded_text(loaded)
-    assert "def scale_kernel" in loaded_html(loaded)
+    assert "@triton.autotune" in loaded_card(loaded).text()
+    assert "def scale_kernel" in loaded_card(loaded).html()
     assert value("%triton_load scale_kernel --as other").names[0] == "other"
 
 
@@ -151,17 +151,17 @@ def test_a_version_is_removed_only_by_its_number(value: Callable[[str], Any]) ->
         value("%triton_rm gone")
     left = value("%triton_rm gone@2")
     assert [row.label for row in left.rows] == ["gone@1"]
-    assert listing_text(left).startswith("gone@2 is deleted; left are:\n")
-    assert "gone@2 is deleted; left are:" in listing_html(left)
+    assert listing_card(left).text().startswith("gone@2 is deleted; left are:\n")
+    assert "gone@2 is deleted; left are:" in listing_card(left).html()
     with pytest.raises(UnknownName):
         current().kernels["gone@2"]
     assert current().kernels.version("gone").label == "gone@1"
-    assert listing_text(value("%triton_rm gone@1")) == "gone@1 is deleted; nothing is left under its name."
+    assert listing_card(value("%triton_rm gone@1")).text() == "gone@1 is deleted; nothing is left under its name."
 
 
 def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp_path: Path) -> None:
     exported = value(f"%triton_export scale_kernel@1 --to {tmp_path / 'k.py'}")
-    assert exported_text(exported).startswith("scale_kernel@1 was written as")
+    assert exported_card(exported).text().startswith("scale_kernel@1 was written as")
     assert (tmp_path / "k.py").read_text().count("def scale_kernel(") == 1
     value(f"%triton_export scale_kernel@1 --as bundle --to {tmp_path / 'k.zip'}")
     value(f'%triton_export scale_kernel@1 --to "{tmp_path / "in quotes.py"}"')
@@ -170,7 +170,7 @@ def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp
     entered(theirs := Store(tmp_path / "of a colleague"), (measured(key(), 1.0), 0))
     theirs.close()
     merged = value(f'%triton_merge "{tmp_path / "of a colleague"}"')
-    assert "add_kernel@1; 1 measurement entered" in merged_text(merged)
+    assert "add_kernel@1; 1 measurement entered" in merged_card(merged).text()
     comparison = value("%triton_diff scale_kernel@1 scale_kernel")
     assert comparison.equal
     with pytest.raises(UsageError, match="expected one of module, torch-op"):

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.views.cards.benchmark import comparison_html, comparison_text
-from kernellab.views.cards.kernels import listing_text
-from kernellab.views.cards.results import exported_text
+from kernellab.views.cards.benchmark import comparison_card
+from kernellab.views.cards.kernels import listing_card
+from kernellab.views.cards.results import exported_card
 from kernellab.views.report import CellReport
 from tests.alone import run_alone, run_with_lab
 from tests.export.exporting import run_files
@@ -88,7 +88,7 @@ def test_another_value_of_a_captured_constexpr_is_another_version(notebook: Note
     assert factor_of(notebook) == 5
     check_after_restart(**{"captured": 5.0, "captured@1": 2.0, "captured@2": 5.0})
     check_export("captured", 5.0, tmp_path)
-    words = comparison_text(current().compare("captured@1", "captured@2"))
+    words = comparison_card(current().compare("captured@1", "captured@2")).text()
     assert "- SCALE = tl.constexpr(2.0)" in words
     assert "+ SCALE = tl.constexpr(5.0)" in words
     assert "DIFFERS" in words
@@ -201,7 +201,7 @@ def test_a_trial_is_in_the_history_as_a_run(notebook: Notebook) -> None:
     (row,) = kept("tried")
     assert (row.launches, row.runs) == (1, 1)
     assert current().compare("tried", lambda x_ptr: 2 * x_ptr).outputs[0].elements == 100
-    assert "1, 1 run" in listing_text(value_of(notebook, "%triton_ls tried"))
+    assert "1, 1 run" in listing_card(value_of(notebook, "%triton_ls tried")).text()
 
 
 TUNED = """
@@ -224,7 +224,7 @@ def test_an_export_keeps_the_decorators_of_what_an_ordinary_cell_launched(
     if launched:
         assert notebook.run(launch).error is None
     exported = value_of(notebook, f"%triton_export {name} --to {tmp_path / 'tuned.py'}")
-    assert ("no launch of it is known" in exported_text(exported)) == (not launched)
+    assert ("no launch of it is known" in exported_card(exported).text()) == (not launched)
     text = (tmp_path / "tuned.py").read_text()
     assert "triton.Config({'BLOCK': 64}" in text.replace('"', "'")
     assert "@triton.heuristics" in text
@@ -241,7 +241,7 @@ def test_a_buggy_version_is_compared_with_its_mend(notebook: Notebook) -> None:
     assert failed.error is not None
     assert notebook.triton("@triton.jit" + body + launch).error is None
     comparison = value_of(notebook, "%triton_diff mended@1 mended@2")
-    for text in (comparison_text(comparison), comparison_html(comparison)):
+    for text in (comparison_card(comparison).text(), comparison_card(comparison).html()):
         assert "mended@1 failed: OutOfBounds" in text
         assert "mended@2 ran to its end" in text
         assert "mask=" in text
@@ -253,7 +253,7 @@ def test_a_version_that_does_not_compile_is_compared_as_text(notebook: Notebook)
     body = SCALED.format(name="broken", value="2.0") + LAUNCH.format(name="broken")
     assert notebook.triton(body).error is None
     assert notebook.triton(body.replace("* 2.0", "@ 2.0")).error is not None
-    shown = comparison_text(value_of(notebook, "%triton_diff broken@1 broken@2"))
+    shown = comparison_card(value_of(notebook, "%triton_diff broken@1 broken@2")).text()
     assert "broken@2 failed: CompileError" in shown
     assert "broken@1 takes: registers" in shown
     assert "+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) @ 2.0)" in shown
@@ -266,7 +266,7 @@ def test_versions_with_other_parameters_run_on_inputs_of_their_own(notebook: Not
         notebook.triton(body.replace("out_ptr, BLOCK", "out_ptr, more, BLOCK").replace("out, B", "out, 3, B")).error
         is None
     )
-    shown = comparison_text(value_of(notebook, "%triton_diff grown@1 grown@2"))
+    shown = comparison_card(value_of(notebook, "%triton_diff grown@1 grown@2")).text()
     assert "grown@1 ran to its end" in shown
     assert "grown@2 ran to its end" in shown
     assert not current().compare("grown@1", "grown@2").equal
@@ -283,8 +283,8 @@ def test_a_listing_begins_with_names_and_a_bare_name_removes_the_only_version(no
     notebook.triton("@triton.jit\ndef zebra(x_ptr):\n    tl.store(x_ptr, 2)\n")
     refused = notebook.run("%triton_rm zebra")
     assert "zebra@1, zebra@2, or add --all" in str(refused.error)
-    assert "zebra@1, zebra@2 are deleted" in listing_text(value_of(notebook, "%triton_rm zebra --all"))
-    assert "my_zebra@1 is deleted; nothing is left" in listing_text(value_of(notebook, "%triton_rm my_zebra"))
+    assert "zebra@1, zebra@2 are deleted" in listing_card(value_of(notebook, "%triton_rm zebra --all")).text()
+    assert "my_zebra@1 is deleted; nothing is left" in listing_card(value_of(notebook, "%triton_rm my_zebra")).text()
 
 
 def test_a_default_stays_what_it_was_at_the_definition(notebook: Notebook) -> None:

@@ -23,7 +23,7 @@ from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning, TuningProgress, Watch
 from kernellab.tune.search import Random
-from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.cards.tuning import tuning_card
 from tests import samples
 from tests.labs import shared_lab
 from tests.tune.fakes import DIFFERENCE, Config, FakeBench, FakeCompiler, tune
@@ -55,7 +55,7 @@ def timed(count: int, *, devices: int = 1) -> Any:
 
 def shown(count: int) -> str:
     rows = tuple(Row(config, Status.OK, time_ms=1.0, device_index=0) for config in configs(count))
-    return tuning_text(Tuning("scale", rows, (None,) * count, 0, (), 1.0, False))
+    return tuning_card(Tuning("scale", rows, (None,) * count, 0, (), 1.0, False)).text()
 
 
 def pictured(count: int) -> str:
@@ -63,7 +63,7 @@ def pictured(count: int) -> str:
         Row(config, Status.OK, time_ms=1.0 + place, low_ms=1.0, high_ms=2.0 + place, device_index=0)
         for place, config in enumerate(configs(count))
     )
-    return tuning_html(Tuning("scale", rows, (None,) * count, 0, (), 1.0, False))
+    return tuning_card(Tuning("scale", rows, (None,) * count, 0, (), 1.0, False)).html()
 
 
 def drawn(count: int) -> None:

@@ -11,8 +11,8 @@ import pytest
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import UsageError
 from kernellab.measure.config import Status
-from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text, summary
-from kernellab.views.cards.tuning import tuning_html
+from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, summary
+from kernellab.views.cards.tuning import tuning_card
 from kernellab.views.figures.sweep import has_roofline, main_metric, roofline_figure, sweep_figure, sweep_heat_map
 from tests.benchmark.frames import CEILINGS, blocks, dtypes, products, roofed, sweep, untimed
 from tests.tune.frames import large_tuning, small_tuning
@@ -149,21 +149,21 @@ def test_without_ceilings_or_flops_there_is_no_roofline(frame: Any) -> None:
 
 @pytest.mark.slow
 def test_a_tuning_shows_its_roofline_where_the_ceilings_are_known() -> None:
-    assert "under the roofs" in tuning_html(roofed(small_tuning()))
-    assert "under the roofs" not in tuning_html(small_tuning())
+    assert "under the roofs" in tuning_card(roofed(small_tuning())).html()
+    assert "under the roofs" not in tuning_card(small_tuning()).html()
 
 
 def test_nothing_timed_gives_no_figure_and_a_table_of_what_is_needed() -> None:
     assert sweep_figure(untimed().frame) is None
-    text = benchmark_text(untimed())
+    text = benchmark_card(untimed()).text()
     assert "not timed" in text
     assert "registers" in text
     assert "12,000" in text
-    assert "<img" not in benchmark_html(untimed())
+    assert "<img" not in benchmark_card(untimed()).html()
 
 
 def test_the_text_has_a_line_per_row_and_the_failures_with_their_reason() -> None:
-    text = benchmark_text(sweep())
+    text = benchmark_card(sweep()).text()
     lines = text.splitlines()
     assert lines[0].startswith(
         "add: 18 points of n beside torch in 4.2 s; 1.03 to 1.62 times as fast as torch; up to 95%"
@@ -181,15 +181,15 @@ def test_a_constant_speedup_is_one_number() -> None:
 @pytest.mark.slow
 def test_a_long_table_is_cut_in_text_and_folded_in_html() -> None:
     found = products(80)
-    assert "... and 365 more in .frame" in benchmark_text(found)
-    html = benchmark_html(found)
+    assert "... and 365 more in .frame" in benchmark_card(found).text()
+    html = benchmark_card(found).html()
     assert "<summary>405 rows</summary>" in html
     assert html.count("<tr") == 406
 
 
 def test_html_is_one_text_with_light_and_dark_pictures_and_escapes_what_users_write() -> None:
     rows = tuple(replace(row, reason="a < b & c", status=Status.WRONG) for row in sweep().rows[:1])
-    html = benchmark_html(replace(sweep(), rows=(*rows, *sweep().rows[1:])))
+    html = benchmark_card(replace(sweep(), rows=(*rows, *sweep().rows[1:]))).html()
     assert "a &lt; b &amp; c" in html
     assert html.count("prefers-color-scheme: dark") == html.count("<picture>") >= 2
     assert "http" not in html
@@ -198,7 +198,7 @@ def test_html_is_one_text_with_light_and_dark_pictures_and_escapes_what_users_wr
 def test_equal_failures_are_one_line() -> None:
     rows = tuple(replace(row, status=Status.WRONG, reason="out differs", time_ms=None) for row in sweep().rows)
     found: Benchmark = replace(sweep(), rows=rows)
-    assert "wrong: add at n=1024 and 17 more: out differs" in benchmark_text(found)
+    assert "wrong: add at n=1024 and 17 more: out differs" in benchmark_card(found).text()
     assert summary(found).endswith("not timed")
 
 

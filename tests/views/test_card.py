@@ -10,7 +10,8 @@ import pytest
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.measure.comparison import Check
-from kernellab.views.cards.card import WIDTH, card_html, card_text
+from kernellab.views.blocks import WIDTH
+from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport
 from tests.views.reports import RESOURCES, cell_of, launches
 
@@ -55,7 +56,7 @@ class Reader(HTMLParser):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(launches()))
 def test_the_card_is_well_formed_without_scripts_or_network(report: Reports, name: str) -> None:
-    html = card_html(cell_of(report(name)))
+    html = cell_card(cell_of(report(name))).html()
     tags = Reader(html).tags
     assert not {"script", "link", "iframe", "img"} & set(tags)
     assert set(re.findall(r"(?:https?:)?//[\w.]+[^\"\s<)]*", html)) <= {"http://www.w3.org/2000/svg"}
@@ -66,7 +67,7 @@ def test_the_card_is_well_formed_without_scripts_or_network(report: Reports, nam
 @pytest.mark.parametrize("name", sorted(launches()))
 def test_every_argument_has_a_row_with_what_is_done_to_it(report: Reports, name: str) -> None:
     kernel = report(name)
-    html, text = card_html(cell_of(kernel), graphs=False), card_text(cell_of(kernel))
+    html, text = cell_card(cell_of(kernel), graphs=False).html(), cell_card(cell_of(kernel)).text()
     rows = {
         re.search(r'scope="row">([^<]*)', row)[1]: row
         for row in re.findall(r"<tr.*?</tr>", html, re.DOTALL)
@@ -88,8 +89,8 @@ def test_the_line_that_writes_is_named(report: Reports) -> None:
     )
     row = next(argument for argument in kernel.arguments if argument.name == "out_ptr")
     assert row.lines == {Access.WRITE: (number,)}
-    assert f"written line {number}" in Reader(card_html(cell_of(kernel), graphs=False)).text
-    assert f"written (line {number})" in card_text(cell_of(kernel))
+    assert f"written line {number}" in Reader(cell_card(cell_of(kernel), graphs=False).html()).text
+    assert f"written (line {number})" in cell_card(cell_of(kernel)).text()
 
 
 def test_changed_elements_are_counted_with_separators(report: Reports) -> None:
@@ -99,23 +100,23 @@ def test_changed_elements_are_counted_with_separators(report: Reports) -> None:
         for argument in kernel.arguments
     )
     cell = cell_of(replace(kernel, arguments=arguments))
-    assert "1,234 of 5,678 changed" in Reader(card_html(cell, graphs=False)).text
-    assert "1,234 of 5,678 changed" in card_text(cell)
+    assert "1,234 of 5,678 changed" in Reader(cell_card(cell, graphs=False).html()).text
+    assert "1,234 of 5,678 changed" in cell_card(cell).text()
 
 
 def test_an_untouched_argument_is_said_to_be_so(report: Reports) -> None:
     kernel = report("add")
     arguments = (replace(kernel.arguments[0], lines={}, changed=None), *kernel.arguments[1:])
     cell = cell_of(replace(kernel, arguments=arguments))
-    assert "untouched" in Reader(card_html(cell, graphs=False)).text
-    assert "untouched" in card_text(cell)
+    assert "untouched" in Reader(cell_card(cell, graphs=False).html()).text
+    assert "untouched" in cell_card(cell).text()
 
 
 def test_unknown_effects_are_named_and_never_read_as_untouched(report: Reports) -> None:
     kernel = report("unknown")
     arguments = (replace(kernel.arguments[0], lines={}), *kernel.arguments[1:])
     cell = cell_of(replace(kernel, arguments=arguments))
-    for text in (Reader(card_html(cell, graphs=False)).text, card_text(cell)):
+    for text in (Reader(cell_card(cell, graphs=False).html()).text, cell_card(cell).text()):
         assert "tt.store" in text
         assert "memory that no argument names" in " ".join(text.split())
         assert "untouched" not in text
@@ -135,7 +136,7 @@ def test_resources_are_told_in_words(report: Reports, changes: dict[str, object]
     kernel = report("add")
     compiled = replace(kernel.compiled, resources=replace(RESOURCES, **changes))  # type: ignore[arg-type]
     cell = cell_of(replace(kernel, compiled=compiled))
-    for text in (Reader(card_html(cell, graphs=False)).text, " ".join(card_text(cell).split())):
+    for text in (Reader(cell_card(cell, graphs=False).html()).text, " ".join(cell_card(cell).text().split())):
         for word in words:
             assert word in text
 
@@ -147,15 +148,15 @@ def test_resources_are_told_in_words(report: Reports, changes: dict[str, object]
 def test_the_check_is_told(report: Reports, equal: bool, words: str) -> None:
     check = Check("torch.softmax(x, -1)", "out_ptr", equal, 1.2e-7, 1e-6, 0 if equal else 17, 100)
     cell = cell_of(report("softmax", checks=(check,)))
-    assert words in Reader(card_html(cell, graphs=False)).text
-    assert words in " ".join(card_text(cell).split())
+    assert words in Reader(cell_card(cell, graphs=False).html()).text
+    assert words in " ".join(cell_card(cell).text().split())
 
 
 def test_outputs_that_equal_one_reference_share_a_sentence(report: Reports) -> None:
     errors = {"x_ptr": 0.5, "out_ptr": 0.25}
     checks = tuple(Check("expected", name, True, error, 1.0, 0, 100) for name, error in errors.items())
     wrong = Check("expected", "y_ptr", False, 2.0, 1.0, 3, 100)
-    text = card_text(cell_of(report("add", checks=(*checks, wrong))))
+    text = cell_card(cell_of(report("add", checks=(*checks, wrong)))).text()
     assert "x_ptr, out_ptr equal expected: yes, largest error 0.5" in text
     assert "y_ptr differs from expected: 3 of 100 elements" in text
 
@@ -167,7 +168,7 @@ def test_findings_are_told_with_argument_line_and_program(report: Reports) -> No
     )
     assert kernel.run is not None
     cell = cell_of(replace(kernel, run=replace(kernel.run, findings=(finding,), notes=("rounded",))))
-    for text in (Reader(card_html(cell, graphs=False)).text, " ".join(card_text(cell).split())):
+    for text in (Reader(cell_card(cell, graphs=False).html()).text, " ".join(cell_card(cell).text().split())):
         assert "warning: outside view of x_ptr in line 9 by program (3, 0, 0): offset 1,200 of 1,024" in text
         assert "rounded" in text
 
@@ -175,7 +176,7 @@ def test_findings_are_told_with_argument_line_and_program(report: Reports) -> No
 def test_an_earlier_compile_and_a_missing_launch_are_said(report: Reports) -> None:
     kernel = report("add")
     cell = cell_of(replace(kernel, compiled=replace(kernel.compiled, from_cache=True), run=None, grid=None, launches=0))
-    text = card_text(cell)
+    text = cell_card(cell).text()
     assert "compiled earlier" in text
     assert "not launched" in text
 
@@ -194,14 +195,14 @@ def test_everything_from_outside_is_escaped(report: Reports) -> None:
         checks=(Check(HOSTILE, HOSTILE, False, 1.0, 0.1, 1, 2),),
         run=replace(kernel.run, output=HOSTILE, where=HOSTILE),
     )
-    html = card_html(cell_of(hostile, hints=(HOSTILE,), show="source"))
+    html = cell_card(cell_of(hostile, hints=(HOSTILE,), show="source")).html()
     assert "img" not in Reader(html).tags
     assert html.count("</style>") == html.count("<style>")
 
 
 @pytest.mark.parametrize("show", ["ttir", "graph", "source", "ttir,source"])
 def test_what_was_asked_for_is_open(report: Reports, show: str) -> None:
-    html = card_html(cell_of(report("backward"), show=show))
+    html = cell_card(cell_of(report("backward"), show=show)).html()
     opened = re.findall(r"<details open><summary>([^<]*)", html)
     titles = {"ttir": "Source and stages", "graph": "Dataflow by source line", "source": "Source, annotated"}
     assert opened == [titles[part] for part in ("graph", "source", "ttir") if part in show.split(",")]
@@ -209,19 +210,19 @@ def test_what_was_asked_for_is_open(report: Reports, show: str) -> None:
 
 def test_a_stage_that_does_not_exist_is_explained(report: Reports) -> None:
     cell = cell_of(report("add"), show="ptx")
-    assert "has no ptx" in Reader(card_html(cell)).text
-    assert "has no ptx" in card_text(cell)
+    assert "has no ptx" in Reader(cell_card(cell).html()).text
+    assert "has no ptx" in cell_card(cell).text()
 
 
 def test_several_kernels_share_one_card_with_closed_graphs(report: Reports) -> None:
-    html = card_html(cell_of(report("add"), report("softmax"), hints=("launch reduce_kernel as ...",)))
+    html = cell_card(cell_of(report("add"), report("softmax"), hints=("launch reduce_kernel as ...",))).html()
     assert html.count('class="kl-name"') == 2
     assert "<details open" not in html
     assert "launch reduce_kernel as ..." in Reader(html).text
 
 
 def test_the_same_report_gives_the_same_bytes(report: Reports) -> None:
-    assert card_html(cell_of(report("matmul"))) == card_html(cell_of(report("matmul")))
+    assert cell_card(cell_of(report("matmul"))).html() == cell_card(cell_of(report("matmul"))).html()
 
 
 @pytest.mark.parametrize("name", sorted(launches()))
@@ -237,4 +238,4 @@ def test_the_text_card_keeps_within_its_width(report: Reports, name: str) -> Non
         ),
     )
     for cell in (cell_of(kernel), cell_of(long, hints=("hint " * 50,))):
-        assert max(map(len, card_text(cell).splitlines())) <= WIDTH
+        assert max(map(len, cell_card(cell).text().splitlines())) <= WIDTH

@@ -11,7 +11,7 @@ from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.result import CoverStep, Regret
-from kernellab.views.cards.tuning import dispatch_html, dispatch_text
+from kernellab.views.cards.tuning import dispatch_card
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
 from tests.tune.dispatch.tuned import LARGE, SMALL, dispatch_of
 
@@ -33,7 +33,7 @@ def untimed() -> Dispatch:
 
 
 def test_the_text_begins_with_what_it_took_and_what_the_rule_loses() -> None:
-    lines = dispatch_text(found()).splitlines()
+    lines = dispatch_card(found()).text().splitlines()
     assert lines[0].startswith("scale<rows> over M, N: 4 cases in 1.50 s, 9 configs measured; a rule of 2 configs")
     assert "at most 1.250 x the best of what was measured" in lines[0]
     assert lines[2].split()[-2:] == ["2", "4"]  # picked for two cases, four programs at a time
@@ -41,7 +41,7 @@ def test_the_text_begins_with_what_it_took_and_what_the_rule_loses() -> None:
 
 
 def test_the_case_that_loses_most_comes_first() -> None:
-    lines = dispatch_text(found()).splitlines()
+    lines = dispatch_card(found()).text().splitlines()
     head = next(place for place, line in enumerate(lines) if line.startswith("M "))
     assert lines[head + 1].split()[:2] == ["16", "64"]
     assert lines[head + 1].split()[-2:] == ["1.250", "1.500"]
@@ -49,7 +49,7 @@ def test_the_case_that_loses_most_comes_first() -> None:
 
 @pytest.mark.slow
 def test_the_card_has_three_pictures_the_rule_and_escapes() -> None:
-    html = dispatch_html(found())
+    html = dispatch_card(found()).html()
     for words in ("configs over two sizes", "what the rule loses over the sizes", "what each further config buys"):
         assert words in html
     assert "def choose(M, N):" in html
@@ -59,7 +59,7 @@ def test_the_card_has_three_pictures_the_rule_and_escapes() -> None:
 
 
 def test_without_times_the_card_claims_none() -> None:
-    html = dispatch_html(untimed())
+    html = dispatch_card(untimed()).html()
     assert "nothing was timed" in html
     assert "<svg" not in html
     assert "def choose" not in html

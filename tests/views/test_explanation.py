@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernellab.explain.explanation import Explanation, explained
-from kernellab.views.cards.explanation import explanation_html, explanation_text, gain_words
+from kernellab.views.cards.explanation import explanation_card, gain_words
 from tests.explain.test_rules import access, facts
 
 
@@ -13,7 +13,7 @@ def strided() -> Explanation:
 
 
 def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:
-    html = explanation_html(strided())
+    html = explanation_card(strided()).html()
     assert "limited by" in html
     assert "1. uncoalesced access" in html
     assert "times faster" in html
@@ -22,7 +22,7 @@ def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:
 
 
 def test_the_text_says_the_same_in_lines() -> None:
-    lines = explanation_text(strided()).splitlines()
+    lines = explanation_card(strided()).text().splitlines()
     assert lines[0].startswith("k  H100")
     assert lines[1].startswith("Limited by ")
     assert lines[2].startswith("1. uncoalesced access, ")

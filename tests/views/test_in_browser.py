@@ -13,11 +13,11 @@ import torch
 import kernellab
 from benchmarks import traffic_kernels
 from kernellab.explain.traffic.result import Traffic
-from kernellab.views.cards.card import card_html
-from kernellab.views.cards.traffic import traffic_html
+from kernellab.views.cards.card import cell_card
+from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import svg
-from kernellab.views.layouts import layouts_html
+from kernellab.views.layouts import layouts_card
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 from tests.views.test_layouts import FOUND
@@ -119,7 +119,7 @@ def test_text_fits_its_box(show: Callable[..., Any], report: Reports, view: str)
 def test_the_card_can_be_read_in_light_and_dark(
     show: Callable[..., Any], report: Reports, scheme: str, rules: str
 ) -> None:
-    page = show(card_html(cell_of(report("softmax"), show="source,ttir")), scheme, rules)
+    page = show(cell_card(cell_of(report("softmax"), show="source,ttir")).html(), scheme, rules)
     assert page.evaluate(FAINTEST) > 4.5
 
 
@@ -129,7 +129,7 @@ def test_the_card_can_be_read_in_light_and_dark(
 def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
     show: Callable[..., Any], copied: Traffic, scheme: str, rules: str
 ) -> None:
-    page = show(traffic_html(copied), scheme, NOTEBOOK_RULES + rules)
+    page = show(traffic_card(copied).html(), scheme, NOTEBOOK_RULES + rules)
     assert page.evaluate(FAINTEST) > 4.5
     drawn = page.evaluate("""() => [...document.querySelectorAll('.kl-poor rect:not(.kl-band), .kl-map-read')]
         .map(e => [getComputedStyle(e).fill, getComputedStyle(e).stroke])""")
@@ -139,7 +139,7 @@ def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
 
 
 def test_the_slider_over_programs_shows_one_of_them_in_its_own_card(show: Callable[..., Any], copied: Traffic) -> None:
-    page = show(traffic_html(copied) * 2)
+    page = show(traffic_card(copied).html() * 2)
     told = page.locator(".kl-programs").first.locator(".kl-map").first.locator("g text")
     assert not any(each.is_visible() for each in told.all())
     page.locator(".kl-slider").first.get_by_role("radio", name="program 2").check()
@@ -150,7 +150,7 @@ def test_the_slider_over_programs_shows_one_of_them_in_its_own_card(show: Callab
 
 
 def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], report: Reports) -> None:
-    page = show(card_html(cell_of(report("add"), show="source,ttir")), rules=NOTEBOOK_RULES)
+    page = show(cell_card(cell_of(report("add"), show="source,ttir")).html(), rules=NOTEBOOK_RULES)
     styles = page.evaluate(
         """() => ['.kl-args tbody th', '.kl-args td.kl-type', '.kl-source td:last-child', '.kx-stage pre']
             .map(selector => getComputedStyle(document.querySelector(selector)))
@@ -164,7 +164,7 @@ def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], repor
 
 
 def test_the_card_is_never_wider_than_its_place(show: Callable[..., Any], report: Reports) -> None:
-    page = show(card_html(cell_of(report("backward"), show="graph,source,ttir")))
+    page = show(cell_card(cell_of(report("backward"), show="graph,source,ttir")).html())
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -183,7 +183,7 @@ def test_in_a_narrow_pane_source_stage_and_graph_stand_below_each_other(
 
 
 def test_the_tile_of_the_chosen_value_shows_alone(show: Callable[..., Any]) -> None:
-    page = show(layouts_html(FOUND, "here"))
+    page = show(layouts_card(FOUND, "here").html())
     tiles = page.locator(".kl-tile:visible")
     assert tiles.count() == 1
     assert "nvidia_mma" in tiles.first.inner_text()

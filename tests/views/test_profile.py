@@ -7,7 +7,7 @@ import pytest
 import kernellab
 from kernellab.explain.profile import Counters, InstructionSamples, LineSamples, Profile, Share, Stall
 from kernellab.ir.graph import main_file
-from kernellab.views.cards.explanation import counters_words, profile_html, profile_text
+from kernellab.views.cards.explanation import counters_words, profile_card
 from kernellab.views.explorers import heat_of, percent
 from tests.kernels.cases import all_cases
 
@@ -41,14 +41,14 @@ def profile(compiled: Any) -> Profile:
 
 
 def test_the_card_has_the_heat_beside_source_and_machine_code(profile: Profile) -> None:
-    html = profile_html(profile)
+    html = profile_card(profile).html()
     assert '<b style="--heat:0.87"' in html
     assert "waits for memory 80 %" in html
     assert "  75 % /*0010*/" in html.replace("        ", "  ")
 
 
 def test_the_text_leads_with_the_lines_that_cost_most(profile: Profile) -> None:
-    lines = profile_text(profile).splitlines()
+    lines = profile_card(profile).text().splitlines()
     assert "100 samples of 20 launches" in lines[0]
     assert "75 %" in lines[3]
     assert "waits for memory" in lines[3]
@@ -57,8 +57,8 @@ def test_the_text_leads_with_the_lines_that_cost_most(profile: Profile) -> None:
 
 def test_a_refusal_is_told_and_draws_no_explorer(compiled: Any) -> None:
     refused = Profile("k", "cuda:90", "", (1, 1, 1), refused="There is no GPU.", compiled=compiled)
-    assert "There is no GPU." in profile_text(refused)
-    assert "kx-code" not in profile_html(refused)
+    assert "There is no GPU." in profile_card(refused).text()
+    assert "kx-code" not in profile_card(refused).html()
     assert heat_of(refused) is None
 
 

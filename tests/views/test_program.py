@@ -11,7 +11,7 @@ import torch
 
 import kernellab
 from kernellab.capture.program import Program
-from kernellab.views.cards.program import AT_MOST, program_diagram, program_html, program_svg, program_text
+from kernellab.views.cards.program import AT_MOST, program_card, program_diagram, program_svg
 from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram
 from tests import samples
 from tests.capture import kernels
@@ -94,7 +94,7 @@ def test_a_functional_program_has_no_changes(attention: Program) -> None:
 
 
 def test_the_text_lists_steps_memory_and_what_changes(attention: Program) -> None:
-    text = program_text(attention)
+    text = program_card(attention).text()
     plan = attention.plan
     assert "5 inputs, 5 launches" in text
     assert f"{plan.peak_bytes / 1e3:.3g} kB planned" in text
@@ -115,20 +115,20 @@ def test_a_long_program_shows_its_kernels_alone(lab: kernellab.Lab) -> None:
     assert diagram.is_contracted
     assert leads(diagram, "x", "scale_kernel@1") == [False]
     assert leads(diagram, "scale_kernel@1", "out") == [False]
-    assert "program.frame lists every step" in program_html(program)
+    assert "program.frame lists every step" in program_card(program).html()
 
 
 def test_an_incomplete_program_says_why(lab: kernellab.Lab) -> None:
     with pytest.raises(ZeroDivisionError), lab.capture() as program:
         torch.ones(1).mul_(1 / 0)
-    assert "incomplete" in program_text(program)
-    assert "ZeroDivisionError" in program_html(program)
-    assert "<svg" not in program_html(program)
+    assert "incomplete" in program_card(program).text()
+    assert "ZeroDivisionError" in program_card(program).html()
+    assert "<svg" not in program_card(program).html()
 
 
 def test_an_empty_program_shows(lab: kernellab.Lab) -> None:
     with lab.capture() as program:
         pass
-    assert "0 launches" in program_text(program)
-    assert "return nothing" in program_text(program)
-    assert "<svg" in program_html(program)
+    assert "0 launches" in program_card(program).text()
+    assert "return nothing" in program_card(program).text()
+    assert "<svg" in program_card(program).html()

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.compile.types import Compiled
-from kernellab.views.cards.card import card_html, card_text
+from kernellab.views.cards.card import cell_card
 from kernellab.views.cards.results import (
-    compiled_html,
-    compiled_text,
-    effects_html,
-    effects_text,
-    graph_html,
-    graph_text,
+    compiled_card,
+    effects_card,
+    graph_card,
 )
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
@@ -21,36 +18,36 @@ Kernels = Callable[[str], Compiled]
 
 
 def test_a_compiled_kernel_shows_its_arguments_resources_and_stages(compiled: Kernels) -> None:
-    html = compiled_html(compiled("add"))
+    html = compiled_card(compiled("add")).html()
     text = Reader(html).text
     assert "written line" in text
     assert "registers 40" in text
     assert "TTIR" in text
     assert "not launched" not in text
     assert "<b>TTIR</b>" in html
-    assert "written (line" in compiled_text(compiled("add"))
+    assert "written (line" in compiled_card(compiled("add")).text()
 
 
 def test_effects_tell_the_lines_of_every_argument(compiled: Kernels) -> None:
     effects = compiled("branches").effects
-    for text in (Reader(effects_html(effects)).text, effects_text(effects)):
+    for text in (Reader(effects_card(effects).html()).text, effects_card(effects).text()):
         assert "x_ptr" in text
         assert "spare_ptr" in text
         assert "atomic" in text
-    assert "in a branch or loop that may not be entered" in effects_html(effects)
+    assert "in a branch or loop that may not be entered" in effects_card(effects).html()
 
 
 def test_unknown_effects_are_told_beside_the_known_ones(compiled: Kernels) -> None:
     effects = replace(compiled("unknown").effects, sites=())
-    for text in (Reader(effects_html(effects)).text, effects_text(effects)):
+    for text in (Reader(effects_card(effects).html()).text, effects_card(effects).text()):
         assert "memory that no argument names" in text
         assert "not known" in text
         assert "untouched" not in text
 
 
 def test_a_graph_shows_as_a_picture_and_as_an_indented_list(compiled: Kernels) -> None:
-    assert "svg" in Reader(graph_html(compiled("matmul").graph)).tags
-    text = graph_text(compiled("matmul").graph)
+    assert "svg" in Reader(graph_card(compiled("matmul").graph).html()).tags
+    text = graph_card(compiled("matmul").graph).text()
     assert "    ▽ load" in text
     assert "← " in text
 
@@ -59,5 +56,5 @@ def test_arguments_in_the_same_memory_are_told(compiled: Kernels, report: Callab
     kernel = compiled("add")
     effects = replace(kernel.effects, aliases=(frozenset({"out_ptr", "x_ptr"}),))
     cell = cell_of(report("add", compiled=replace(kernel, effects=effects)))
-    assert "out_ptr and x_ptr are the same memory" in card_text(cell)
-    assert "out_ptr and x_ptr are the same memory" in card_html(cell, graphs=False)
+    assert "out_ptr and x_ptr are the same memory" in cell_card(cell).text()
+    assert "out_ptr and x_ptr are the same memory" in cell_card(cell, graphs=False).html()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from kernellab.ir.lines import stage_lines
-from kernellab.views.cards.card import card_html
+from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 
@@ -26,7 +26,7 @@ def test_ttir_loses_its_locations_and_keeps_the_lines(report: Reports) -> None:
 
 def test_the_card_opens_the_explorer_on_the_stage(report: Reports) -> None:
     kernel = report("add")
-    html = card_html(cell_of(kernel, show="ttir"), graphs=False)
+    html = cell_card(cell_of(kernel, show="ttir"), graphs=False).html()
     stage = html[html.index("<b>TTIR</b>") :]
     assert "tt.func" in stage
     assert "loc(" not in stage
@@ -35,6 +35,6 @@ def test_the_card_opens_the_explorer_on_the_stage(report: Reports) -> None:
 
 
 def test_the_card_says_why_a_stage_is_missing(report: Reports) -> None:
-    html = card_html(cell_of(report("add"), show="amdgcn"), graphs=False)
+    html = cell_card(cell_of(report("add"), show="amdgcn"), graphs=False).html()
     assert "add_kernel has no amdgcn for cuda:90; it has ttir." in html
     assert "<b>TTIR</b>" not in html

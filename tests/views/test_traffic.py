@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
-from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_html, traffic_text
+from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_card
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, touched_bytes, warp_map
 from tests.views.test_card import Reader
 
@@ -80,7 +80,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 
 
 def test_the_card_says_what_each_access_moves_and_what_of_it_is_used(traffic: Traffic) -> None:
-    text = Reader(traffic_html(traffic)).text
+    text = Reader(traffic_card(traffic).html()).text
     assert "5 ▽ load x<0> 64 2,048 256 8.19 kB of 65.5 kB, 12 %" in text
     assert "5 ▽ load shared memory 64 256 192" in text
     assert "⬡ atomic total" in text
@@ -88,13 +88,13 @@ def test_the_card_says_what_each_access_moves_and_what_of_it_is_used(traffic: Tr
 
 
 def test_columns_without_anything_to_say_are_left_out(traffic: Traffic) -> None:
-    text = Reader(traffic_html(replace(traffic, rows=(STORE,)))).text
+    text = Reader(traffic_card(replace(traffic, rows=(STORE,))).html()).text
     assert "lanes off" not in text
     assert "conflicts" not in text
 
 
 def test_a_line_of_the_source_has_a_badge_for_each_access(traffic: Traffic) -> None:
-    html = traffic_html(traffic)
+    html = traffic_card(traffic).html()
     text = Reader(html).text
     assert 'def copy(x, y, name="<&>"):' in text
     assert "import triton" not in text
@@ -146,21 +146,21 @@ def test_a_slider_has_a_stop_for_all_programs_and_for_each_that_is_drawn(traffic
     assert Reader(slider).tags.count("input") == 9
     assert 'aria-label="program 3, 1"' in slider
     assert program_slider((1, 1, 1), 1) == ""
-    assert Reader(traffic_html(traffic)).tags.count("form") == 1
+    assert Reader(traffic_card(traffic).html()).tags.count("form") == 1
 
 
 def test_a_map_shows_the_first_wave(traffic: Traffic) -> None:
     assert mapped_programs((1000, 1, 1), 264, 64) == 64
     assert mapped_programs((1000, 1, 1), 3, 64) == 3
     assert mapped_programs((2, 2, 1), 264, 64) == 4
-    text = Reader(traffic_html(replace(traffic, grid=(1000, 1, 1)))).text
+    text = Reader(traffic_card(replace(traffic, grid=(1000, 1, 1))).html()).text
     assert "The first 64 of 264 programs of the first wave" in text
 
 
 def test_what_was_never_read_or_never_written_is_a_sentence(traffic: Traffic) -> None:
     untouched = touched("z", 0)
     shown = replace(traffic, arguments=(*traffic.arguments, untouched))
-    for text in (Reader(traffic_html(shown)).text, traffic_text(shown)):
+    for text in (Reader(traffic_card(shown).html()).text, traffic_card(shown).text()):
         assert "Of x<0>, 24 of 1,024 elements were never read." in text
         assert "Of y, 8 of 1,024 elements were never written." in text
         assert "z was neither read nor written." in text
@@ -169,13 +169,13 @@ def test_what_was_never_read_or_never_written_is_a_sentence(traffic: Traffic) ->
 def test_text_says_what_could_not_be_worked_out_and_how_much_was_looked_at() -> None:
     unknown = (UnknownTraffic(12, "the address comes out of memory"), UnknownTraffic(None, "inline assembly"))
     traffic = Traffic("gather", "cuda:90", (4096, 1, 1), (), (), unknown, 0.125, 264, ("counts are scaled",))
-    assert traffic_text(traffic).splitlines() == [
+    assert traffic_card(traffic).text().splitlines() == [
         "gather  cuda:90  grid 4,096  12.5% of its programs",
         "unknown: line 12: the address comes out of memory",
         "unknown: inline assembly",
         "note: counts are scaled",
     ]
-    text = Reader(traffic_html(traffic)).text
+    text = Reader(traffic_card(traffic).html()).text
     assert "Not worked out: line 12: the address comes out of memory." in text
     assert "Looked at were the first, the last and random programs, 12 % of all; what was never read" in text
     assert "Counts are scaled." in text
@@ -183,12 +183,12 @@ def test_text_says_what_could_not_be_worked_out_and_how_much_was_looked_at() -> 
 
 def test_a_launch_without_accesses_says_so() -> None:
     traffic = Traffic("nothing", "cuda:90", (1, 1, 1), (), (), (), 1.0, 264)
-    assert "It accesses no memory." in traffic_text(traffic)
-    assert "It accesses no memory." in Reader(traffic_html(traffic)).text
+    assert "It accesses no memory." in traffic_card(traffic).text()
+    assert "It accesses no memory." in Reader(traffic_card(traffic).html()).text
 
 
 def test_a_notebook_shows_the_card(traffic: Traffic) -> None:
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
     shown, _ = shell.display_formatter.format(traffic)
     assert "kl-card" in shown["text/html"]
-    assert shown["text/plain"] == traffic_text(traffic)
+    assert shown["text/plain"] == traffic_card(traffic).text()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from kernellab.benchmark.comparison import Comparison
@@ -14,8 +14,22 @@ from kernellab.errors import plural
 from kernellab.measure.config import Status
 from kernellab.measure.provenance import Ceilings
 from kernellab.views import elements
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Preformatted,
+    Section,
+    Table,
+    TextOnly,
+    notes,
+)
 from kernellab.views.cards.diff import diff_html, diff_text
-from kernellab.views.elements import Table, interval, number
+from kernellab.views.elements import interval, number
 from kernellab.views.figures.canvas import device_words, picture, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
@@ -25,34 +39,38 @@ _MEASURED = ("ms", "interval", "GB/s", "TFLOP/s", "of ceiling", "speedup")
 _COMPILED = ("registers", "spills", "shared", "occupancy", "bytes", "flops", "flops/byte")
 
 
-def benchmark_text(benchmark: Benchmark, *, rest_is: str = "in .frame") -> str:
-    """Return the summary and a line per row, as a table for a terminal; ``rest_is`` says where further rows are."""
-    table = _table(benchmark, benchmark.rows[:_TEXT_ROWS])
-    rest = len(benchmark.rows) - len(table.rows)
-    more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
-    told = [*_failures(benchmark), *benchmark.notes, *why(benchmark)]
-    return "\n".join([summary(benchmark), *table.text(), *more, *told])
+def benchmark_card(benchmark: Benchmark, *, rest_is: str = "in .frame") -> Card:
+    """Return summary, figures and table; ``rest_is`` says where the rows are that a terminal leaves out.
+
+    The pictures are part of the text, in a light and a dark version.
+    """
+    count, reasons = len(benchmark.rows), why(benchmark)
+    blocks = [
+        Message(summary(benchmark)),
+        *(Message(reason, in_text=False) for reason in reasons),
+        *_figures(benchmark),
+        Fold(plural(count, "row"), [_table(benchmark, rest_is)], is_open=count <= _HTML_ROWS),
+        *(Message(line, WARNING) for line in _failures(benchmark)),
+        *notes(benchmark.notes),
+        TextOnly(reasons),
+    ]
+    facts = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]
+    return Card([Section(Heading(benchmark.kernel, facts, in_text=False), blocks)])
 
 
-def benchmark_html(benchmark: Benchmark) -> str:
-    """Return summary, figures and table; the pictures are part of the text, in a light and a dark version."""
+def _figures(benchmark: Benchmark) -> Iterator[Block]:
+    """Yield the pictures: the sweep, speedups, the roofline, best times over two swept values."""
     frame = benchmark.frame
-    parts = [elements.message("kl-note", told) for told in (summary(benchmark), *why(benchmark))]
-    parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
+    speedup = partial(sweep_figure, frame, metric="speedup")
+
+    def drawing(draw: Callable[..., Any], words: str) -> Drawing:
+        return Drawing(lambda: picture(lambda dark: draw(dark=dark), words))
+
+    yield drawing(partial(sweep_figure, frame), "the sweep, by implementation")
     if len(benchmark.implementations) > 1 and benchmark.reference:
-        speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
-        parts.append(elements.details(f"speedup over {benchmark.reference}", speedups))
-    parts.append(
-        elements.details("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs"))
-    )
-    parts.append(picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times over two swept values"))
-    count = len(benchmark.rows)
-    table = _table(benchmark, benchmark.rows).html()
-    parts.append(elements.details(plural(count, "row"), table, is_open=count <= _HTML_ROWS))
-    parts += [elements.warning(line) for line in _failures(benchmark)]
-    parts += [elements.message("kl-note", line) for line in benchmark.notes]
-    words = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]
-    return elements.framed(elements.section(elements.header(benchmark.kernel, words), *parts))
+        yield Fold(f"speedup over {benchmark.reference}", [drawing(speedup, "speedup over the reference")])
+    yield Fold("roofline", [drawing(partial(roofline_figure, frame), "rows under the roofs")])
+    yield drawing(partial(sweep_heat_map, frame), "best times over two swept values")
 
 
 def summary(benchmark: Benchmark) -> str:
@@ -108,9 +126,10 @@ def ceilings_text(ceilings: Ceilings) -> str:
     return "\n".join(lines)
 
 
-def _table(benchmark: Benchmark, rows: Sequence[BenchmarkRow]) -> Table:
+def _table(benchmark: Benchmark, rest_is: str) -> Table:
     """Return a row per point and implementation, without the columns that say nothing."""
-    has_times = any(row.time_ms is not None for row in benchmark.rows)
+    rows = benchmark.rows
+    has_times = any(row.time_ms is not None for row in rows)
     names, cells = (_MEASURED, _measured) if has_times else (_COMPILED, _compiled)
     shown = _told_by_configs(rows)
     lines = [
@@ -124,7 +143,7 @@ def _table(benchmark: Benchmark, rows: Sequence[BenchmarkRow]) -> Table:
         for row in rows
     ]
     head = [*benchmark.swept, "implementation", "config", *names, "status"]
-    return Table(head, lines, [row.reason for row in rows]).filled()
+    return Table(head, lines, [row.reason for row in rows], most_lines=_TEXT_ROWS, rest_is=rest_is).filled()
 
 
 def _config_text(row: BenchmarkRow, names: Sequence[str]) -> str:
@@ -176,26 +195,19 @@ def _failures(benchmark: Benchmark) -> list[str]:
     return lines
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Return what differs: effects, outputs, time, then resources and source."""
+def comparison_card(comparison: Comparison) -> Card:
+    """Return what differs between two kernels: effects, outputs, time, then resources and source."""
     left, right = comparison.compiled
-    lines = [*(words for _, words in _facts(comparison)), *_resources(comparison)]
+    blocks: list[Block] = [Message(words, f"kl-note {css}".strip()) for css, words in _facts(comparison)]
+    blocks += notes([*_resources(comparison)])
     if left is not None and right is not None:
-        return "\n".join([*lines, diff_text(left, right, names=comparison.names, sources=comparison.sources)])
-    return "\n".join([*lines, comparison.source_diff])
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """Return the same as a card."""
-    left, right = comparison.compiled
-    facts = [*_facts(comparison), *(("", words) for words in _resources(comparison))]
-    notes = [elements.message(f"kl-note {style}".strip(), words) for style, words in facts]
-    if left is not None and right is not None:
-        body = diff_html(left, right, names=comparison.names, sources=comparison.sources)
+        names, sources = comparison.names, comparison.sources
+        blocks.append(Drawing(lambda: diff_html(left, right, names=names, sources=sources)))
+        blocks.append(TextOnly(diff_text(left, right, names=names, sources=sources).split("\n")))
     else:
-        body = f"<pre>{escape(comparison.source_diff)}</pre>"
-    heading = elements.header(f"{comparison.names[0]} and {comparison.names[1]}", [])
-    return elements.framed(elements.section(heading, *notes, body))
+        blocks.append(Preformatted(comparison.source_diff))
+    heading = Heading(f"{comparison.names[0]} and {comparison.names[1]}", in_text=False)
+    return Card([Section(heading, blocks)])
 
 
 def timing_words(comparison: Comparison) -> str:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from html import escape
+from itertools import chain
 
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, Run, Severity
+from kernellab.measure.comparison import Check
 from kernellab.views import elements
-from kernellab.views.cards.check_picture import check_lines, check_picture
-from kernellab.views.cards.explanation import answer_html, answer_lines
-from kernellab.views.elements import (
-    badge,
-    body,
-    code_line,
-    details,
-    dim,
-    framed,
-    header,
-    message,
-    section,
-    share_bar,
-    shortened,
+from kernellab.views.blocks import (
+    WIDTH,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Preformatted,
+    Section,
+    TextOnly,
+    joined,
+    notes,
+    wrapped,
 )
+from kernellab.views.cards.check_picture import check_lines, check_picture
+from kernellab.views.cards.explanation import answer_blocks
+from kernellab.views.elements import badge, code_line, dim, share_bar, shortened
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
@@ -36,42 +43,59 @@ _OPEN_OPERATIONS_AT_MOST = 24
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
 _SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
-WIDTH = 100
 _DARKEST = 0.42  # of what marks the work of a line
 _INDENT = "  "
 _COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
+_ARGUMENT_COLUMNS = ("argument", "type", "specialization", "what the kernel does with it")
 
 
-def card_html(report: CellReport, *, graphs: bool = True) -> str:
-    """Return the card of a cell as one ``<div>``; without ``graphs`` it is a few kilobytes."""
+def cell_card(report: CellReport, *, graphs: bool = True) -> Card:
+    """Return the card of a cell; without ``graphs`` its HTML is a few kilobytes."""
     shown = frozenset(part.strip() for part in (report.show or "").split(",") if part.strip())
-    parts = [_kernel(kernel, shown, graphs=graphs, alone=len(report.kernels) == 1) for kernel in report.kernels]
-    if report.hints:
-        parts.append(body(*(message("kl-note", hint) for hint in report.hints)))
-    return framed(*parts)
+    alone = len(report.kernels) == 1
+    sections = [_section(kernel, shown, graphs=graphs, alone=alone) for kernel in report.kernels]
+    stages = [Section(None, [TextOnly(lines)]) for kernel in report.kernels for lines in _stage_lines(kernel, shown)]
+    hints = [Section(None, notes(report.hints))] if report.hints else []
+    return Card([*sections, *stages, *hints], WIDTH)
 
 
-def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
-    return section(
-        header(report.label, _header_words(report), elements.compile_tips(report.compiled)),
-        *messages(report),
-        arguments(report),
-        resources(report),
-        *_why(report),
-        printed(report.run),
+def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> Section:
+    blocks = [
+        *kernel_blocks(report),
         *(dataflow(report, shown, alone=alone) if graphs else ()),
         source(report, shown),
         *_stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
-    )
+    ]
+    return Section(Heading(report.label, _facts(report), elements.compile_tips(report.compiled)), blocks, _INDENT)
 
 
-def messages(report: KernelReport) -> Iterator[str]:
+def kernel_blocks(report: KernelReport) -> list[Block]:
+    """Return what is known of one kernel: messages, arguments, resources, the explanation, what it printed."""
+    return [*_messages(report), _Arguments(report), _Resources(report), *_why(report), *printed(report.run)]
+
+
+def _messages(report: KernelReport) -> Iterator[Block]:
     """Yield what must not be overlooked first: cannot run, findings, unknown effects, the check; then notes."""
-    for style, words in _alerts(report):
-        yield message(style, words)
-    yield from filter(None, map(check_picture, report.checks))
-    for note in notes(report):
-        yield message("kl-note", note)
+    for css, words in _alerts(report):
+        yield Message(words, css)
+    for check in report.checks:
+        yield _CheckDetail(check)
+    yield from notes(remarks(report), "note: ")
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckDetail:
+    """Where and by how much an output differs from its reference."""
+
+    check: Check
+
+    def lines(self, width: int) -> list[str]:
+        """Return the histogram and the worst elements."""
+        return [*chain.from_iterable(wrapped(line, width) for line in check_lines(self.check))]
+
+    def html(self) -> str:
+        """Return the pictures."""
+        return check_picture(self.check)
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
@@ -95,13 +119,32 @@ def finding_alert(finding: Finding) -> tuple[str, str]:
     return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {elements.finding_words(finding)}"
 
 
-def arguments(report: KernelReport) -> str:
-    """Return the table of arguments: type, specialization, what the kernel does to each, and what changed."""
-    ran = any(argument.changed is not None for argument in report.arguments)
-    titles = ["argument", "type", "specialization", "what the kernel does with it", *(["after the run"] if ran else [])]
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    rows = "\n".join(_argument(argument, report, ran=ran) for argument in report.arguments)
-    return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The table of arguments: type, specialization, what the kernel does to each, and what changed."""
+
+    report: KernelReport
+
+    def lines(self, width: int) -> list[str]:
+        """Return a row per argument; its last column wraps."""
+        arguments, lines = self.report.arguments, list[str]()
+        rows = [tuple(map(shortened, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in arguments]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+        left = sum(widths) + 2 * len(widths)
+        for row, argument in zip(rows, arguments, strict=True):
+            head = "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
+            effect = _effect_words(argument, complete=not self.report.compiled.effects.unknown)
+            first, *rest = textwrap.wrap(effect, width - left) or [""]
+            lines += [(head + first).rstrip(), *(" " * left + line for line in rest)]
+        return lines
+
+    def html(self) -> str:
+        """Return the table."""
+        ran = any(argument.changed is not None for argument in self.report.arguments)
+        titles = [*_ARGUMENT_COLUMNS, *(["after the run"] if ran else [])]
+        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+        rows = "\n".join(_argument(argument, self.report, ran=ran) for argument in self.report.arguments)
+        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
 
 
 def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
@@ -138,33 +181,49 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
     )
 
 
-def resources(report: KernelReport) -> str:
-    """Return registers, spills, stack, shared memory and occupancy as numbers in a row."""
-    cells = []
-    for fact in elements.resource_facts(report.compiled.resources):
-        detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
-        alarm = " kl-alarm" if fact.alarm else ""
-        bar = "" if fact.share is None else share_bar(fact.share)
-        cells.append(
-            f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
-            f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"
-        )
-    return f'<div class="kl-numbers">{"".join(cells)}</div>'
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    """Registers, spills, stack, shared memory and occupancy as numbers in a row."""
+
+    report: KernelReport
+
+    def lines(self, width: int) -> list[str]:
+        """Return the numbers with their names, and what limits the occupancy."""
+        facts = [
+            f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
+            for fact in elements.resource_facts(self.report.compiled.resources)
+        ]
+        return joined(facts, width, " · ")
+
+    def html(self) -> str:
+        """Return the numbers with their names and bars."""
+        cells = []
+        for fact in elements.resource_facts(self.report.compiled.resources):
+            detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
+            alarm = " kl-alarm" if fact.alarm else ""
+            bar = "" if fact.share is None else share_bar(fact.share)
+            cells.append(
+                f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
+                f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"
+            )
+        return f'<div class="kl-numbers">{"".join(cells)}</div>'
 
 
-def _why(report: KernelReport) -> Iterator[str]:
+def _why(report: KernelReport) -> Iterator[Block]:
     if report.explanation is not None:
-        title, limit = "Why it takes this long", f"limited by {report.explanation.bound}"
-        yield details(title, answer_html(report.explanation), limit, is_open=True)
+        limit = f"limited by {report.explanation.bound}"
+        yield Fold("Why it takes this long", [Section(None, answer_blocks(report.explanation))], limit, is_open=True)
 
 
-def printed(run: Run | None) -> str:
-    """Return what a kernel printed; "" where it did not."""
-    text = f'<pre class="kl-pre">\n{escape(run.output)}</pre>' if run is not None and run.output else ""
-    return details("Printed by the kernel", text, is_open=True)
+def printed(run: Run | None) -> list[Block]:
+    """Return what a kernel printed; [] where it printed nothing."""
+    if run is None or not run.output:
+        return []
+    output = Preformatted(run.output, "printed by the kernel:", "kl-pre")
+    return [Fold("Printed by the kernel", [output], is_open=True)]
 
 
-def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[str]:
+def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[Block]:
     """Yield the views of the graph that suit its size; the first is open where it is small or asked for.
 
     Without ``by_line``, the view by source line is left to the explorer.
@@ -181,10 +240,11 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
             (View.SOURCE, views[0][1], False),
         ]
     text = report.text.own
-    for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
-        picture = svg(graph, report.compiled.effects, view=view, text=text)
-        detail = plural(count, "operation") if view == View.OPERATIONS else ""
-        yield details(title, scrolling(picture), detail, is_open=is_open)
+    for view, title, is_open in views:
+        if by_line or view is not View.SOURCE:
+            picture = partial(svg, graph, report.compiled.effects, view=view, text=text)
+            detail = plural(count, "operation") if view is View.OPERATIONS else ""
+            yield Fold(title, [Drawing(partial(_scrolling, picture))], detail, is_open=is_open)
 
 
 def scrolling(picture: str) -> str:
@@ -192,10 +252,14 @@ def scrolling(picture: str) -> str:
     return f'<div class="kl-graph">{shrinking(picture)}</div>'
 
 
-def source(report: KernelReport, shown: frozenset[str]) -> str:
+def _scrolling(draw: Callable[[], str]) -> str:
+    return scrolling(draw())
+
+
+def source(report: KernelReport, shown: frozenset[str]) -> Block:
     """Return the source with what became of each line, folded unless ``shown`` has it."""
-    table, detail = source_table(annotated(report)), "operations per line; darker costs more"
-    return details("Source, annotated", table, detail, is_open="source" in shown)
+    table = Drawing(lambda: source_table(annotated(report)))
+    return Fold("Source, annotated", [table], "operations per line; darker costs more", is_open="source" in shown)
 
 
 def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
@@ -228,85 +292,24 @@ def _badges(touch: MemoryTouch | None, moved: int) -> str:
     return "".join(parts)
 
 
-def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
+def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
     """Yield the explorer, open on the first of the named stages, and say of each that does not exist why not."""
     missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
     for name in missing:
-        yield message("kl-note", stage_text(report.compiled, name))
+        yield Message(stage_text(report.compiled, name), in_text=False)
     found = [name for name in names if name not in missing]
     if found:
-        body = explorer_html(
-            report.compiled,
-            report.text,
-            opened=found[0],
-            sass="sass" in found,
-            uid=f"{report.file} {report.label}",
-        )
-        yield details("Source and stages", body, "point at a line or click on it to see what it became", is_open=True)
+        uid = f"{report.file} {report.label}"
+        draw = partial(explorer_html, report.compiled, report.text, opened=found[0], sass="sass" in found, uid=uid)
+        detail = "point at a line or click on it to see what it became"
+        yield Fold("Source and stages", [Drawing(draw)], detail, is_open=True)
 
 
-def card_text(report: CellReport) -> str:
-    """Return the card of a cell as lines of at most 100 characters; the stages that were asked for keep theirs."""
-    shown = [part.strip() for part in (report.show or "").split(",")]
-    blocks = [kernel_text(kernel, _header_words(kernel)) for kernel in report.kernels]
-    for kernel in report.kernels:
-        blocks += [
-            f"{kernel.label} {name}\n{stage_text(kernel.compiled, name)}" for name in STAGE_NAMES if name in shown
-        ]
-    if report.hints:
-        blocks.append("\n".join(line for hint in report.hints for line in _wrapped(hint, "")))
-    return "\n\n".join(blocks)
-
-
-def kernel_text(report: KernelReport, words: list[str]) -> str:
-    """Return one kernel's part of the card; ``words`` are the facts beside its name."""
-    return "\n".join(_kernel_lines(report, words))
-
-
-def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
-    yield from _joined([report.label, *words], "", "  ")
-    yield from _message_lines(report)
-    yield from _argument_lines(report)
-    facts = [
-        f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
-        for fact in elements.resource_facts(report.compiled.resources)
-    ]
-    yield from _joined(facts, _INDENT, " · ")
-    if report.explanation is not None:
-        for line in answer_lines(report.explanation):
-            yield from _wrapped(line, _INDENT)
-    if report.run is not None and report.run.output:
-        yield f"{_INDENT}printed by the kernel:"
-        for line in report.run.output.rstrip().splitlines():
-            yield from _wrapped(line, _INDENT * 2)
-
-
-def _message_lines(report: KernelReport) -> Iterator[str]:
-    for _, words in _alerts(report):
-        yield from _wrapped(words, _INDENT)
-    for check in report.checks:
-        for line in check_lines(check):
-            yield from _wrapped_rows(line, _INDENT)
-    for note in notes(report):
-        yield from _wrapped(f"note: {note}", _INDENT)
-
-
-def _argument_lines(report: KernelReport) -> Iterator[str]:
-    complete = not report.compiled.effects.unknown
-    rows = [
-        tuple(
-            shortened(text, limit)
-            for text, limit in zip((row.name, row.type, row.specialization), _COLUMN_LIMITS, strict=True)
-        )
-        for row in report.arguments
-    ]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    left = sum(widths) + 2 * len(widths) + len(_INDENT)
-    for row, argument in zip(rows, report.arguments, strict=True):
-        head = _INDENT + "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
-        tail = textwrap.wrap(_effect_words(argument, complete=complete), WIDTH - left) or [""]
-        yield (head + tail[0]).rstrip()
-        yield from (" " * left + line for line in tail[1:])
+def _stage_lines(report: KernelReport, shown: frozenset[str]) -> Iterator[list[str]]:
+    """Yield the stages that were asked for as text, each below its name."""
+    for name in STAGE_NAMES:
+        if name in shown:
+            yield [f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")]
 
 
 def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
@@ -316,28 +319,7 @@ def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
     return "; ".join(part for part in (words, _changed_words(argument)) if part)
 
 
-def _joined(parts: list[str], indent: str, separator: str) -> Iterator[str]:
-    """Yield the parts on as few lines as hold them, breaking between parts only where one fits."""
-    line = indent + parts[0]
-    for part in parts[1:]:
-        if len(line) + len(separator) + len(part) > WIDTH:
-            yield from _wrapped(line.strip(), indent)
-            line = indent + _INDENT + part
-        else:
-            line += separator + part
-    yield from _wrapped(line.strip(), line[: len(line) - len(line.lstrip())])
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
-
-
-def _wrapped_rows(line: str, indent: str) -> list[str]:
-    """Return a line as it is where it fits, as a row of a table does, else wrapped."""
-    return [f"{indent}{line}"] if len(indent) + len(line) <= WIDTH else _wrapped(line, indent)
-
-
-def _header_words(report: KernelReport) -> list[str]:
+def _facts(report: KernelReport) -> list[str]:
     """Return the facts of the card's second line, in order."""
     compiled = report.compiled
     config = [report.config] if report.config else elements.option_words(compiled)
@@ -378,7 +360,7 @@ def _changed_words(argument: ArgumentReport) -> str:
     return f"{argument.changed:,} of {argument.elements:,} changed"
 
 
-def notes(report: KernelReport) -> tuple[str, ...]:
+def remarks(report: KernelReport) -> tuple[str, ...]:
     """Return the remarks on the kernel, its arguments and its run, each once."""
     same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
     of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
-from kernellab.views.elements import Table
+from kernellab.views.blocks import Table
 from kernellab.views.graph.drawing import svg_element
 
 _CELL_PX = 7
@@ -29,7 +29,7 @@ def _of_detail(argument: str, detail: ErrorDetail) -> list[str]:
     if detail.histogram is not None:
         parts.append(_captioned(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
     if detail.worst:
-        table = worst_table(detail.worst).html(left=("program", "tile", "worst element"))
+        table = worst_table(detail.worst).html()
         parts.append(_captioned(table, worst_words(argument, detail.worst), is_above=True))
     return parts
 
@@ -44,7 +44,7 @@ def check_lines(check: Check) -> Iterator[str]:
         yield f"errors in units in the last place of {histogram.dtype}: {bins}"
     if check.detail.worst:
         yield f"{worst_words(check.argument, check.detail.worst)}:"
-        yield from (f"  {line}" for line in worst_table(check.detail.worst).text())
+        yield from (f"  {line}" for line in worst_table(check.detail.worst).lines())
 
 
 def heat_svg(check: Check) -> str:
@@ -126,7 +126,7 @@ def worst_table(worst: tuple[WorstElement, ...]) -> Table:
         )
         for each in worst
     ]
-    return Table(head, rows).filled()
+    return Table(head, rows, left=("program", "tile", "worst element")).filled()
 
 
 def _program_words(each: WorstElement) -> str:

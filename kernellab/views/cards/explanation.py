@@ -7,63 +7,50 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
+from itertools import chain
 
 from kernellab.errors import plural
 from kernellab.explain.explanation import Explanation, PerformanceFinding, evidence_words
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
-from kernellab.views.elements import (
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Section,
     Table,
-    body,
-    details,
-    dim,
-    framed,
-    grid_words,
-    header,
-    message,
-    percent,
-    seconds_words,
-    section,
-    share_bar,
-    warning,
+    TextOnly,
+    notes,
+    wrapped,
 )
+from kernellab.views.elements import dim, grid_words, percent, seconds_words, share_bar
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 
 _LEAST_SHOWN = 0.02
-_GAP = "  "
 
 
-def explanation_html(explanation: Explanation, *, uid: str = "") -> str:
-    """Return the card; ``uid`` has to differ between the cards of one page."""
-    parts = [answer_html(explanation)]
-    if explanation.profile is not None and explanation.profile.samples:
-        parts.append(details("Samples", profile_html(explanation.profile, uid=f"why {uid}")))
-    return framed(section(header(explanation.kernel, _facts(explanation)), *parts))
+def explanation_card(explanation: Explanation, *, uid: str = "") -> Card:
+    """Return what limits a launch; ``uid`` has to differ between the cards of one page."""
+    profile, samples = explanation.profile, list[Block]()
+    if profile is not None and profile.samples:
+        samples = [Fold("Samples", [Drawing(profile_card(profile, uid=f"why {uid}").html)])]
+    return Card([Section(Heading(explanation.kernel, _facts(explanation)), [*answer_blocks(explanation), *samples])])
 
 
-def answer_html(explanation: Explanation) -> str:
-    """Return the answer without a frame: the summary, the findings, the units and what is not known."""
-    parts = [message("kl-note", explanation.summary)]
-    parts += [_finding_html(number, each, explanation) for number, each in enumerate(explanation.findings, 1)]
-    parts.append(_units(explanation))
-    parts += [f'<p class="kl-dim">{escape(told)}</p>' for told in explanation.unknown]
-    return body(*parts)
-
-
-def explanation_text(explanation: Explanation) -> str:
-    """Return the same as lines for a terminal."""
-    return "\n".join([_GAP.join([explanation.kernel, *_facts(explanation)]), *answer_lines(explanation)])
-
-
-def answer_lines(explanation: Explanation) -> list[str]:
-    """Return the answer as lines of text: the summary, the findings and what is not known."""
-    lines = [explanation.summary]
-    for number, each in enumerate(explanation.findings, 1):
-        lines.append(f"{number}. {each.cause}, {gain_words(each)}: {each.text}")
-        lines += [f"   {code}" for code in [_source(each, explanation)] if code]
-        lines.append(f"   ({evidence_words(each.evidence)})")
-    return [*lines, *(f"not known: {told}" for told in explanation.unknown)]
+def answer_blocks(explanation: Explanation) -> list[Block]:
+    """Return the summary, the findings, the time of each unit, and what is not known."""
+    return [
+        Message(explanation.summary),
+        *(_FindingBlock(number, found, explanation) for number, found in enumerate(explanation.findings, 1)),
+        Drawing(lambda: _units(explanation)),
+        *(Message(reason, "kl-dim", prefix="not known: ") for reason in explanation.unknown),
+    ]
 
 
 def _facts(explanation: Explanation) -> list[str]:
@@ -80,12 +67,28 @@ def gain_words(finding: PerformanceFinding) -> str:
     return f"up to {high:.3g} times faster" if low < 1.01 else f"{low:.3g} to {high:.3g} times faster"
 
 
-def _finding_html(number: int, finding: PerformanceFinding, explanation: Explanation) -> str:
-    code = _source(finding, explanation)
-    shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
-    title = f"<b>{number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
-    figures = f'<span class="kl-dim"> ({escape(evidence_words(finding.evidence))})</span>'
-    return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{figures}</p></div>'
+@dataclass(frozen=True, slots=True)
+class _FindingBlock:
+    """One finding: cause and gain, its source line, what to change, the figures behind it."""
+
+    number: int
+    finding: PerformanceFinding
+    explanation: Explanation
+
+    def lines(self, width: int) -> list[str]:
+        """Return cause, gain and text, then source and figures, indented."""
+        found, code = self.finding, _source(self.finding, self.explanation)
+        head = f"{self.number}. {found.cause}, {gain_words(found)}: {found.text}"
+        below = [*filter(None, [code]), f"({evidence_words(found.evidence)})"]
+        return [*wrapped(head, width), *chain.from_iterable(wrapped(line, width, "   ") for line in below)]
+
+    def html(self) -> str:
+        """Return the finding as a part of a card."""
+        found, code = self.finding, _source(self.finding, self.explanation)
+        shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
+        title = f"<b>{self.number}. {escape(str(found.cause))}</b> {dim(gain_words(found))}"
+        figures = f'<span class="kl-dim"> ({escape(evidence_words(found.evidence))})</span>'
+        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(found.text)}{figures}</p></div>'
 
 
 def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
@@ -114,25 +117,26 @@ _LINES = 12
 _COLOURS = ("#e06c12", "#3b82c4", "#3f9a57", "#9060c0", "#c0a020", "#8a8f98")
 
 
-def profile_html(profile: Profile, *, uid: str = "") -> str:
-    """Return the card; ``uid`` has to differ between the cards of one page."""
-    parts = [warning(profile.refused)] if profile.refused else []
-    parts += [message("kl-note", told) for told in _remarks(profile)]
-    if profile.samples:
-        parts += [_reasons_bar(profile), _table(profile).html(left=("line", "mostly", "called from"))]
-    heat = heat_of(profile)
-    if profile.compiled is not None and heat is not None:
-        explorer = explorer_html(profile.compiled, opened="sass", uid=f"profile {uid}", heat=heat)
-        parts.append(details("Source and stages", explorer, "the share of the samples beside each line", is_open=True))
-    return framed(section(header(profile.kernel, profile_facts(profile)), *parts))
+def profile_card(profile: Profile, *, uid: str = "") -> Card:
+    """Return where a launch spends its time; ``uid`` has to differ between the cards of one page."""
+    return Card([Section(_profile_heading(profile), profile_blocks(profile, uid=uid))])
 
 
-def profile_text(profile: Profile) -> str:
-    """Return the same as lines for a terminal."""
-    lines = [_GAP.join([profile.kernel, *profile_facts(profile)]), *filter(None, [profile.refused]), *_remarks(profile)]
+def _profile_heading(profile: Profile) -> Heading:
+    return Heading(profile.kernel, profile_facts(profile))
+
+
+def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
+    """Return why nothing was sampled, or the remarks, the stall reasons, the leading lines, and the explorer."""
+    blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
+    blocks += notes([*_remarks(profile)])
     if profile.samples:
-        lines += [reasons_words(profile.reasons), *_table(profile).text()]
-    return "\n".join(lines)
+        blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), _table(profile)]
+    compiled, heat = profile.compiled, heat_of(profile)
+    if compiled is not None and heat is not None:
+        explorer = Drawing(lambda: explorer_html(compiled, opened="sass", uid=f"profile {uid}", heat=heat))
+        blocks.append(Fold("Source and stages", [explorer], "the share of the samples beside each line", is_open=True))
+    return blocks
 
 
 def profile_facts(profile: Profile) -> list[str]:
@@ -176,7 +180,7 @@ def _table(profile: Profile) -> Table:
     head = ("line", "share", "between", "mostly", "called from")
     shown = [line for line in profile.lines[:_LINES] if line.samples]
     tips = [reasons_words(line.reasons) for line in shown]
-    return Table(head, [_row(line) for line in shown], tips).filled()
+    return Table(head, [_row(line) for line in shown], tips, ("line", "mostly", "called from")).filled()
 
 
 def _row(line: LineSamples) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
@@ -16,58 +17,57 @@ from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionR
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views.cards.results import compiled_html
-from kernellab.views.elements import (
-    Table,
-    body,
-    framed,
-    grid_words,
-    header,
-    html_page,
-    interval,
-    message,
-    number,
-    seconds_words,
-    section,
-    warning,
-)
+from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, Preformatted, Section, Table, TextOnly
+from kernellab.views.cards.results import compiled_card
+from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
 
 _COLUMNS = ("kernel", "id", "launched", "last", "config", "best time", "tags", "from")
 _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 
-def listing_html(listing: Listing) -> str:
-    """Return a row per version; its notes below it."""
+def listing_card(listing: Listing) -> Card:
+    """Return a row per version, its notes below it."""
     if not listing.rows:
-        return framed(body(message("kl-note", _nothing(listing))))
-    head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = "".join(_html_row(row, listing.now) for row in listing.rows)
-    table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    gone = message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
-    return framed(body(gone, table))
+        return Card([Section(None, [Message(_nothing(listing))])])
+    gone = [Message(f"{_removed(listing)}; left are:")] if listing.removed else []
+    return Card([Section(None, [*gone, _VersionTable(listing)])])
 
 
-def listing_text(listing: Listing) -> str:
-    """Return the same as aligned columns."""
-    if not listing.rows:
-        return _nothing(listing)
-    table = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows])
-    lines = [f"{_removed(listing)}; left are:"] if listing.removed else []
-    for line, row in zip(table.text(), (None, *listing.rows), strict=True):
-        lines += [line, *(f"    {note}" for note in (row.notes if row else ()))]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class _VersionTable:
+    """The versions of a listing, with their notes."""
+
+    listing: Listing
+
+    def lines(self, _width: int) -> list[str]:
+        """Return aligned columns, with notes below their row."""
+        rows = self.listing.rows
+        table = Table(_COLUMNS, [_cells(row, self.listing.now) for row in rows]).lines()
+        notes_of = [(), *(row.notes for row in rows)]
+        return [
+            text
+            for line, notes in zip(table, notes_of, strict=True)
+            for text in (line, *(f"    {note}" for note in notes))
+        ]
+
+    def html(self) -> str:
+        """Return a table."""
+        head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
+        rows = "".join(_html_row(row, self.listing.now) for row in self.listing.rows)
+        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
-def loaded_html(loaded: LoadedVersion) -> str:
+def loaded_card(loaded: LoadedVersion) -> Card:
     """Return what was defined, then the source."""
-    messages = [warning(words) for words in _missing(loaded)]
-    source = f"<pre>{escape(loaded.source)}</pre>"
-    return framed(section(header(loaded.row.label, _facts(loaded)), *messages, source))
-
-
-def loaded_text(loaded: LoadedVersion) -> str:
-    """Return the same as text."""
-    return "\n".join([f"{loaded.row.label}  {'; '.join(_facts(loaded))}", *_missing(loaded), "", loaded.source])
+    missing = [Message(words, WARNING) for words in _missing(loaded)]
+    heading, facts = Heading(loaded.row.label, _facts(loaded), in_text=False), "; ".join(_facts(loaded))
+    text: list[Block] = [
+        TextOnly([f"{loaded.row.label}  {facts}"]),
+        *missing,
+        TextOnly([""]),
+        Preformatted(loaded.source),
+    ]
+    return Card([Section(heading, text)])
 
 
 def age_words(seconds: float) -> str:
@@ -165,7 +165,7 @@ def report_page(
     """Return the page; ``before`` is the version that this one is compared with."""
     parts = [f"<h1>{escape(recorded.version.label)}</h1>", _version_facts(row)]
     if compiled is not None:
-        parts += ["<h2>Compiled</h2>", compiled_html(compiled)]
+        parts += ["<h2>Compiled</h2>", compiled_card(compiled).html()]
     parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts_of(recorded.version))]
     if before is not None:
         parts += [
@@ -250,7 +250,7 @@ def baseline_text(comparison: BaselineComparison) -> str:
 
 def baseline_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of `baseline_cells` as the lines of a table, the head first, without empty columns."""
-    return Table(_BASELINES, rows).filled().text()
+    return Table(_BASELINES, rows).filled().lines()
 
 
 def baseline_cells(comparison: BaselineComparison, test: str = "") -> tuple[str, ...]:
@@ -276,17 +276,10 @@ _MERGED = (
 )
 
 
-def merged_text(merged: Merged) -> str:
-    """Return what came, the table of all that is known of its kernels, and a line per conflict."""
-    conflicts = (f"conflict: {conflict_words(each)}" for each in merged.conflicts)
-    return "\n".join([_merged_words(merged), *_merged_table(merged).text(), *conflicts])
-
-
-def merged_html(merged: Merged) -> str:
-    """Return the same as a card."""
-    table = _merged_table(merged).html(left=set(_MERGED) - {"ms", "interval", "configs"})
-    conflicts = (warning(conflict_words(each)) for each in merged.conflicts)
-    return framed(body(message("kl-note", _merged_words(merged)), table, *conflicts))
+def merged_card(merged: Merged) -> Card:
+    """Return what came, the table of all that is known of its kernels, and each conflict."""
+    conflicts = (Message(conflict_words(conflict), WARNING, prefix="conflict: ") for conflict in merged.conflicts)
+    return Card([Section(None, [Message(_merged_words(merged)), _merged_table(merged), *conflicts])])
 
 
 def conflict_words(conflict: Conflict) -> str:
@@ -325,7 +318,7 @@ def _merged_table(merged: Merged) -> Table:
         )
         for row in merged.rows
     ]
-    return Table(_MERGED, rows).filled()
+    return Table(_MERGED, rows, left=set(_MERGED) - {"ms", "interval", "configs"}).filled()
 
 
 def _time_or_status(kept: KeptTime) -> str:
@@ -336,22 +329,17 @@ _CHANGED = ("kernel", "launch", "device", "became", "ratio", "interval", "before
 _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
 
 
-def regressions_text(found: Regressions) -> str:
-    """Return the launches that changed as aligned columns, below what became of all of them."""
-    return "\n".join([_changed_words(found), *_changed_table(found).text(), *_left_out(found)])
-
-
-def regressions_html(found: Regressions) -> str:
-    """Return the same as a card."""
-    table = _changed_table(found).html(left=set(_CHANGED) - {"ratio", "interval", "before ms", "ms"})
-    rest = (message("kl-dim", line) for line in _left_out(found))
-    return framed(body(message("kl-note", _changed_words(found)), table, *rest))
+def regressions_card(found: Regressions) -> Card:
+    """Return the launches that changed, and what is left out."""
+    rest = (Message(line, "kl-dim") for line in _left_out(found))
+    return Card([Section(None, [Message(_changed_words(found)), _changed_table(found), *rest])])
 
 
 def _changed_table(found: Regressions) -> Table:
     """Return the launches that changed, or of which more samples would tell."""
     shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
-    return Table(_CHANGED, [_changed_cells(row) for row in shown]).filled()
+    left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
+    return Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).filled()
 
 
 def _changed_words(found: Regressions) -> str:

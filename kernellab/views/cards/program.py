@@ -12,6 +12,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, TensorLayout, refs_in
 from kernellab.errors import plural
 from kernellab.views import elements
+from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly
 from kernellab.views.cards.card import scrolling
 from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graph.drawing import picture
@@ -19,39 +20,55 @@ from kernellab.views.graph.drawing import picture
 _LINES_AT_MOST = 200
 
 
-def program_text(program: Program) -> str:
-    """Return what the program takes and gives, its memory, then a line for each input and step."""
+def program_card(program: Program) -> Card:
+    """Return the picture, with the facts above it and the steps below."""
     if not program.is_complete:
-        return f"an incomplete program: {program.problem}"
-    tape = program.tape
-    lines = [f"program: {', '.join(_facts(program))}", *(f"note: {note}" for note in program.notes)]
-    rows = [*_rows(tape)]
-    width = min(max((len(left) for left, _ in rows), default=0), 90)
-    shown = [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows[:_LINES_AT_MOST]]
-    if len(rows) > _LINES_AT_MOST:
-        shown.append(f"  ... {len(rows) - _LINES_AT_MOST:,} more; program.frame has all")
-    gives = ", ".join(tape.output_names) or "nothing"
-    return "\n".join([*lines, *shown, f"  return {gives}"])
+        words = f"ncomplete program: {program.problem}"
+        alert = Message(f"An i{words}.", "kl-alert", in_text=False)
+        return Card([Section(None, [alert, TextOnly([f"an i{words}"])])])
+    steps, count = _StepTable(program), plural(len(program.tape.steps), "step")
+    blocks: list[Block] = [
+        *(Message(note, WARNING, prefix="note: ") for note in program.notes),
+        Drawing(lambda: _picture(program)),
+        Fold("Steps", [steps], count),
+    ]
+    facts = _facts(program)
+    return Card(
+        [Section(Heading("program", facts, in_text=False), [TextOnly([f"program: {', '.join(facts)}"]), *blocks])]
+    )
+
+
+def _picture(program: Program) -> str:
+    """Return the picture of a program, and what it leaves out."""
+    words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
+    note = Message(words).html() if program_diagram(program.tape).is_contracted else ""
+    return f"{note}\n{scrolling(program_svg(program))}"
+
+
+@dataclass(frozen=True, slots=True)
+class _StepTable:
+    """A line for each input and step of a program: what happens, and the layouts of what comes of it."""
+
+    program: Program
+
+    def lines(self, _width: int) -> list[str]:
+        """Return the first lines."""
+        tape = self.program.tape
+        rows = [*_rows(tape)]
+        width = min(max((len(left) for left, _ in rows), default=0), 90)
+        shown = [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows[:_LINES_AT_MOST]]
+        if len(rows) > _LINES_AT_MOST:
+            shown.append(f"  ... {len(rows) - _LINES_AT_MOST:,} more; program.frame has all")
+        return [*shown, f"  return {', '.join(tape.output_names) or 'nothing'}"]
+
+    def html(self) -> str:
+        """Return the same lines."""
+        return f"<pre>{escape(chr(10).join(self.lines(0)))}</pre>"
 
 
 def program_svg(program: Program) -> str:
     """Return the program as one ``<svg>`` element; as a list where it is too large, or cannot be laid out."""
     return picture(program_diagram(program.tape))
-
-
-def program_html(program: Program) -> str:
-    """Return the picture with the facts above it and the steps below."""
-    if not program.is_complete:
-        message = elements.message("kl-alert", f"An incomplete program: {program.problem}.")
-        return elements.framed(elements.body(message))
-    notes = [elements.warning(note) for note in program.notes]
-    if program_diagram(program.tape).is_contracted:
-        words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
-        notes.append(elements.message("kl-note", words))
-    text = f"<pre>{escape(program_text(program))}</pre>"
-    steps = elements.details("Steps", text, plural(len(program.tape.steps), "step"))
-    heading = elements.header("program", _facts(program))
-    return elements.framed(elements.section(heading, *notes, scrolling(program_svg(program)), steps))
 
 
 def _facts(program: Program) -> list[str]:

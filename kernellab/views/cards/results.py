@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 from kernellab.compile.types import Compiled
@@ -11,9 +12,22 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, main_file
 from kernellab.launch.run import Run
 from kernellab.views import elements
+from kernellab.views.blocks import (
+    WARNING,
+    WIDTH,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Section,
+    Table,
+    TextOnly,
+    notes,
+)
 from kernellab.views.cards import card
-from kernellab.views.cards.card import kernel_text
-from kernellab.views.elements import Table, body, details, dim, framed, header, message, section, warning
+from kernellab.views.elements import dim
 from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graph.drawing import tree_text
@@ -23,29 +37,21 @@ from kernellab.views.report import KernelReport, access_lines, argument_reports
 _CHANGED = ("argument", "elements changed")
 
 
-def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
-    """Return a compiled kernel as a card: arguments, resources, the explorer of its stages, graphs.
+def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
+    """Return a compiled kernel: arguments, resources, the explorer of its stages, graphs.
 
     ``uid`` has to differ between the cards of one page.
     """
     report = _as_report(compiled)
-    explorer = explorer_html(compiled, uid=uid, graph=True, tiles=FEW_TILES)
-    return framed(
-        section(
-            header(compiled.kernel, _words(compiled), elements.compile_tips(compiled)),
-            *card.messages(report),
-            card.arguments(report),
-            card.resources(report),
-            details("Source, stages and graph", explorer, is_open=True),
-            *card.dataflow(report, frozenset(), alone=False, by_line=False),
-            card.source(report, frozenset()),
-        )
-    )
-
-
-def compiled_text(compiled: Compiled) -> str:
-    """Return the same as lines for a terminal."""
-    return kernel_text(_as_report(compiled), _words(compiled))
+    explorer = Drawing(lambda: explorer_html(compiled, uid=uid, graph=True, tiles=FEW_TILES))
+    blocks: list[Block] = [
+        *card.kernel_blocks(report),
+        Fold("Source, stages and graph", [explorer], is_open=True),
+        *card.dataflow(report, frozenset(), alone=False, by_line=False),
+        card.source(report, frozenset()),
+    ]
+    heading = Heading(compiled.kernel, _words(compiled), elements.compile_tips(compiled))
+    return Card([Section(heading, blocks, "  ")], WIDTH)
 
 
 def _words(compiled: Compiled) -> list[str]:
@@ -67,23 +73,23 @@ def _as_report(compiled: Compiled) -> KernelReport:
     )
 
 
-def effects_html(effects: Effects) -> str:
+def effects_card(effects: Effects) -> Card:
     """Return a row per argument that names memory, or whose values do, and what is unknown."""
+    unknown = [f"unknown: {elements.unknown_words(effect)}" for effect in effects.unknown]
+    warnings = [Message(words, WARNING, in_text=False) for words in unknown]
+    memories = _memories(effects)
+    rows = [(name, elements.accesses_words(access_lines(effects, name)) or _nothing(effects)) for name in memories]
+    width = max(map(len, memories), default=0) + 2
+    lines = [name.ljust(width) + words for name, words in rows]
+    return Card([Section(None, [*warnings, Drawing(lambda: _effect_rows(effects)), TextOnly([*lines, *unknown])])])
+
+
+def _effect_rows(effects: Effects) -> str:
     rows = []
     for argument in _memories(effects):
         done = card.accesses(effects, argument, access_lines(effects, argument)) or dim(_nothing(effects))
         rows.append(f'<tr><th scope="row">{escape(argument)}</th><td>{done}</td></tr>')
-    table = f'<table class="kl-args"><tbody>{"".join(rows)}</tbody></table>'
-    return framed(body(*(warning(f"unknown: {elements.unknown_words(each)}") for each in effects.unknown), table))
-
-
-def effects_text(effects: Effects) -> str:
-    """Return a line per argument that names memory, and one for each effect that is unknown."""
-    memories = _memories(effects)
-    rows = [(each, elements.accesses_words(access_lines(effects, each)) or _nothing(effects)) for each in memories]
-    width = max(map(len, memories), default=0) + 2
-    lines = [name.ljust(width) + words for name, words in rows]
-    return "\n".join([*lines, *(f"unknown: {elements.unknown_words(each)}" for each in effects.unknown)])
+    return f'<table class="kl-args"><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _memories(effects: Effects) -> tuple[str, ...]:
@@ -94,55 +100,53 @@ def _nothing(effects: Effects) -> str:
     return "not known" if effects.unknown else "untouched"
 
 
-def graph_html(graph: Graph) -> str:
-    """Return the default view of a graph in a frame that scrolls."""
-    return framed(body(card.scrolling(svg(graph))))
+def graph_card(graph: Graph) -> Card:
+    """Return the default view of a graph: a picture in a frame that scrolls, or an indented list."""
+    return Card([Section(None, [Drawing(lambda: card.scrolling(svg(graph))), _GraphTree(graph)])])
 
 
-def graph_text(graph: Graph) -> str:
-    """Return the default view of a graph as an indented list."""
-    diagram = diagram_of(graph)
-    return f"{diagram.title}\n{tree_text(diagram)}"
+@dataclass(frozen=True, slots=True)
+class _GraphTree:
+    """A graph as an indented list, for a terminal."""
+
+    graph: Graph
+
+    def lines(self, _width: int) -> list[str]:
+        """Return the title and a line per box."""
+        diagram = diagram_of(self.graph)
+        return [diagram.title, *tree_text(diagram).split("\n")]
+
+    def html(self) -> str:
+        """Return nothing: a page has the picture."""
+        return ""
 
 
-def run_text(run: Run, reference: str | None = None) -> str:
+def run_card(run: Run, reference: str | None = None) -> Card:
     """Return what a launch did: where it ran, what it changed, what was suspicious.
 
     ``reference`` names what its outputs were compared with and equal, None where they were not.
     """
-    lines = ["  ".join([run.kernel, *_run_words(run)])]
-    width = max(map(len, run.changed), default=0) + 2
-    for name, count in run.changed.items():
-        change = f"{plural(count, 'element')} changed" if count else "unchanged"
-        lines.append(f"  {name.ljust(width)}{change}")
-    if reference is not None:
-        lines.append(f"  equals {reference}")
-    lines += [f"  {each.severity}: {elements.finding_words(each)}" for each in run.findings]
-    lines += [f"  note: {note}" for note in run.notes]
-    if run.output:
-        lines += ["  printed by the kernel:", *(f"    {line}" for line in run.output.rstrip().splitlines())]
-    return "\n".join(lines)
-
-
-def run_html(run: Run) -> str:
-    """Return the same as a card."""
     changed = [(name, f"{count:,}" if count else "unchanged") for name, count in run.changed.items()]
-    return framed(
-        section(
-            header(run.kernel, _run_words(run)),
-            *(message(*card.finding_alert(each)) for each in run.findings),
-            *(message("kl-note", note) for note in run.notes),
-            Table(_CHANGED, changed).html(left=_CHANGED),
-            card.printed(run),
-        )
-    )
+    width = max(map(len, run.changed), default=0) + 2
+    counts = [
+        name.ljust(width) + (f"{plural(count, 'element')} changed" if count else "unchanged")
+        for name, count in run.changed.items()
+    ]
+    blocks: list[Block] = [
+        TextOnly([*counts, *([] if reference is None else [f"equals {reference}"])]),
+        *(Message(words, css) for css, words in map(card.finding_alert, run.findings)),
+        *notes(run.notes, "note: "),
+        Drawing(Table(_CHANGED, changed, left=_CHANGED).html),
+        *card.printed(run),
+    ]
+    return Card([Section(Heading(run.kernel, _run_words(run)), blocks, "  ")])
 
 
 def _run_words(run: Run) -> list[str]:
     return [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]
 
 
-def exported_text(exported: Exported) -> str:
+def exported_card(exported: Exported) -> Card:
     """Return where a kernel was written, and the remarks on it."""
-    lines = [f"{exported.label} was written as {exported.path} ({exported.kind})."]
-    return "\n".join([*lines, *(f"Note: {note}." for note in exported.notes)])
+    written = Message(f"{exported.label} was written as {exported.path} ({exported.kind}).")
+    return Card([Section(None, [written, *(Message(f"Note: {note}.") for note in exported.notes)])])

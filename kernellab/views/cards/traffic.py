@@ -12,20 +12,15 @@ from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
+from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, Table, TextOnly
 from kernellab.views.elements import (
     MARKS,
-    Table,
     badge,
     bytes_words,
     code_line,
-    details,
-    framed,
     grid_words,
-    header,
-    message,
     number,
     percent,
-    section,
     share_bar,
     size_words,
     style,
@@ -45,29 +40,26 @@ _HEAD = (
 _LEGEND = (("kl-well", "at least 7/8 of a sector used"), ("kl-half", "less"), ("kl-poor", "under 3/8"))
 
 
-def traffic_html(traffic: Traffic) -> str:
-    """Return the card; it needs no script."""
-    source = source_html(traffic.rows)
-    return framed(
-        style(__package__, "traffic.css"),
-        section(
-            header(traffic.kernel, words(traffic)),
-            *(message(kind, told) for kind, told in sentences(traffic)),
-            _rows_html(traffic),
-            details("Source, by line", source, "what a request of one warp moves", is_open=True),
-            details("One warp of each access", _warps(traffic), "the request that moves most", is_open=True),
-            details("Arguments", _arguments(traffic), "which programs touch what", is_open=True),
-        ),
-    )
+def traffic_card(traffic: Traffic) -> Card:
+    """Return what each access moves, what is remarkable and what is unknown; on a page, source and maps, too."""
+    blocks: list[Block] = [
+        Drawing(lambda: style(__package__, "traffic.css")),
+        *(Message(text, css, in_text=False) for css, text in sentences(traffic)),
+        Drawing(lambda: _rows_html(traffic)),
+        Fold("Source, by line", [Drawing(lambda: source_html(traffic.rows))], "what a request of one warp moves", True),
+        Fold("One warp of each access", [Drawing(lambda: _warps(traffic))], "the request that moves most", True),
+        Fold("Arguments", [Drawing(lambda: _arguments(traffic))], "which programs touch what", True),
+        TextOnly(_text_lines(traffic)),
+    ]
+    return Card([Section(Heading(traffic.kernel, words(traffic)), blocks)])
 
 
-def traffic_text(traffic: Traffic) -> str:
-    """Return a line per access of a launch, then what is remarkable, and what could not be worked out."""
-    lines = ["  ".join([traffic.kernel, *words(traffic)])]
-    lines += Table(_COLUMNS, [_cells(row) for row in traffic.rows]).filled().text()
+def _text_lines(traffic: Traffic) -> list[str]:
+    """Return a line per access of a launch, then what is remarkable, and what is unknown."""
+    lines = Table(_COLUMNS, [_cells(row) for row in traffic.rows]).filled().lines()
     lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
-    told = (*(f"unknown: {each}" for each in traffic.unknown), *(f"note: {note}" for note in traffic.notes))
-    return "\n".join([*lines, *_untouched(traffic), *told])
+    unknown = (f"unknown: {reason}" for reason in traffic.unknown)
+    return [*lines, *_untouched(traffic), *unknown, *(f"note: {note}" for note in traffic.notes)]
 
 
 def words(traffic: Traffic) -> list[str]:
@@ -201,7 +193,7 @@ def _arguments(traffic: Traffic) -> str:
         f"{program_map(each, traffic.grid, traffic.wave_programs)}</figure>"
         for each in shown
     )
-    table = Table(_ARGUMENTS, rows).html(left=("argument",))
+    table = Table(_ARGUMENTS, rows, left=("argument",)).html()
     slider = program_slider(traffic.grid, count)
     return f'{table}{legend}<form class="kl-programs">{slider}<div class="kl-maps">{figures}</div></form>'
 

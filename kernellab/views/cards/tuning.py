@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from statistics import median
 from typing import Any
@@ -16,8 +17,20 @@ from kernellab.measure.config import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
 from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.result import Row, Tuning
-from kernellab.views import elements
-from kernellab.views.elements import Table, interval, number
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Section,
+    Table,
+    TextOnly,
+    notes,
+)
+from kernellab.views.elements import interval, number
 from kernellab.views.figures.canvas import device_words, picture
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
 from kernellab.views.figures.sweep import roofline_figure
@@ -30,37 +43,46 @@ _LEAST_RATIO = 1.03
 _LEAST_CHANGE = 1.15
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
+_LEFT = ("config", "status")
 
 
-def tuning_text(tuning: Tuning, *, rest_is: str = "in .frame") -> str:
-    """Return the summary and the best configs as a table for a terminal; ``rest_is`` says where the others are."""
-    table = _table(tuning, _order(tuning)[:_ROWS])
-    rest = len(tuning.rows) - len(table.rows)
-    more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
-    told = [*_failures(tuning), *_left_out(tuning), *tuning.notes, *why(tuning)]
-    return "\n".join([summary(tuning), *table.text(), *more, *told])
+def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
+    """Return summary, plots and table; ``rest_is`` says where the rows are that a terminal leaves out.
+
+    The pictures are part of the text, in a light and a dark version.
+    """
+    count, failures = len(tuning.rows), _failures(tuning)
+    draws_times = tuning.frame["registers"].notna().any() or tuning.frame["rank"].notna().any()
+    table = _table(tuning, _order(tuning)[:_MOST_ROWS], count, rest_is)
+    part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
+    how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
+    reasons = why(tuning)
+    blocks: list[Block] = [
+        Message(summary(tuning), "kl-note" if tuning.winner is not None else WARNING),
+        *(Message(reason, in_text=False) for reason in reasons),
+        # a picture would be empty but for its failures, cut short
+        *([] if draws_times else [Drawing(lambda: "".join(f"<div>{escape(line)}</div>" for line in failures))]),
+        Drawing(partial(_figures, tuning, draws_times=draws_times)),
+        Fold(plural(count, "config"), [table], part, is_open=count <= _ROWS),
+        TextOnly(failures),
+        *notes([*_left_out(tuning), *tuning.notes]),
+        TextOnly(reasons),
+    ]
+    facts = [plural(count, "config"), device_words(tuning.provenance), how]
+    return Card([Section(Heading(tuning.kernel, facts, in_text=False), blocks)])
 
 
-def tuning_html(tuning: Tuning) -> str:
-    """Return a card: summary, plots and table; the pictures are part of the text, in a light and a dark version."""
-    frame, count = tuning.frame, len(tuning.rows)
-    parts = [elements.message("kl-note" if tuning.winner is not None else "kl-note kl-warn", summary(tuning))]
-    parts += [elements.message("kl-note", told) for told in why(tuning)]
-    if frame["registers"].notna().any() or frame["rank"].notna().any():
-        parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
-    else:  # a picture would be empty but for its failures, cut short
-        parts += [f"<div>{escape(line)}</div>" for line in _failures(tuning)]
-    parts.append(picture(lambda dark: agreement_figure(frame, dark=dark), "configs whose outputs are equal"))
-    if parameters_figure(frame) is not None and count > 4:
+def _figures(tuning: Tuning, *, draws_times: bool) -> str:
+    """Return the pictures of a tuning as HTML."""
+    frame = tuning.frame
+    parts = [
+        picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs") if draws_times else "",
+        picture(lambda dark: agreement_figure(frame, dark=dark), "configs whose outputs are equal"),
+    ]
+    if parameters_figure(frame) is not None and len(tuning.rows) > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
-    table = _table(tuning, _order(tuning)[:_MOST_ROWS]).html(left=("config", "status"))
-    part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
-    parts.append(elements.details(plural(count, "config"), table, part, is_open=count <= _ROWS))
-    parts += [elements.message("kl-note", note) for note in (*_left_out(tuning), *tuning.notes)]
-    how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
-    heading = elements.header(tuning.kernel, [plural(count, "config"), device_words(tuning.provenance), how])
-    return elements.framed(elements.section(heading, *parts))
+    return "\n".join(filter(None, parts))
 
 
 def summary(tuning: Tuning) -> str:
@@ -104,14 +126,15 @@ def _order(tuning: Tuning) -> list[int]:
     return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], went_wrong[index], index))
 
 
-def _table(tuning: Tuning, order: Sequence[int]) -> Table:
+def _table(tuning: Tuning, order: Sequence[int], count: int, rest_is: str) -> Table:
     """Return a row per config without empty columns: without a GPU there are neither ranks nor times."""
     names = varying(tuning.frame)
     shown = tuning.frame[[*names, "rank"]]
     shown.attrs = {}  # pandas copies them for every row that is taken
     values = shown.to_dict("records")
     cells = [_cells(tuning, index, values[index], names) for index in order]
-    return Table(_HEAD, cells, [tuning.rows[index].reason for index in order]).filled()
+    reasons = [tuning.rows[index].reason for index in order]
+    return Table(_HEAD, cells, reasons, _LEFT, _ROWS, rest_is=rest_is, count=count).filled()
 
 
 def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
@@ -200,34 +223,39 @@ _CASES = 12
 _RULE = ("config", "picked for", "slots")
 
 
-def dispatch_text(dispatch: Dispatch) -> str:
-    """Return the dispatch_summary, the configs of the rule, and the cases on which it loses most, for a terminal."""
-    regrets = sorted(dispatch.regrets, key=lambda each: -(each.regret or each.estimated or 0.0))
-    shown = _regrets(dispatch, regrets[:_CASES])
-    rest = len(regrets) - _CASES
+def dispatch_card(dispatch: Dispatch) -> Card:
+    """Return summary, configs, pictures, and, folded, what is lost on each case, and the rule.
+
+    A terminal shows the cases on which the rule loses most.
+    """
+    is_timed = any(regret.best is not None for regret in dispatch.regrets)
+    worst_first = sorted(dispatch.regrets, key=lambda regret: -(regret.regret or regret.estimated or 0.0))
+    shown = _regrets(dispatch, worst_first[:_CASES])
+    rest = len(worst_first) - _CASES
     more = [f"... and {plural(rest, 'more case')} in .regret"] if rest > 0 else []
-    return "\n".join(
-        [dispatch_summary(dispatch), *_configs(dispatch).text(), "", *shown.text(), *more, *dispatch.notes]
-    )
+    all_cases = _regrets(dispatch, dispatch.regrets)
+    rule = [Drawing(lambda: f"<pre>{escape(dispatch.rule.source())}</pre>")] if is_timed else []
+    blocks: list[Block] = [
+        Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
+        _configs(dispatch),
+        Drawing(partial(_dispatch_figures, dispatch)),
+        TextOnly(["", *shown.lines(), *more]),
+        Fold(plural(len(dispatch.regrets), "case"), [Drawing(all_cases.html)], is_open=len(dispatch.regrets) <= _CASES),
+        Fold("the rule as Python", rule),
+        *notes(dispatch.notes),
+    ]
+    facts = [plural(len(dispatch.cases), "case"), device_words(dispatch.provenance), f"{dispatch.seconds:.2f} s"]
+    return Card([Section(Heading(dispatch.kernel, facts, in_text=False), blocks)])
 
 
-def dispatch_html(dispatch: Dispatch) -> str:
-    """Return a card: dispatch_summary, configs, pictures, and, folded, what is lost on each case, and the rule."""
-    is_timed = any(each.best is not None for each in dispatch.regrets)
-    parts = [elements.message("kl-note" if is_timed else "kl-note kl-warn", dispatch_summary(dispatch))]
-    parts.append(_configs(dispatch).html(left=("config",)))
-    parts.append(picture(lambda dark: winners_figure(dispatch, dark=dark), "configs over two sizes"))
-    parts.append(picture(lambda dark: regret_figure(dispatch, dark=dark), "what the rule loses over the sizes"))
-    parts.append(picture(lambda dark: cover_figure(dispatch, dark=dark), "what each further config buys"))
-    cases = _regrets(dispatch, dispatch.regrets).html(left=("config", "best", "reason"))
-    parts.append(
-        elements.details(plural(len(dispatch.regrets), "case"), cases, is_open=len(dispatch.regrets) <= _CASES)
+def _dispatch_figures(dispatch: Dispatch) -> str:
+    """Return the pictures of a tuning over sizes as HTML."""
+    figures = (
+        picture(lambda dark: winners_figure(dispatch, dark=dark), "configs over two sizes"),
+        picture(lambda dark: regret_figure(dispatch, dark=dark), "what the rule loses over the sizes"),
+        picture(lambda dark: cover_figure(dispatch, dark=dark), "what each further config buys"),
     )
-    if is_timed:
-        parts.append(elements.details("the rule as Python", f"<pre>{escape(dispatch.rule.source())}</pre>"))
-    parts += [elements.message("kl-note", note) for note in dispatch.notes]
-    words = [plural(len(dispatch.cases), "case"), device_words(dispatch.provenance), f"{dispatch.seconds:.2f} s"]
-    return elements.framed(elements.section(elements.header(dispatch.kernel, words), *parts))
+    return "\n".join(filter(None, figures))
 
 
 def dispatch_summary(dispatch: Dispatch) -> str:
@@ -258,7 +286,7 @@ def _configs(dispatch: Dispatch) -> Table:
     rows = [
         (cost.config.text, number(counts[cost.config], "d"), number(cost.slots, "d")) for cost in dispatch.rule.costs
     ]
-    return Table(_RULE, rows)
+    return Table(_RULE, rows, left=("config",))
 
 
 def _regrets(dispatch: Dispatch, regrets: list[Regret] | tuple[Regret, ...]) -> Table:
@@ -277,4 +305,4 @@ def _regrets(dispatch: Dispatch, regrets: list[Regret] | tuple[Regret, ...]) -> 
         )
         for each in regrets
     ]
-    return Table(head, rows).filled()
+    return Table(head, rows, left=("config", "best", "reason")).filled()

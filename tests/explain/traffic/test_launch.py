@@ -13,7 +13,7 @@ import kernellab
 from benchmarks import traffic_kernels, traffic_kernels_more
 from kernellab.errors import LaunchError, UsageError
 from kernellab.explain.traffic.result import Traffic, TrafficRow
-from kernellab.views.cards.traffic import traffic_html, traffic_text
+from kernellab.views.cards.traffic import traffic_card
 from tests.explain.traffic import kernels
 
 N = 16384
@@ -272,9 +272,9 @@ def test_an_amd_target_is_unknown(lab: kernellab.Lab) -> None:
     assert "hip:gfx942" in str(traffic.unknown[0])
     said = "the machine code of hip:gfx942 is not followed, only that of cuda targets"
     assert repr(traffic).endswith(f"on hip:gfx942: not worked out, {said}>")
-    assert traffic_text(traffic).splitlines()[1:] == [f"unknown: {said}"]
-    assert "of its programs" not in traffic_text(traffic) + traffic_html(traffic)
-    assert "Looked at" not in traffic_html(traffic)
+    assert traffic_card(traffic).text().splitlines()[1:] == [f"unknown: {said}"]
+    assert "of its programs" not in traffic_card(traffic).text() + traffic_card(traffic).html()
+    assert "Looked at" not in traffic_card(traffic).html()
 
 
 def test_the_frame_has_a_row_per_access(lab: kernellab.Lab) -> None:
