@@ -18,7 +18,7 @@ from typing import Any
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.ir.operations import Access
 from kernellab.measure.comparison import ExpectedValue, agree, index_of, index_text, wrong_elements
-from kernellab.measure.tolerance import unit_of
+from kernellab.measure.tolerance import FLOAT32, error_of_unknown, share_of_largest, unit_of
 
 _AT_MOST = 2
 _NAMES = ("i", "j", "k", "l", "m")
@@ -303,13 +303,20 @@ def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
     factor = float((a[usable] * b[usable]).sum()) / below if below else 0.0
     if not math.isfinite(factor) or factor == 0:
         return None
-    for value, name in (*_simple_near(factor), (factor, f"{factor:.4g}")):
-        error = None if want.error is None else want.error.double() * max(abs(value), 1)
-        if value != 1 and agree(
-            got, ExpectedValue(want.value.double() * value, error, max(want.unit, unit_of(got.dtype)))
-        ):
+    digits = f"{factor:.4g}" if abs(factor - 1) > _NEAR else f"{factor:.8g}"
+    for value, name in (*_simple_near(factor), (factor, digits)):
+        if value != 1 and agree(got, _scaled_value(got, want, value)):
             return value, name
     return None
+
+
+def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue:
+    """Return a multiple of a reference with as large a multiple of its bounds, or else a share of each element."""
+    value = want.value.double() * factor
+    rounded = value.abs().nan_to_num(0.0, 0.0, 0.0)
+    if want.error is None:
+        return ExpectedValue(value, rounded * share_of_largest(max(want.unit, unit_of(got.dtype))))
+    return ExpectedValue(value, want.error.double() * abs(factor) + rounded * FLOAT32)
 
 
 def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
@@ -317,8 +324,9 @@ def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -
     for count in dict.fromkeys((1, launches)):
         total = before.double() + count * want.value.double()
         slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())
-        error = None if want.error is None else count * want.error.double() + count * slack
-        if agree(got, ExpectedValue(total, error, want.unit)):
+        own = error_of_unknown(got, want.value, want.unit) if want.error is None else want.error.double()
+        error = count * (own + slack)
+        if agree(got, ExpectedValue(total, error)) and not agree(got, ExpectedValue(before.double(), error)):
             return count
     return None
 

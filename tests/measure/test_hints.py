@@ -94,6 +94,30 @@ def test_a_factor_of_nearly_all_elements_is_none() -> None:
     assert not hinted(2 * X + 0.01, X)
 
 
+@pytest.mark.parametrize("has_bounds", [True, False])
+@pytest.mark.parametrize("factor", [1e-3, 1 / 8, 4.0, -300.0])
+def test_small_elements_that_do_not_agree_are_no_factor(factor: float, has_bounds: bool) -> None:
+    error = torch.full(X.shape, 1e-3, dtype=torch.float64) if has_bounds else None
+    want = ExpectedValue(X, error, FLOAT32)
+    got = (X.double() * factor).float()
+    small = X.abs() < 0.1
+    others = torch.where(small, got + 4e-3 * abs(factor), got)
+    said = [[hint.kind for hint in hints_on(Mismatch("out", "ref", each, want))] for each in (got, others)]
+    assert HintKind.SCALED in said[0]
+    assert HintKind.SCALED not in said[1]
+
+
+def test_an_output_that_kept_what_it_held_was_not_added_to() -> None:
+    before = torch.full_like(X, 1e6)
+    for error in (None, 4 * FLOAT32 * X.double().abs()):
+        facts = Mismatch("out", "ref", before.clone(), ExpectedValue(X, error, FLOAT32), before=before)
+        assert HintKind.ACCUMULATOR not in [hint.kind for hint in hints_on(facts)]
+
+
+def test_a_factor_near_one_has_its_digits() -> None:
+    assert "out is 1.001 times ref" in hinted((X.double() * 1.001).float(), X)[HintKind.SCALED]
+
+
 def test_a_constant_reference_tells_no_factor() -> None:
     assert not hinted(torch.full((100,), 132.0), torch.full((100,), 66.0))
 
