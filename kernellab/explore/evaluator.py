@@ -22,7 +22,7 @@ from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
-from kernellab.measure.comparison import agree, compare
+from kernellab.measure.comparison import agree, compare, error_text
 from kernellab.measure.config import Status, reason_of, resources_of
 from kernellab.measure.hints import Mismatch, hints_on
 from kernellab.measure.launches import (
@@ -121,7 +121,7 @@ class OnGpu:
             tflops=flops / found.median / 1e9 if flops and found.median else None,
         )
         if verdict.equal is False:
-            row = replace(row, status=Status.WRONG, reason=verdict.text)
+            row = replace(row, status=verdict.status, reason=verdict.text)
         if rival is None:
             return Timed(row, verdict, _unpaired(found, best), None if best is None else best.number, notes)
         return Timed(row, verdict, ratio_interval(played[0], played[1]), rival.number, notes)
@@ -310,7 +310,7 @@ class Evaluator:
         ran = self.interpreted.run(request, launch, evaluation.compiled, evaluation.point.text)
         row = evaluation.row
         if ran.verdict.equal is False:
-            row = replace(row, status=Status.WRONG, reason=ran.verdict.text)
+            row = replace(row, status=ran.verdict.status, reason=ran.verdict.text)
         return replace(evaluation, row=row, run=ran.run, verdict=ran.verdict)
 
 
@@ -383,11 +383,10 @@ class Verdicts:
         checks = compare(self.name, values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = next((check for check in checks if not check.equal), None)
         if wrong is None:
-            largest = max((check.max_error for check in checks), default=0.0)
-            return Verdict(True, f"equals {self.name}, largest error {largest:.2g}")
+            return Verdict(True, f"equals {self.name}, {error_text(checks)}", by_reference=True)
         name = wrong.argument
         facts = Mismatch(name, self.name, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
-        return Verdict(False, ". ".join([wrong.text, *(hint.text for hint in hints_on(facts)[:1])]))
+        return Verdict(False, ". ".join([wrong.text, *(hint.text for hint in hints_on(facts)[:1])]), by_reference=True)
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

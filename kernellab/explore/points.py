@@ -49,10 +49,26 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the outputs are right: ``equal`` is None where nobody can tell, and ``text`` says what was compared."""
+    """Whether outputs equal those that they were compared with, as ``text`` says; ``equal`` is None where none were.
+
+    Only a reference tells right from wrong (``by_reference``); without one, outputs agree with others or differ.
+    """
 
     equal: bool | None
     text: str
+    by_reference: bool = False
+
+    @property
+    def is_right(self) -> bool | None:
+        """Whether the outputs are right; None without a reference."""
+        return self.equal if self.by_reference else None
+
+    @property
+    def status(self) -> Status:
+        """The status of a point that ran and has these outputs."""
+        if self.equal is not False:
+            return Status.OK
+        return Status.WRONG if self.by_reference else Status.DIFFERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +157,7 @@ class PointHistory:
         )
         frame["target"] = [evaluation.target for evaluation in self.evaluations]
         frame["grid"] = [evaluation.grid for evaluation in self.evaluations]
-        frame["correct"] = [evaluation.verdict.equal for evaluation in self.evaluations]
+        frame["correct"] = [evaluation.verdict.is_right for evaluation in self.evaluations]
         frame["compared_with"] = [evaluation.verdict.text for evaluation in self.evaluations]
         frame["findings"] = [
             None if evaluation.run is None else len(evaluation.run.findings) for evaluation in self.evaluations
@@ -251,7 +267,7 @@ class Keeper:
         """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
 
         Raises:
-            UsageError: the point did not compile, cannot run, or its outputs are wrong.
+            UsageError: the point did not compile, cannot run, or its outputs are wrong or differ from the first point.
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
             raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")

@@ -75,7 +75,8 @@ def test_the_frame_ranks_the_points() -> None:
 def test_words_say_how_a_point_compares() -> None:
     points = history(evaluation(64, 1.0))
     slower = dataclasses.replace(
-        evaluation(128, 1.3, Interval(1.3, 1.28, 1.32), 1), verdict=Verdict(True, "equals check, largest error 0")
+        evaluation(128, 1.3, Interval(1.3, 1.28, 1.32), 1),
+        verdict=Verdict(True, "equals check, largest error 0", by_reference=True),
     )
     shown = PanelView("softmax", CONTROLS, points, points.add(slower))
     assert sentence(shown) == (

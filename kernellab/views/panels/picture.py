@@ -169,11 +169,8 @@ def _correctness(evaluation: Evaluation) -> Fact:
     verdict = evaluation.verdict
     if evaluation.is_partial:
         return Fact("outputs", "…", "still running")
-    value = {True: "right", False: "wrong", None: "not compared"}[verdict.equal]
-    if verdict.equal is True and verdict.text.startswith("agrees"):
-        value = "agree"
-    if verdict.equal is False and verdict.text.startswith("differs"):
-        value = "differ"
+    equal, other = ("right", "wrong") if verdict.by_reference else ("agree", "differ")
+    value = {True: equal, False: other, None: "not compared"}[verdict.equal]
     return Fact("outputs", value, verdict.text or evaluation.row.reason, alarm=verdict.equal is False)
 
 
@@ -423,9 +420,9 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
             continue
         x, y = f"{chart.x(i):.1f}", f"{chart.y(row.time_ms):.1f}"
         style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
-        if each.verdict.equal is False:
+        if each.verdict.is_right is False:
             style = "kp-wrong"
-        else:
+        elif each.verdict.equal is not False:
             places.append(f"{x},{y}")
         low, high = chart.y(row.low_ms or row.time_ms), chart.y(row.high_ms or row.time_ms)
         line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
@@ -441,7 +438,7 @@ def _occupancies(chart: _Chart) -> str:
             marks.append(_cross(chart, i))
             continue
         x, top = chart.x(i), chart.y(100 * (each.row.occupancy or 0.0))
-        style = "kp-wrong" if each.verdict.equal is False else "kp-column"
+        style = "kp-wrong" if each.verdict.is_right is False else "kp-column"
         box = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"'
         registers = "" if each.row.registers is None else str(each.row.registers)
         marks.append(f'<g class="{style}">{_title(point_words(each))}<rect {box}/></g>')
