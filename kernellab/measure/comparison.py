@@ -6,7 +6,7 @@ Of one that is not, how large its errors are, in units in the last place, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from kernellab.measure.tolerance import (
 _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48
 _CHUNK = 1 << 24
+_WIDE_ROUNDINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,9 @@ class Check:
     write. ``worst`` is the one that exceeds its bound by the largest factor, and ``tolerance`` that bound, or the
     largest of all where none does. ``differences`` are the first wrong elements, ``extent`` the first and last index of
     such along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the
-    dtype of an output of whole numbers where the reference is floating-point. ``hints`` and ``detail`` of an output
-    that differs say what explains it, and how large its errors are, where that was asked.
+    dtype of an output of whole numbers where the reference is floating-point. ``wide`` is ``tolerance`` as a share of
+    the largest element of the reference where that exceeds 64 roundings of the output's format, else 0. ``hints`` and
+    ``detail`` of an output that differs say what explains it, and how large its errors are, where that was asked.
     """
 
     expression: str
@@ -85,6 +87,7 @@ class Check:
     extent: tuple[tuple[int, int], ...] = ()
     heat: tuple[tuple[float, ...], ...] = ()
     rounded_to: str = ""
+    wide: float = 0.0
     hints: tuple[str, ...] = ()
     detail: ErrorDetail | None = None
 
@@ -102,6 +105,15 @@ class Check:
         by = "" if self.never_written == self.mismatched else f", by up to {self.max_error:.3g}"
         count = f"{self.mismatched:,} of {self.elements:,} elements"
         return f"{self.argument} differs from {self.expression} in {count}{never}{by}"
+
+
+def error_text(checks: Sequence[Check]) -> str:
+    """Return the largest error of outputs in words, with the widest tolerance where one is wide."""
+    widest = max(checks, key=lambda check: check.wide)
+    largest = f"largest error {max(check.max_error for check in checks):.2g}"
+    if not widest.wide:
+        return largest
+    return f"{largest}; wide tolerance: {widest.tolerance:.2g}, {widest.wide:.2g} of the largest element"
 
 
 def compare(
@@ -137,7 +149,8 @@ def compared(
     wrong = scan.wrong if missing is None else scan.wrong | missing
     count = int(wrong.sum())
     if not count:
-        return Check(expression, name, True, scan.largest, scan.allowed, 0, elements)
+        wide = _wide_share(scan.allowed, got, want.value)
+        return Check(expression, name, True, scan.largest, scan.allowed, 0, elements, wide=wide)
     worst = _difference(scan.worst, shape, got, want) if scan.worst >= 0 else None
     return Check(
         expression=expression,
@@ -264,6 +277,15 @@ def _scanned(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
             largest = math.inf if bool((wrong & ~difference.isfinite()).any()) else largest
     mask = torch.cat(masks) if masks else torch.zeros(0, dtype=torch.bool, device=got.device)
     return _Scan(mask, largest, bound, worst)
+
+
+def _wide_share(allowed: float, got: Any, want: Any) -> float:
+    """Return a tolerance as a share of the largest element of a reference; 0 where that is a few roundings of it."""
+    unit = unit_of(got.dtype)
+    if not unit or not want.numel():
+        return 0.0
+    largest = float((want.abs() if want.is_complex() else want.double().abs()).nan_to_num(0.0, 0.0, 0.0).max())
+    return allowed / largest if largest and allowed > _WIDE_ROUNDINGS * unit * largest else 0.0
 
 
 def _rounded_to(got: Any, want: Any) -> str:

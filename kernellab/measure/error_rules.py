@@ -11,6 +11,7 @@ from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_map
 
 from kernellab.measure.bounds import Bounded, Tracking, Untracked, bounded, operands, unchanged, unit_among, values_of
+from kernellab.measure.summation import running_sum_error, sum_error
 from kernellab.measure.tolerance import CONFIDENCE, FLOAT32, TF32, accumulator_of, gamma, share_of_largest
 
 Rule = Callable[[Any, Any, Any], Any]
@@ -148,7 +149,7 @@ def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: floa
 
 
 def _summed(func: Any, args: Any, kwargs: Any) -> Any:
-    """Bound a sum, a mean, or sums of all beginnings, in any order of the terms.
+    """Bound a sum, a mean, or sums of all beginnings, in the orders that kernels add in.
 
     ``tl.sum`` adds float16 as float16, in a tree: its root rounds most, and the other levels less and less.
     """
@@ -162,11 +163,19 @@ def _summed(func: Any, args: Any, kwargs: Any) -> Any:
     unit, size = operand.errors.unit, operand.value.double()
     if not value.is_floating_point():
         return bounded(value, error, unit)
-    terms = operand.value.shape[rest[0]] if name == "cumsum" else operand.value.numel() / max(value.numel(), 1)
-    squares = over(size * size) / (terms if name == "mean" else 1)
-    own = gamma(terms, accumulator_of(unit)) * over(size.abs())
+    terms = operand.value.numel() / max(value.numel(), 1) if name == "mean" else 1
+    squares = over(size * size) / terms
+    if name == "cumsum":
+        own = running_sum_error(size, rest[0], accumulator_of(unit))
+    else:
+        dims = rest[0] if rest else kwargs.get("dim")
+        own = sum_error(size, _dims(dims), accumulator_of(unit)).reshape(value.shape) / terms
     own = own + _narrow(unit) * (2 * value.double().abs() + 4 * squares.sqrt())
     return bounded(value, _finite(own if error is None else own + error), unit)
+
+
+def _dims(given: Any) -> list[int]:
+    return [given] if isinstance(given, int) else list(given or ())
 
 
 def _variance(func: Any, args: Any, kwargs: Any) -> Any:
@@ -175,7 +184,7 @@ def _variance(func: Any, args: Any, kwargs: Any) -> Any:
     given = {each.name: value for each, value in zip(func._schema.arguments, args, strict=False)} | kwargs
     found = func(operand.value, *args[1:], **kwargs)
     spread = found[0] if isinstance(found, tuple) else found
-    dims, keepdim = given.get("dim") or list(range(operand.value.dim())), given.get("keepdim", False)
+    dims, keepdim = _dims(given.get("dim")) or list(range(operand.value.dim())), given.get("keepdim", False)
     correction = given.get("correction", given.get("unbiased", 1))
     unit, size = operand.errors.unit, operand.value.double()
     mean = size.mean(dims, keepdim=True)
@@ -184,7 +193,10 @@ def _variance(func: Any, args: Any, kwargs: Any) -> Any:
         variance = variance * variance
     terms = size.numel() / max(spread.numel(), 1)
     share = terms / max(terms - float(1 if correction is None else correction), 1)
-    error = 2 * gamma(terms, accumulator_of(unit)) * squares
+    accumulator, average = accumulator_of(unit), size.mean(dims, keepdim=keepdim).abs()
+    error = sum_error(size * size, dims, accumulator).reshape(spread.shape) + 0.0
+    error = error + 2 * average * sum_error(size, dims, accumulator).reshape(spread.shape)
+    error = error / terms + _ULPS * accumulator * squares
     error = error + _narrow(unit) * 2 * (variance + (variance * squares).sqrt())
     if operand.error is not None:
         error = error + 2 * ((size - mean).abs() * operand.error).mean(dims, keepdim=keepdim)

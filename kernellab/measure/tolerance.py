@@ -3,9 +3,9 @@
 It follows from the unit roundoff of each format, and from the bounds of sums.
 
 Sums follow Higham, *Accuracy and Stability of Numerical Algorithms* (2nd ed., SIAM 2002), sections 3.1 and 4.2, with
-the factor n of the worst case replaced by that of Higham and Mary, *A New Approach to Probabilistic Rounding Error
-Analysis* (SIAM J. Sci. Comput. 41(5), 2019): for rounding errors of mean zero, λ·√n holds in place of n with
-probability 1 - 2n·exp(-λ²/2). The worst case would let a sum of 4,096 positive float32 lose a whole term.
+the factor n of the worst case replaced by λ·√n, after Higham and Mary, *A New Approach to Probabilistic Rounding Error
+Analysis* (SIAM J. Sci. Comput. 41(5), 2019). The worst case would let a sum of 4,096 positive float32 lose a whole
+term. Roundings spread as uniform numbers do, and partial sums grow to their sum, which is a factor of 1/√3 each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ FLOAT32 = 2.0**-24
 TF32 = 2.0**-10
 """How far cutting an operand to TF32 moves it: ``tl.dot`` hands float32 over as it is, and the hardware drops bits."""
 CONFIDENCE = 8.0
-"""λ: fails for one of 10^8 terms with a probability below 3·10^-6."""
+"""λ: how many standard deviations of the accumulated rounding are allowed."""
+LONGEST_CHAIN = 1 << 16
+"""How many terms a kernel adds one after the other; more of them are added in blocks, whose sums are the terms."""
 
 # 2^-p for p bits of significand, the leading one counted.
 _BITS = {
@@ -57,7 +59,7 @@ def accumulator_of(unit: float) -> float:
 
 def gamma(terms: float, unit: float) -> float:
     """Return the bound of a sum's error, as a share of the sum of magnitudes."""
-    return min(terms, CONFIDENCE * math.sqrt(terms)) * unit
+    return min(terms, CONFIDENCE / 3 * math.sqrt(min(terms, LONGEST_CHAIN))) * unit
 
 
 def share_of_largest(unit: float, *, has_dot: bool = False) -> float:

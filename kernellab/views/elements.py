@@ -14,7 +14,7 @@ from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Effects, UnknownEffect
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding
-from kernellab.measure.comparison import Check, Difference
+from kernellab.measure.comparison import Check, Difference, error_text
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
@@ -202,7 +202,7 @@ def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
 def _equal_words(expression: str, checks: list[Check]) -> str:
     outputs = ", ".join(check.argument for check in checks)
     verb = "equals" if len(checks) == 1 else "equal"
-    return f"{outputs} {verb} {expression}: yes, largest error {max(check.max_error for check in checks):.2g}".strip()
+    return f"{outputs} {verb} {expression}: yes, {error_text(checks)}".strip()
 
 
 def _differing_words(check: Check) -> str:
