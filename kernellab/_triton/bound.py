@@ -282,7 +282,6 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     cache: dict[Any, Any]
     best_config: Any
     options_of_call: Mapping[str, Any] = MappingProxyType({})
-    _chosen: bool = False
     _tuned: bool = False
     _forgotten: int = 0
     _origin: BoundAutotuner | None = None
@@ -328,14 +327,29 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return held
 
     def _run(self, *args: Any, **meta: Any) -> Any:
-        self._chosen = False
-        if self.runtime.is_offline() or not self.runtime.interprets():
+        if not self.runtime.interprets():
             return super().run(*args, **meta)
-        held, self.cache = self.cache, dict(self.cache)  # a choice without timings is none for the GPU
+        held = self.cache
+        if not self.runtime.is_offline():
+            self.cache = dict(held)  # a choice without timings is none for the GPU
         try:
+            if len(self.configs) > 1:
+                self._choose_untimed(args, meta)
             return super().run(*args, **meta)
         finally:
             self.cache = held
+
+    def _choose_untimed(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
+        """Enter the first config that fits, so that Triton times none and tells of no times."""
+        key = choice_key(self, args, meta)
+        if key in self.cache:
+            return
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        configs = self.prune_configs(meta)
+        choice = next((config for config in configs if self._fits(args, config, meta)), configs[0])
+        if len(configs) > 1:  # as after a timing of Triton's
+            self.pre_hook({**self.nargs, **meta, **choice.all_kwargs()}, reset_only=True)
+        self.cache[key] = choice
 
     def _forget_choices_of_another_version(self) -> None:
         function = jit_function(self)
@@ -368,14 +382,10 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
         if self._tuned:
             return [0.0] * 3
-        if not self.runtime.interprets():
-            try:
-                return super()._bench(*args, config=config, **meta)
-            except (CannotRun, CompileError):
-                return [float("inf")] * 3
-        fits = not self._chosen and self._fits(args, config, meta)
-        self._chosen = self._chosen or fits
-        return [0.0 if fits else float("inf")] * 3
+        try:
+            return super()._bench(*args, config=config, **meta)
+        except (CannotRun, CompileError):
+            return [float("inf")] * 3
 
     def _fits(self, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> bool:
         compiled = self.fn.run(*args, **{**meta, **config.all_kwargs(), "warmup": True})

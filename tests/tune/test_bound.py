@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import triton
 
+import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab.launch.recording import Switch
 from tests.tune.test_tuning import blocks, scale
@@ -61,3 +63,32 @@ def test_declared_accumulators_are_zero_after_the_choice() -> None:
     kernel = bound(Runtime(), reset_to_zero=["out_ptr"])
     kernel.prune_configs({"grid": (1,)})
     assert kernel.nargs["out_ptr"].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("options", [{}, {"num_warps": 2}])
+def test_without_a_gpu_no_times_are_told_of(
+    options: dict[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(triton.knobs.autotuning, "print", True)
+    monkeypatch.setattr(triton.knobs.autotuning, "listener", lambda **facts: told.append(facts))
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        kernel = lab.bind(triton.autotune(blocks(16, 64, 128), key=["n"], reset_to_zero=["out_ptr"])(scale))
+        x, out = torch.ones(40), torch.ones(40)
+        for _ in range(2):
+            kernel[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](x, out, 40, **options)
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+    assert torch.equal(out, 2 * x)
+    assert not hasattr(kernel, "configs_timings")
+    assert not told
+    assert "best config" not in capsys.readouterr().out
+
+
+def test_without_a_gpu_the_first_config_that_fits_is_launched() -> None:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        many = [triton.Config({"BLOCK": 16}, num_warps=warps) for warps in (64, 2, 4)]
+        kernel = lab.bind(triton.autotune(many, key=["n"])(scale))
+        x, out = torch.ones(40), torch.zeros(40)
+        kernel[(3,)](x, out, 40)
+    assert kernel.best_config.num_warps == 2
+    assert torch.equal(out, 2 * x)
