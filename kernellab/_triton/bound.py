@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import MappingProxyType, MethodType
+from types import CodeType, MappingProxyType, MethodType
 from typing import Any, Protocol, TypeGuard
 
 import triton.language as tl
@@ -122,14 +122,14 @@ _on_grid._torchdynamo_inline = traced_on_grid  # type: ignore[attr-defined]  # w
 class BoundKernel(JITFunction):  # type: ignore[misc]
     """A jit function bound to a lab.
 
-    ``told`` are the digests of what the runtime has told its lab of; ``forgotten`` counts how often all that was
-    compiled had to be dropped.
+    ``told`` is what the runtime has told its lab of: digests, each with the code of the grid function; ``forgotten``
+    counts how often all that was compiled had to be dropped.
     """
 
     runtime: Runtime
     launcher: Launcher
     front: Any
-    told: set[str]
+    told: set[tuple[str, CodeType | None]]
     forgotten: int
     _captures: tuple[CapturedValue, ...] | None
 

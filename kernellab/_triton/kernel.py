@@ -80,7 +80,7 @@ class Bound(Kernel, Protocol):
 class BoundJit(JitKernel, Bound, Protocol):
     """A jit function bound to a lab, as its runtime sees it; see `kernellab._triton.bound.BoundKernel`."""
 
-    told: set[str]
+    told: set[tuple[str, CodeType | None]]
     launched_as: Kernel
 
     def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:

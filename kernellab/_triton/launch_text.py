@@ -185,11 +185,17 @@ def _inner(layout: ArgumentLayout) -> list[str]:
 
 
 def grid_lines(layout: ArgumentLayout) -> list[str]:
-    """Return the statements that give the extents of the grid, which may be a function, or leave for the slow path."""
+    """Return the statements that give the extents of the grid, which may be a function, or leave for the slow path.
+
+    A function that made no launch before leaves where launches are kept: this one is kept with it.
+    """
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     lines = [
         "if _kl_type(_kl_grid) is not _kl_tuple:",
-        f"    if _kl_callable(_kl_grid): _kl_grid = _kl_grid({{{bound}}})",
+        "    if _kl_callable(_kl_grid):",
+        "        if _kl_type(_kl_grid) is _kl_python and _kl_id(_kl_grid.__code__) not in _kl_codes:",
+        f"            if _kl_keeps(): {leave(layout)}",
+        f"        _kl_grid = _kl_grid({{{bound}}})",
         "    if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
         f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave(layout)}",
         "_kl_count = _kl_len(_kl_grid)",

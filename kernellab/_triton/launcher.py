@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from triton import knobs
@@ -79,6 +79,8 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
         "_kl_len": len,
         "_kl_map": map,
         "_kl_callable": callable,
+        "_kl_python": FunctionType,
+        "_kl_id": id,
         "_kl_modes": torch._C._len_torch_dispatch_stack,
     }
 
@@ -125,7 +127,10 @@ def _types_of(values: tuple[Any, ...]) -> _Types:
 
 @dataclass(slots=True)
 class Launcher:
-    """Launches one bound kernel. What it has learnt holds under one driver, and for what the kernel captured then."""
+    """Launches one bound kernel. What it has learnt holds under one driver, and for what the kernel captured then.
+
+    ``_codes`` are the grid functions that took the slow way, by the identity of their code.
+    """
 
     kernel: Bound
     switch: Switch
@@ -134,6 +139,7 @@ class Launcher:
     _functions: dict[_Types, tuple[Any, ArgumentLayout] | None] = field(default_factory=dict)
     _entries: dict[_Types, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
     _seen: set[int] = field(default_factory=set)
+    _codes: dict[int, CodeType] = field(default_factory=dict)
 
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
@@ -154,6 +160,10 @@ class Launcher:
 
     def _sent(self, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         __tracebackhide__ = True
+        if type(grid) is FunctionType:
+            if len(self._codes) == _MOST_SEEN:
+                self._codes.clear()
+            self._codes[id(grid.__code__)] = grid.__code__
         if self.switch.send is not None:
             return self.switch.send(self.kernel, grid, args, meta)
         return self.kernel.run(*args, grid=grid, warmup=False, **meta)
@@ -312,6 +322,8 @@ class Launcher:
             entries=self._entries[_types_of(values)],
             fields=vars(self.kernel),
             seen=self._seen,
+            codes=self._codes,
+            keeps=lambda: getattr(chain.function.runtime, "keep", None) is not None,
             see=self._see,
         )
         scope |= {f"_kl_type_{slot.name}": layout_type(value) for slot, value in zip(slots, values, strict=True)}

@@ -44,7 +44,7 @@ RESERVED = frozenset(
         *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
         *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED", "RECORD"),
         *("TensorDescriptor", "KERNEL", "DECISIONS", "CHOSEN", "config_for", "fitting"),
-        *("decision_for", "decision_on"),
+        *("decision_for", "decision_on", "GRIDS", "NO_GRID", "recorded_grid"),
         *(f"choose_{number}" for number in range(1, 33)),
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, descriptor_text
@@ -20,8 +21,9 @@ from kernellab.export.module import (
     why_unchecked,
 )
 from kernellab.registry import RecordedVersion
+from kernellab.registry.recorded_launches import GridText
 from kernellab.source import literal
-from kernellab.store import Argument
+from kernellab.store import Argument, RecordedLaunch
 
 _REGISTER = '''\
 def operator(name, mutated):
@@ -39,6 +41,7 @@ def operator(name, mutated):
     `torch.compile` and `torch.export` call it as a whole: its kernel takes what they cannot pass on.
     """
     return torch.library.custom_op(name, mutates_args=mutated)'''
+_EXAMPLE = 'lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)'
 _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -60,9 +63,10 @@ def torch_op_text(
         raise UsageError(
             f"{recorded.version.label} was never launched in a cell; an operator needs to know its arguments."
         )
-    if plan.grid is None:
+    if plan.grid is None or (chooser is not None and plan.grid.inferred):
         raise UsageError(
-            f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
+            f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function of them, "
+            f"such as {plan.name}[{_EXAMPLE}], and export it again."
         )
     if chooser is not None:
         chooser = dataclasses.replace(chooser, device=chooser.device.replace(".base.", "."))  # as `_with_bases` does
@@ -75,6 +79,7 @@ def torch_op_text(
         *([f"HEURISTICS = {heuristics}"] if heuristics else []),
         *(chooser.sections(plan.name) if chooser is not None else ()),
         _OPAQUE if is_opaque else _REGISTER,
+        *([_recorded_grids(parts, plan)] if plan.grid.inferred else []),
     ]
     sections += [_operator(plan, parts, chooser, is_opaque=is_opaque), _functional(plan)]
     if plan.mutated:
@@ -125,9 +130,8 @@ def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_o
             "        arguments[name] = heuristic(arguments)",
         ]
     assert plan.grid is not None
-    lines += [
-        f"    grid = {plan.grid.text}",
-    ]
+    sizes = f"recorded_grid({', '.join(text for text, _ in _sizes(plan.launch))})"
+    lines += [f"    grid = {sizes if plan.grid.inferred else plan.grid.text}"]
     if is_opaque:
         return "\n".join([*lines, f"    {plan.name}[grid](**arguments)"])
     lines += [
@@ -135,6 +139,50 @@ def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_o
         "    kernel[grid](**arguments)",
     ]
     return "\n".join(lines)
+
+
+_GRIDS = '''\
+def recorded_grid(*sizes):
+    """Return the grid of the recorded launch of these sizes; raise ValueError for others."""
+    for known, grid in GRIDS:
+        if known == sizes:
+            return grid
+    raise ValueError(NO_GRID)'''
+
+
+def extents_remark(kernel: str, grid: GridText | None) -> str:
+    """Return what an operator holds for whose grid no function of its arguments gave, and what to do; else ""."""
+    if grid is None or not grid.inferred:
+        return ""
+    return (
+        f"The grid of {kernel} is known for the sizes of recorded launches alone, since no function of its arguments "
+        f"gave it; so its operator takes no others. Launch it by a function, such as {kernel}[{grid.of_meta}], and "
+        "export it again."
+    )
+
+
+def _recorded_grids(parts: Parts, plan: LauncherPlan) -> str:
+    """Return the table of recorded grids by sizes, and the function that looks into it."""
+    ran = [launch for launch in parts.recorded.launches if launch.grid is not None]
+    grids = {tuple(value for _, value in _sizes(launch)): launch.grid for launch in ran}
+    rows = [f"    ({literal(sizes)}, {grid})," for sizes, grid in grids.items()]
+    return "\n".join(
+        [f"NO_GRID = {literal(extents_remark(plan.name, plan.grid))}", "GRIDS = [", *rows, "]", "", "", _GRIDS]
+    )
+
+
+def _sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
+    """Yield what a grid may follow from: extents, integers and constexprs, each as an expression of the operator."""
+    for argument in launch.arguments:
+        text = f"arguments[{literal(argument.name)}]" if argument.constexpr else argument.name
+        if argument.kind == "tensor":
+            yield f"tuple({text}.shape)", argument.shape
+        elif argument.kind == "tuple":
+            yield f"tuple(tuple(each.shape) for each in {text})", tuple(member.shape for member in argument.members)
+        elif argument.kind == "scalar" and type(argument.value) is tuple:
+            yield f"tuple({text})", argument.value
+        elif argument.kind == "scalar" and type(argument.value) is int:
+            yield text, argument.value
 
 
 def _functional(plan: LauncherPlan) -> str:

@@ -16,9 +16,17 @@ from kernellab.errors import KernellabError, Shown, UsageError, choice_message
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unchecked
-from kernellab.export.torch_op import torch_op_text
+from kernellab.export.torch_op import extents_remark, torch_op_text
 from kernellab.launch.arguments import memory_of
-from kernellab.registry import RecordedVersion, Registry, VersionRow, made_inputs, recorded_version, values_of
+from kernellab.registry import (
+    RecordedVersion,
+    Registry,
+    VersionRow,
+    grid_text,
+    made_inputs,
+    recorded_version,
+    values_of,
+)
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Version
 
@@ -156,6 +164,11 @@ def _module_or_source(recorded: RecordedVersion) -> str:
 
 
 def _notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
+    remark = extents_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
+    return (*_execution_notes(kernels, recorded, kind), *([remark] if remark else []))
+
+
+def _execution_notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
     launch, is_launched = recorded.launch, kernels.of_session(recorded.version) is not None
     if launch is None:
         return ("no launch of it is known, so the file has neither a check nor a benchmark; launch it first",)

@@ -339,14 +339,17 @@ def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Map
 
 
 def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | None:
-    """Return an expression with its large numbers, which are sizes, as parameters; None where one is no parameter's."""
+    """Return an expression with its large numbers as the parameters that had these values.
+
+    What no parameter had is a number of the user's. None where several parameters had it.
+    """
     sizes = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 16}
-    found = {size: _symbol_of_number("", size, arguments) for size in sizes}
-    if None in found.values():
+    symbols = {size: _symbols_of_number(size, arguments) for size in sizes}
+    if any(len(each) > 1 for each in symbols.values()):
         return None
     text = ast.unparse(node)
-    for size, name in found.items():
-        text = re.sub(rf"\b{size}\b", str(name), text)
+    for size, (name, *_) in ((size, each) for size, each in symbols.items() if each):
+        text = re.sub(rf"\b{size}\b", name, text)
     return ast.parse(text, mode="eval").body
 
 
@@ -382,17 +385,24 @@ def _symbol_of(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]
         return next((parameter for parameter, given in arguments.items() if given is value), None)
     if type(value) is not int:
         return None
-    return _symbol_of_number(name, value, arguments)
-
-
-def _symbol_of_number(name: str, value: int, arguments: Mapping[str, Any]) -> str | None:
-    equal = [parameter for parameter, given in arguments.items() if type(given) is int and given == value]
-    if name in equal:
+    if name in arguments and type(arguments[name]) is int and arguments[name] == value:
         return name
-    if len(equal) == 1:
-        return equal[0]
-    for parameter, given in arguments.items():
-        extents = [axis for axis, extent in enumerate(getattr(given, "shape", ())) if extent == value]
-        if len(extents) == 1:
-            return f"{parameter}.shape[{extents[0]}]"
-    return None
+    symbols = _symbols_of_number(value, arguments)
+    return symbols[0] if len(symbols) == 1 else None
+
+
+def _symbols_of_number(value: int, arguments: Mapping[str, Any]) -> list[str]:
+    """Return what a number may stand for: parameters that hold it, else extents of tensors. Only one is an answer.
+
+    A parameter that holds the stride of a tensor, which an extent may equal by chance, is one of two. The length of a
+    vector is that of the rows or columns of a matrix, where one has it.
+    """
+    shapes = {name: tuple(getattr(given, "shape", ())) for name, given in arguments.items()}
+    axes = {(name, axis): shape for name, shape in shapes.items() for axis, n in enumerate(shape) if n == value}
+    extents = [f"{name}.shape[{axis}]" for name, axis in axes]
+    parameters = [name for name, given in arguments.items() if type(given) is int and given == value]
+    if parameters:
+        is_stride = any(value in given.stride() for given in arguments.values() if hasattr(given, "untyped_storage"))
+        return [*parameters, *(extents if is_stride else ())]
+    meanings = {(axis, shape) for (_, axis), shape in axes.items() if len(shape) > 1}
+    return extents if len(meanings) > 1 else extents[:1]

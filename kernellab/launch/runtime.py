@@ -316,8 +316,9 @@ class Runtime:
         if self.observers.are_there:
             options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
             self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given))
-        if is_kept and self.keep is not None and handle.hash not in kernel.told and can_read(arguments):
-            kernel.told.add(handle.hash)
+        told = (handle.hash, getattr(grid.given, "__code__", None))  # another grid function may tell more of the grid
+        if is_kept and self.keep is not None and told not in kernel.told and can_read(arguments):
+            kernel.told.add(told)
             self.keep(record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu"))
 
     @contextmanager

@@ -94,7 +94,7 @@ def _distance(name: str, search: str) -> int:
 
 
 def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[str, ...]) -> VersionRow:
-    by_user = [row for row in launches if row.launch.by == "launch"]
+    by_user = [row for row in launches if row.launch.is_launch]
     last = by_user[-1] if by_user else None
     best = store.history.best(version.id)
     if best is not None:

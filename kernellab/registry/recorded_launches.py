@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import itertools
 import math
 import operator
@@ -32,10 +34,12 @@ class RecordedVersion:
 def recorded_version(store: Store, version: Version) -> RecordedVersion:
     """Return a version with its launches; those that have other parameters than the latest are left out.
 
-    Trials by `Lab.run` count only where there is no launch. What was compiled alone, for stand-ins, is no launch.
+    Trials by `Lab.run` count only where there is no launch, and what was compiled alone, such as the best config of a
+    tuning without a GPU, only where nothing ran. What was compiled for stand-ins is no launch.
     """
     known = [row for row in store.history.launches(version.id) if not row.launch.has_stand_ins]
-    rows = [row for row in known if row.launch.by == "launch"] or known
+    ran = [row for row in known if row.launch.by == "run" and row.launch.where != "nowhere"]
+    rows = [row for row in known if row.launch.is_launch] or ran or known
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
     result = _result(store, version, launches[-1]) if launches else None
     if _accumulates(result):
@@ -221,15 +225,28 @@ class GridText:
     text: str
     inferred: int = 0
 
+    @property
+    def of_meta(self) -> str:
+        """The text with parameters as members of ``meta``, as a caller writes it who has none of their names."""
+        node = ast.parse(self.text, mode="eval")
+        own = {"triton", "torch", "math", "meta", *dir(builtins)}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id not in own:
+                part.id = f"meta['{part.id}']"
+        return ast.unparse(node)
+
     def grid_for(self, arguments: Mapping[str, Any]) -> Any:
         """Return the grid for these arguments and meta-parameters; see `grid_of_formula`."""
         return grid_of_formula(self.text, arguments)
 
 
 def grid_text(launches: Sequence[RecordedLaunch]) -> GridText | None:
-    """Return the grid of the latest launch that tells it, or None where no formula fits all launches."""
+    """Return the grid function of the latest launch that has one; else the likeliest formula that fits all launches.
+
+    None where there is none.
+    """
     for launch in reversed(launches):
-        if launch.grid_text and _varies(launch.grid_text):
+        if launch.grid_text:
             return GridText(launch.grid_text)
     ran = [launch for launch in launches if launch.grid is not None]
     if not ran:
@@ -240,10 +257,6 @@ def grid_text(launches: Sequence[RecordedLaunch]) -> GridText | None:
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
     return GridText(f"lambda meta: ({', '.join(map(str, axes))},)", len(ran))
-
-
-def _varies(text: str) -> bool:
-    return any(character.isalpha() for character in text.partition(":")[2])
 
 
 def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:

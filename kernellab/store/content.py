@@ -120,6 +120,11 @@ class RecordedLaunch:
         """Whether nothing was launched: it was compiled for what looks like the tensors of an earlier version."""
         return any(argument.kind == "value" and argument.value == "MockTensor" for argument in self.arguments)
 
+    @property
+    def is_launch(self) -> bool:
+        """Whether the user launched it: no trial, and not compiled alone, which has no grid."""
+        return self.by == "launch" and self.grid is not None
+
     def argument(self, name: str) -> Argument:
         """Return the argument of this name, which it has."""
         return next(argument for argument in self.arguments if argument.name == name)

@@ -72,7 +72,9 @@ def tune_and_launch(
         launches = Launches(kernel, grid, args, meta, target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
-            launch.function.told.add(launch.job.digest)  # it is remembered with its time
+            launch.function.told.add(
+                (launch.job.digest, getattr(grid, "__code__", None))
+            )  # it is remembered with its time
             _launch_once(kernel, grid, args, meta, tuning)
         _remember(runtime, kernels, launches, tuning, launched=launched)
     return tuning
@@ -201,7 +203,7 @@ def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
 
 
 def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: Tuning, *, launched: bool) -> None:
-    """Enter the launch of the winner into the store; where nothing was launched, what would have been."""
+    """Enter the launch of the winner into the store; one that nobody timed or launched is a trial, and no default."""
     row = tuning.rows[tuning.winner or 0]
     launch = launches.of(row.config, tuning.best)
     compiled = runtime.compiler.compile(launch.job)
@@ -220,4 +222,5 @@ def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: T
             given_grid=launches.grid,
             owner=launches.kernel,
         ),
+        by="launch" if launched or row.time_ms is not None else "run",
     )

@@ -175,3 +175,62 @@ def test_what_no_schema_holds_is_refused_by_name(lab: kernellab.Lab, tmp_path: P
         cell(lab, mixed, a=torch.rand(300), b=torch.rand(300), c=torch.zeros(300))
         with pytest.raises(UsageError, match=r"sizes is \(300, 0.5\), which the schema of an operator cannot hold"):
             lab.export("members", tmp_path / "k.py", kind="torch-op")
+
+
+PARTIAL = """
+@triton.jit
+def partial(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(pid * BLOCK, n, tl.num_programs(0) * BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
+    tl.store(out_ptr + pid, tl.sum(total))
+
+partial[GRID](a, c, 1024, BLOCK=256)
+"""
+SUMS = """\
+import sys, torch
+sys.path.insert(0, {folder!r})
+import k
+for n in (1024, 10240):
+    x = torch.ones(n)
+    try:
+        print(n, k.partial_functional(x, torch.zeros(4), n).tolist())
+    except ValueError as exc:
+        print(n, "refused:", exc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("grids", "wanted"),
+    [
+        (["(4,)"], "10240 refused: The grid of partial is known for the sizes of recorded launches alone"),
+        (["(4,)", "lambda meta: (4,)"], "10240 [2560.0, 2560.0, 2560.0, 2560.0]"),
+    ],
+)
+def test_an_operator_launches_a_persistent_kernel_on_the_recorded_grid_or_refuses(
+    lab: kernellab.Lab, tmp_path: Path, grids: list[str], wanted: str
+) -> None:
+    with lab:
+        names = cell(lab, "", a=torch.ones(1024), c=torch.zeros(4))
+        for grid in grids:
+            cell(lab, PARTIAL.replace("GRID", grid), **names)
+        written = lab.export("partial", tmp_path / "k.py", kind="torch-op")
+    assert bool(written.notes) == (grids == ["(4,)"])
+    (tmp_path / "sums.py").write_text(SUMS.format(folder=str(tmp_path)))
+    result = run_files(tmp_path / "k.py", tmp_path / "sums.py")
+    assert result.returncode == 0, result.stderr
+    assert "1024 [256.0, 256.0, 256.0, 256.0]" in result.stdout
+    assert wanted in result.stdout
+    assert "passes opcheck" in result.stdout
+
+
+def test_the_refusal_of_a_grid_given_as_extents_says_how_to_launch(lab: kernellab.Lab, tmp_path: Path) -> None:
+    with lab:
+        cell(lab, PARTIAL.replace("GRID", "(4,)"), a=torch.ones(1024), c=torch.zeros(4))
+        (note,) = lab.export("partial", tmp_path / "k.py", kind="torch-op").notes
+        cell(lab, PARTIAL.replace("GRID", "(7,)"), a=torch.ones(1024), c=torch.zeros(8))
+        with pytest.raises(UsageError, match=r"no formula of its arguments; launch it by a function of them, such as"):
+            lab.export("partial", tmp_path / "k.py", kind="torch-op")
+    assert "partial[lambda meta: (triton.cdiv(meta['n'], meta['BLOCK']),)]" in note

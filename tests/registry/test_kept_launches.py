@@ -104,6 +104,49 @@ def test_grids_take_symbolic_arguments_only_where_every_name_stands_for_somethin
     assert symbolic_grid(lambda m: (unknown,), arguments) == ""
 
 
+def test_a_grid_takes_no_stride_for_an_extent_of_the_same_value() -> None:
+    x, rows = torch.zeros(64, 64), 64
+    arguments = {"x_ptr": x, "stride": 64, "BLOCK": 16}
+    assert symbolic_grid(lambda meta: (rows,), arguments) == ""
+    assert symbolic_grid(lambda meta: (x.shape[0],), arguments) == "lambda meta: (x_ptr.shape[0],)"
+    assert symbolic_grid(lambda meta: (64,), arguments) == ""
+    stride = 64
+    assert symbolic_grid(lambda meta: (stride,), arguments) == "lambda meta: (stride,)"
+
+
+def test_a_grid_takes_no_number_that_rows_and_columns_have() -> None:
+    a, b, m, n = torch.zeros(32, 48), torch.zeros(48, 32), 32, 48
+    assert symbolic_grid(lambda meta: (m, n), {"a": a, "b": b}) == ""
+    assert symbolic_grid(lambda meta: (a.shape[0], b.shape[1]), {"a": a, "b": b}) == (
+        "lambda meta: (a.shape[0], b.shape[1])"
+    )
+    mean = torch.zeros(32)
+    assert symbolic_grid(lambda meta: (m,), {"a": a, "mean": mean}) == "lambda meta: (a.shape[0],)"
+
+
+def test_a_number_that_no_argument_has_is_one_of_the_grid_function() -> None:
+    arguments = {"x_ptr": torch.zeros(300), "n": 300, "BLOCK": 64}
+    assert symbolic_grid(lambda meta: (132,), arguments) == "lambda meta: (132,)"
+    assert symbolic_grid(lambda meta: (min(132, triton.cdiv(300, meta["BLOCK"])),), arguments) == (
+        "lambda meta: (min(132, triton.cdiv(n, meta['BLOCK'])),)"
+    )
+
+
+def test_a_later_launch_by_a_function_is_kept_beside_equal_launches(lab: kernellab.Lab) -> None:
+    scope: dict[str, Any] = {}
+    run_cell(lab, ADD, scope, "In[1]", CellOptions(), lambda value: None)
+    kernel, x, out = scope["add_kernel"], torch.rand(300), torch.zeros(300)
+    grids = [(3,), lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),), lambda meta: (meta["out_ptr"].shape[0],)]
+    for grid in [each for each in grids for _ in range(3)]:
+        kernel[grid](x, x, out, 300, BLOCK=128)
+    texts = [row.launch.grid_text for row in lab.kernels.store.history.launches()]
+    assert texts == [
+        "",
+        "lambda meta: (triton.cdiv(meta['n'], meta['BLOCK']),)",
+        "lambda meta: (meta['out_ptr'].shape[0],)",
+    ]
+
+
 def test_the_bounds_of_a_large_tensor_hold_its_ends_and_leave_out_what_is_not_finite() -> None:
     offsets = argument_of("offsets", torch.arange(1_000_001))
     assert (offsets.low, offsets.high) == (0, 1_000_000)
