@@ -68,6 +68,7 @@ def torch_op_text(
             f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function of them, "
             f"such as {plan.name}[{_EXAMPLE}], and export it again."
         )
+    is_recorded = bool(plan.grid.inferred)
     if chooser is not None:
         chooser = dataclasses.replace(chooser, device=chooser.device.replace(".base.", "."))  # as `_with_bases` does
         plan = dispatched_plan(parts, chooser)
@@ -79,7 +80,7 @@ def torch_op_text(
         *([f"HEURISTICS = {heuristics}"] if heuristics else []),
         *(chooser.sections(plan.name) if chooser is not None else ()),
         _OPAQUE if is_opaque else _REGISTER,
-        *([_recorded_grids(parts, plan)] if plan.grid.inferred else []),
+        *([_recorded_grids(parts, plan)] if is_recorded else []),
     ]
     sections += [_operator(plan, parts, chooser, is_opaque=is_opaque), _functional(plan)]
     if plan.mutated:

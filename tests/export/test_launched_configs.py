@@ -1,4 +1,4 @@
-"""Which config is the default of an export: that of the last launch, until a measured winner or the user replaces it."""
+"""The default config of an export is that of the last launch, until a measured winner or the user replaces it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_tuning_without_a_gpu_leaves_the_launched_config_the_default(
     lab.export("scale", tmp_path / "k.py", kind=kind)
     text = (tmp_path / "k.py").read_text()
     assert ("BLOCK: int = 128" if kind == "torch-op" else '"BLOCK": 128') in text
-    assert "BLOCK: int = 32" not in text and '"BLOCK": 32' not in text
+    assert "BLOCK: int = 32" not in text
+    assert '"BLOCK": 32' not in text
 
 
 def test_the_report_compiles_the_launched_config(lab: kernellab.Lab, tmp_path: Path) -> None:
