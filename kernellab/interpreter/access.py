@@ -247,7 +247,7 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
         """Load as one atomic access."""
-        self._atomic(ptr, _lanes(mask, ptr), raw_dtype(ptr.get_element_ty()), sem)
+        self._atomic(ptr, _lanes(mask, ptr), raw_dtype(ptr.get_element_ty()), sem, writes=False)
         return self._load(ptr, mask, None, volatile=True)
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
@@ -260,9 +260,11 @@ class CheckedBuilder(ArithmeticBuilder):
             values = np.ascontiguousarray(np.broadcast_to(data.astype(raw_dtype(element)), ptr.data.shape))
             _native.store(addresses, values, np.ones(ptr.data.shape, bool) if lanes is None else lanes)
 
-    def _atomic(self, ptr: Handle, lanes: Array | None, dtype: Any, sem: Any, *, reads: bool = True) -> Array | None:
-        acquire, release = sem in _ACQUIRING, sem in _RELEASING
-        return self._checked().atomic(ptr, lanes, dtype.itemsize, acquire=acquire, release=release, reads=reads)
+    def _atomic(
+        self, ptr: Handle, lanes: Array | None, dtype: Any, sem: Any, *, reads: bool = True, writes: bool = True
+    ) -> Array | None:
+        kind = {"acquire": sem in _ACQUIRING, "release": sem in _RELEASING, "reads": reads, "writes": writes}
+        return self._checked().atomic(ptr, lanes, dtype.itemsize, **kind)
 
     # descriptors and block pointers
 

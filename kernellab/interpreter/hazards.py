@@ -17,29 +17,36 @@ import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import Findings, Program
+from kernellab.interpreter.ordering import MANY, Order, Ordering, UpdaterSets
 from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, StorageSpec, TensorSpec, tensors_of
 from kernellab.launch.run import FindingKind, Severity
 
-MANY = -1
-
-Granular = Literal["writers", "readers", "unwritten", "members"]
-_ENTRIES: dict[Granular, type] = {"writers": np.int32, "readers": np.int32, "unwritten": bool, "members": np.uint64}
+Granular = Literal["writers", "readers", "updaters", "unwritten", "members"]
+_ENTRIES: dict[Granular, type] = {
+    "writers": np.int32,
+    "readers": np.int32,
+    "updaters": np.int32,
+    "unwritten": bool,
+    "members": np.uint64,
+}
 
 
 @dataclass(slots=True)
 class Shadow:
     """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until it matters.
 
-    ``writers`` holds 1 + the number of the program that last wrote the granule by a plain store, 0 for none;
-    ``readers`` likewise of the one that read it since, `MANY` for several. ``unwritten`` is true where the contents
-    count as never written. ``members`` has bit k set where an element of argument k of this storage lies.
+    ``writers`` holds the `Ordering.tag` of the plain store that last wrote the granule, 0 for none; ``readers``
+    likewise of the plain load since, `MANY` for several programs; ``updaters`` the number of a set of `UpdaterSets`.
+    ``unwritten`` is true where the contents count as never written. ``members`` has bit k set where an element of
+    argument k of this storage lies.
     """
 
     size_bytes: int
     shift: int
     writers: Array | None = None
     readers: Array | None = None
+    updaters: Array | None = None
     unwritten: Array | None = None
     members: Array | None = None
     touched: bool = field(default=False)
@@ -206,43 +213,6 @@ def _mark_unwritten(storage: Storage) -> None:
             storage.shadow.view(unwritten, spec)[...] = True
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A scalar atomic at an address of this process, and what it does to the order of programs."""
-
-    address: int
-    acquire: bool
-    release: bool
-
-
-class Ordering:
-    """Which programs' writes a program may rely on: those released at an address that it acquired from.
-
-    Programs run one after the other, so that a set of programs (a bit each) stands for a moment in each of them.
-    Only scalar atomics synchronise: locks, counters and flags.
-    """
-
-    def __init__(self) -> None:
-        self._released: dict[int, int] = {}
-        self._known = 0
-
-    def begin_program(self) -> None:
-        """Forget what the program before had acquired."""
-        self._known = 0
-
-    def synchronise(self, order: Order, program: int) -> None:
-        """Let a program acquire what was released at an address, release its own there, or both."""
-        released = self._released.get(order.address, 0)
-        if order.acquire:
-            self._known |= released
-        if order.release:
-            self._released[order.address] = released | self._known | (1 << program)
-
-    def knows(self, program: int) -> bool:
-        """Tell whether the program that runs may rely on what another wrote."""
-        return bool(self._known >> program & 1)
-
-
 class Hazards:
     """Watches the accesses of one program after the other.
 
@@ -253,18 +223,14 @@ class Hazards:
     def __init__(self, findings: Findings, grid: Program) -> None:
         self.findings = findings
         self.program: Program = (0, 0, 0)
+        self.number = 0
         self._grid = grid
-        self._me = 1
         self._ordering = Ordering()
-
-    @property
-    def number(self) -> int:
-        """The number of the program that runs, in the order in which programs run."""
-        return self._me - 1
+        self._updates = UpdaterSets(self._ordering)
 
     def begin_program(self, number: int, program: Program) -> None:
-        """Go on with the program of this number, which has synchronised with no other yet."""
-        self._me = number + 1
+        """Go on with the program of this number, in the order in which programs run."""
+        self.number = number
         self.program = program
         self._ordering.begin_program()
 
@@ -273,6 +239,8 @@ class Hazards:
         index = _granules(region, addresses, itemsize)
         self._check_read(region, addresses, index, itemsize, volatile=volatile)
         if not volatile:
+            if region.storage.shadow.updaters is not None:
+                self._check_updaters(region, addresses, index, itemsize, "reads")
             self._note_reader(region, index)
 
     def _check_read(
@@ -287,6 +255,22 @@ class Hazards:
         if shadow.writers is not None and not volatile:
             self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
 
+    def _check_updaters(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
+        """Report a plain access to what another program updated by an atomic: that may come before it or after."""
+        shadow = region.storage.shadow
+        numbers = shadow.ensure("updaters")[index]
+        if not numbers.any():
+            return
+        unordered = self._updates.unordered(numbers)
+        if unordered:
+            each = shadow.per_element(itemsize)
+            lanes = np.isin(numbers, list(unordered)).reshape(-1, each).any(axis=1)
+            first = int(np.argmax(lanes))
+            updater = next(unordered[n] for n in numbers.reshape(-1, each)[first].tolist() if n in unordered)
+            element, other = region.element(int(addresses[first])), self._program(updater)
+            detail = f"program {self.program} {verb} element {element} of {region.name}, which program {other} updated"
+            self._race(region, Severity.WARNING, f"{detail} by an atomic", int(lanes.sum()))
+
     def before_write(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
         """Check a plain store of ``values`` at the kernel's ``addresses``, and note its program as the writer."""
         shadow = region.storage.shadow
@@ -295,9 +279,13 @@ class Hazards:
         index = _granules(region, addresses, itemsize)
         writers = shadow.ensure("writers")
         self._check_others(region, addresses, index, itemsize, writers[index], values)
-        writers[index] = self._me
+        writers[index] = self._ordering.tag
         if shadow.readers is not None:
-            self._check_readers(region, addresses, index, itemsize)
+            self._check_readers(region, addresses, index, itemsize, "writes")
+            shadow.readers[index] = 0
+        if shadow.updaters is not None:
+            self._check_updaters(region, addresses, index, itemsize, "writes")
+            shadow.updaters[index] = 0
         if shadow.unwritten is not None:
             shadow.unwritten[index] = False
         if shadow.members is not None:
@@ -307,21 +295,32 @@ class Hazards:
             self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
 
     def before_atomic(
-        self, region: MemoryRegion, addresses: Array, itemsize: int, *, reads: bool, order: Order | None = None
+        self,
+        region: MemoryRegion,
+        addresses: Array,
+        itemsize: int,
+        *,
+        reads: bool = True,
+        writes: bool = True,
+        order: Order | None = None,
     ) -> None:
         """Check an atomic access; a scalar one has an ``order``.
 
-        That orders what programs do at other addresses. What one of them plainly wrote to the very element, another's
+        That orders what programs do at other addresses. What one of them plainly did to the very element, another's
         atomic may have met in either state: which came first is what the atomic is to tell.
         """
         shadow = region.storage.shadow
         index = _granules(region, addresses, itemsize)
         if reads:
             self._check_read(region, addresses, index, itemsize, volatile=False)
+        if writes and shadow.readers is not None:
+            self._check_readers(region, addresses, index, itemsize, "updates")
         if order is not None:
-            self._ordering.synchronise(order, self._me - 1)
-        if reads:
-            self._note_reader(region, index)
+            self._ordering.synchronise(order)
+        if not writes:
+            return
+        updaters = shadow.ensure("updaters")
+        updaters[index] = self._updates.added(updaters[index])
         shadow.touched = True
         if shadow.unwritten is not None:
             shadow.unwritten[index] = False
@@ -334,35 +333,24 @@ class Hazards:
 
     def _note_reader(self, region: MemoryRegion, index: Array) -> None:
         readers = region.storage.shadow.ensure("readers")
-        foreign = self._unordered(readers[index])
-        readers[index] = np.where(foreign, MANY, self._me) if foreign.any() else self._me
+        foreign = self._ordering.unordered(readers[index])
+        tag = self._ordering.tag
+        readers[index] = np.where(foreign, MANY, tag) if foreign.any() else tag
 
-    def _check_readers(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int) -> None:
-        """Report a write of what another program has read: on a GPU that might have seen the new value."""
+    def _check_readers(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
+        """Report a change of what another program has read: on a GPU that might have seen the new value."""
         shadow = region.storage.shadow
-        readers = shadow.ensure("readers")
-        before = readers[index]
-        if before.any():
-            readers[index] = 0
-            foreign = self._unordered(before)
-            if foreign.any():
-                first = int(np.argmax(foreign))
-                element = region.element(int(addresses[first // shadow.per_element(itemsize)]))
-                reader = int(before[first])
-                who = "other programs" if reader == MANY else f"program {self._program(reader)}"
-                detail = (
-                    f"program {self.program} writes element {element} of {region.name}, which {who} read or updated"
-                )
-                self._race(region, Severity.WARNING, detail, int(foreign.sum()) // shadow.per_element(itemsize))
-
-    def _unordered(self, others: Array) -> Array:
-        """Return where an entry of `Shadow` is of another program, and no atomic orders that one before this."""
-        foreign: Array = (others != 0) & (others != self._me)
+        before = shadow.ensure("readers")[index]
+        if not before.any():
+            return
+        foreign = self._ordering.unordered(before)
         if foreign.any():
-            for other in np.unique(others[foreign]).tolist():
-                if other != MANY and self._ordering.knows(other - 1):
-                    foreign &= others != other
-        return foreign
+            first = int(np.argmax(foreign))
+            element = region.element(int(addresses[first // shadow.per_element(itemsize)]))
+            reader = int(before[first])
+            who = "other programs" if reader == MANY else f"program {self._program(reader)}"
+            detail = f"program {self.program} {verb} element {element} of {region.name}, which {who} read"
+            self._race(region, Severity.WARNING, detail, int(foreign.sum()) // shadow.per_element(itemsize))
 
     def _check_others(
         self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
@@ -370,7 +358,7 @@ class Hazards:
         """Compare the last writers of granules with this program; ``values`` is None for a read."""
         if not writers.any():
             return
-        foreign = self._unordered(writers)
+        foreign = self._ordering.unordered(writers)
         if not foreign.any():
             return
         each = region.storage.shadow.per_element(itemsize)
@@ -407,8 +395,8 @@ class Hazards:
             detail = f"store through {region.name} (element {element}) changes {other.name}"
             self._find(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // each)
 
-    def _program(self, entry: int) -> Program:
-        number = entry - 1
+    def _program(self, tag: int) -> Program:
+        number = self._ordering.program_of(tag)
         x, y, _ = self._grid
         return number % x, number // x % y, number // (x * y)
 

@@ -27,7 +27,8 @@ from kernellab.interpreter.faults import (
     mask_text,
     stray_pointer,
 )
-from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, Order, regions_of
+from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
+from kernellab.interpreter.ordering import Order
 from kernellab.interpreter.values import Array, Handle
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Severity, Watch
@@ -220,7 +221,15 @@ class CheckedMemory:
                 self.hazards.colliding_lanes(region, addresses[colliding], int(colliding.sum()))
 
     def atomic(
-        self, pointer: Handle, mask: Array | None, itemsize: int, *, acquire: bool, release: bool, reads: bool = True
+        self,
+        pointer: Handle,
+        mask: Array | None,
+        itemsize: int,
+        *,
+        acquire: bool,
+        release: bool,
+        reads: bool = True,
+        writes: bool = True,
     ) -> Array | None:
         """Check an atomic access; return the addresses in this process of its lanes, None where none is active."""
         located = self._locate(pointer, mask, itemsize, AccessKind.ATOMIC)
@@ -229,9 +238,10 @@ class CheckedMemory:
         is_scalar = located.addresses.size == 1
         order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
         for region, addresses, _ in located.parts:
-            self.hazards.before_atomic(region, addresses, itemsize, reads=reads, order=order)
-            if self.watcher is not None:
+            self.hazards.before_atomic(region, addresses, itemsize, reads=reads, writes=writes, order=order)
+            if self.watcher is not None and reads:
                 self.watcher.note_read(region, addresses, itemsize)
+            if self.watcher is not None and writes:
                 self.watcher.note_write(region, addresses, itemsize, self.hazards.number)
         return located.addresses
 
