@@ -14,14 +14,17 @@ from triton.runtime import interpreter as upstream
 from kernellab.interpreter.builder import ArithmeticBuilder, register_value
 from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported
 from kernellab.interpreter.functions import external_function
-from kernellab.interpreter.memory import CheckedMemory
+from kernellab.interpreter.memory import AccessKind, CheckedMemory
+from kernellab.interpreter.promises import PromiseName, promised
 from kernellab.interpreter.values import (
+    LOADED,
     Array,
     Handle,
-    Wrapped,
+    Taint,
     decode,
     encode,
     is_low_precision,
+    joined,
     numpy_dtype,
     raw_dtype,
     scaled_operand,
@@ -97,9 +100,9 @@ def _block(
         if axis in checked:
             mask = mask & (offset >= 0) & (offset < int(shape[axis].data.item()))
     result = Handle(pointers, base.dtype.scalar)
-    wrapped = next((offset.wrapped for offset in offsets if offset.wrapped is not None), None)
-    if wrapped is not None:
-        result.wrapped = Wrapped(np.ones(block_shape, dtype=bool), wrapped.place)
+    for scalar in (*offsets, *shape, *strides):
+        result.wrapped = joined(result.wrapped, scalar.wrapped, mask.shape)
+        result.undefined = joined(result.undefined, scalar.undefined, mask.shape)
     return result, Handle(mask, tl.int1)
 
 
@@ -139,6 +142,23 @@ class CheckedBuilder(ArithmeticBuilder):
             self.low_precision_used.add(element.name)
         return element
 
+    def check_promise(self, name: PromiseName, value: Handle, values: Any) -> None:
+        """Check ``tl.multiple_of`` and its like.
+
+        Raises:
+            ValueError: it has not one number for each axis.
+        """
+        numbers = tuple(promised(values))
+        if len(numbers) != value.data.ndim:
+            raise ValueError(f"tl.{name} got {len(numbers)} values for a block of {value.data.ndim} axes")
+        argument = self._checked().argument_of(value) if value.dtype.scalar.is_ptr() else None
+        self._checked().promises.add(name, value, numbers, argument)
+
+    def check_decision(self, condition: Handle) -> None:
+        """Check that what a branch or loop depends on is defined on a GPU."""
+        if condition.undefined is not None:
+            self._checked().report_undefined(condition, None, "a branch or loop")
+
     # pointers that are made of numbers, and numbers of pointers
 
     def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
@@ -160,6 +180,7 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
         """Load a block; lanes that are masked off give ``other``, or zero."""
+        self._check_mask(mask, ptrs, AccessKind.LOAD)
         if not mask.data.all():
             fill = self._checked().fill_of_masked(ptrs, has_other=other is not None)
             other = other if fill is None else _block_of(fill, ptrs)
@@ -171,6 +192,7 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *hints: Any) -> None:
         """Store the active lanes of a block."""
+        self._check_mask(mask, ptrs, AccessKind.STORE)
         self._store(ptrs, value, mask)
 
     def _load(self, ptr: Handle, mask: Handle | None, other: Handle | None, *, volatile: bool) -> Handle:
@@ -183,7 +205,15 @@ class CheckedBuilder(ArithmeticBuilder):
         data = self._checked().load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
         if isinstance(element, tl.pointer_type):
             data = self._checked().adopted(data)
-        return Handle(decode(data, element.name) if low else data, element)
+        result = Handle(decode(data, element.name) if low else data, element, LOADED)
+        if other is not None and other.undefined is not None and lanes is not None:
+            taint = other.undefined
+            result.undefined = Taint(taint.lanes & ~lanes, taint.place, taint.cause)
+        return result
+
+    def _check_mask(self, mask: Handle, pointer: Handle, access: AccessKind) -> None:
+        if mask.undefined is not None:
+            self._checked().report_undefined(mask, None, f"the mask of the {access}", pointer)
 
     def _store(self, ptr: Handle, value: Handle, mask: Handle | None) -> None:
         element = self._element(ptr)
@@ -193,6 +223,8 @@ class CheckedBuilder(ArithmeticBuilder):
             data = encode(value.data, element.name)
         else:
             data = value.data.astype(raw_dtype(element), copy=False)
+        if value.undefined is not None:
+            self._checked().report_undefined(value, _lanes(mask, ptr), "the value of the store", ptr)
         self._checked().store(ptr, np.ascontiguousarray(np.broadcast_to(data, ptr.data.shape)), _lanes(mask, ptr))
 
     # atomics
@@ -202,6 +234,9 @@ class CheckedBuilder(ArithmeticBuilder):
         element = self._element(ptr)
         dtype = raw_dtype(element)
         lanes = _lanes(mask, ptr)
+        self._check_mask(mask, ptr, AccessKind.ATOMIC)
+        if val.undefined is not None:
+            self._checked().report_undefined(val, lanes, "the value of the atomic", ptr)
         addresses = self._atomic(ptr, lanes, dtype, sem)
         if addresses is None:
             return Handle(np.zeros_like(val.data), element)
@@ -236,6 +271,9 @@ class CheckedBuilder(ArithmeticBuilder):
         """Store ``val`` where memory holds ``cmp``; return what it held."""
         element = self._element(ptr)
         dtype = raw_dtype(element)
+        for operand in (cmp, val):
+            if operand.undefined is not None:
+                self._checked().report_undefined(operand, None, "the value of the atomic", ptr)
         addresses = self._atomic(ptr, None, dtype, sem)
         low = is_low_precision(element.name)
         expected, desired = (
@@ -255,6 +293,8 @@ class CheckedBuilder(ArithmeticBuilder):
         element = self._element(ptr)
         lanes = _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, raw_dtype(element), sem, reads=False)
+        if val.undefined is not None:
+            self._checked().report_undefined(val, lanes, "the value of the atomic", ptr)
         if addresses is not None:
             data = encode(val.data, element.name) if is_low_precision(element.name) else val.data
             values = np.ascontiguousarray(np.broadcast_to(data.astype(raw_dtype(element)), ptr.data.shape))

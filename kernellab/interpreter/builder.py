@@ -21,17 +21,17 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported, current_line
+from kernellab.interpreter.undefined import chosen_taint, decided, tainted, tainted_by, undefined
 from kernellab.interpreter.values import (
     Array,
     Bounds,
     Handle,
-    Wrapped,
+    Taint,
     bounds_of,
     decode,
     encode,
     is_low_precision,
-    joined_wraps,
-    moved,
+    joined,
     numpy_dtype,
     raw_dtype,
     rounded,
@@ -135,6 +135,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         return self._converted(src, dst_type.scalar, toward_zero=toward_zero)
 
     def _converted(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
+        result = self._converted_values(src, dtype, toward_zero=toward_zero)
+        if src.undefined is not None:
+            result.undefined = joined(src.undefined, result.undefined, result.data.shape)
+        return result
+
+    def _converted_values(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
         if is_low_precision(dtype.name):
             return Handle(rounded(src.data, dtype.name, toward_zero=toward_zero), dtype)
         wanted = numpy_dtype(dtype)
@@ -153,7 +159,9 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         source = src.dtype.scalar
         data = encode(src.data, source.name) if is_low_precision(source.name) else src.data
         bits = data.view(raw_dtype(target))
-        return Handle(decode(bits, target.name) if is_low_precision(target.name) else bits, target)
+        result = Handle(decode(bits, target.name) if is_low_precision(target.name) else bits, target)
+        result.undefined = src.undefined
+        return result
 
     # elementwise operations
 
@@ -161,26 +169,70 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Compute with a numpy function of two arrays; what it compares is a block of ``int1``."""
         left, right = lhs.data, rhs.data
         if left.dtype == _BOOL and right.dtype == _BOOL and op in _ONE_BIT_SUMS:
-            return Handle((op(left.astype(np.int8), right.astype(np.int8)) & 1).astype(bool), tl.int1)
-        output = op(left, right)
-        if output.dtype == _BOOL:
-            return Handle(output, tl.int1)
-        return wrap(output, lhs.dtype.scalar)
+            result = Handle((op(left.astype(np.int8), right.astype(np.int8)) & 1).astype(bool), tl.int1)
+        else:
+            output = op(left, right)
+            result = Handle(output, tl.int1) if output.dtype == _BOOL else wrap(output, lhs.dtype.scalar)
+        if lhs.undefined is not None or rhs.undefined is not None:
+            result.undefined = joined(lhs.undefined, rhs.undefined, result.data.shape)
+        return result
 
     def unary_op(self, arg: Handle, op: Operation) -> Handle:
         """Compute with a numpy function of one array."""
-        return wrap(op(arg.data), arg.dtype.scalar)
+        result = wrap(op(arg.data), arg.dtype.scalar)
+        result.undefined = arg.undefined
+        return result
 
     def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Operation) -> Handle:
         """Compute with a numpy function of three arrays; the result has the type of the third."""
-        return wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
+        result = wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
+        return tainted_by(result, lhs, rhs, other)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        """Choose lane by lane, the wrapped lanes of what is chosen with it."""
+        """Choose lane by lane, what is wrong with the lanes that are chosen with it."""
         result = Handle(np.where(cond.data, lhs.data, rhs.data), rhs.dtype.scalar)
         if lhs.wrapped is not None or rhs.wrapped is not None:
-            lanes = np.where(cond.data, _lanes(lhs), _lanes(rhs))
-            result.wrapped = Wrapped(lanes, (lhs.wrapped or rhs.wrapped).place)  # type: ignore[union-attr]
+            result.wrapped = chosen_taint(cond, lhs.wrapped, rhs.wrapped)
+        if lhs.undefined is not None or rhs.undefined is not None:
+            result.undefined = chosen_taint(cond, lhs.undefined, rhs.undefined)
+        return result if cond.undefined is None else tainted_by(result, cond)
+
+    def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Divide integers, towards zero."""
+        result: Handle = super().create_idiv(lhs, rhs)
+        return self._undefined_where_undivided(tainted_by(result, lhs, rhs), lhs, rhs)
+
+    def create_srem(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the remainder of a division towards zero."""
+        return self._undefined_where_undivided(self.binary_op(lhs, rhs, np.fmod), lhs, rhs)
+
+    create_urem = create_srem
+
+    def _undefined_where_undivided(self, result: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        """Note the lanes without a quotient: https://llvm.org/docs/LangRef.html#sdiv-instruction."""
+        low, high = bounds_of(rhs)
+        if low <= 0 <= high and not rhs.data.all():
+            result = undefined(result, rhs.data == 0, "an integer divided by zero")
+        if low <= -1 <= high and (lanes := (rhs.data == -1) & (lhs.data == np.iinfo(lhs.data.dtype).min)).any():
+            result = undefined(result, lanes, "the least integer divided by -1")
+        return result
+
+    def create_shl(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Shift left."""
+        return self._undefined_where_too_far(self.binary_op(lhs, rhs, np.left_shift), rhs)
+
+    def create_lshr(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Shift right and fill with zeros."""
+        return self._undefined_where_too_far(self.binary_op(lhs, rhs, np.right_shift), rhs)
+
+    def _undefined_where_too_far(self, result: Handle, rhs: Handle) -> Handle:
+        """Note the lanes shifted by their width or more: https://llvm.org/docs/LangRef.html#shl-instruction."""
+        low, high = bounds_of(rhs)
+        bits = 8 * result.data.itemsize
+        if low < 0 or high >= bits:
+            lanes = (rhs.data < 0) | (rhs.data >= bits)
+            if lanes.any():
+                return undefined(result, lanes, f"an integer of {bits} bits shifted by more than {bits - 1}")
         return result
 
     def create_add(self, lhs: Handle, rhs: Handle) -> Handle:
@@ -193,7 +245,15 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def create_mul(self, lhs: Handle, rhs: Handle) -> Handle:
         """Multiply integers."""
-        return self._integer_op(lhs, rhs, np.multiply, _product_bounds)
+        return decided(self._integer_op(lhs, rhs, np.multiply, _product_bounds), lhs, rhs)
+
+    def create_and(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the bits that both have."""
+        return decided(self.binary_op(lhs, rhs, np.bitwise_and), lhs, rhs)
+
+    def create_or(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the bits that either has."""
+        return decided(self.binary_op(lhs, rhs, np.bitwise_or), lhs, rhs, all_ones=True)
 
     def _integer_op(
         self, lhs: Handle, rhs: Handle, op: Operation, bounds: Callable[[Bounds, Bounds], Bounds]
@@ -207,10 +267,10 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
                 exact = op(lhs.data.astype(np.int64), rhs.data.astype(np.int64))
                 lanes = exact != result.data
                 if lanes.any():
-                    result.wrapped = Wrapped(lanes, current_line())
+                    result.wrapped = Taint(lanes, current_line(), "a 32-bit offset overflowed")
                     return result
         if lhs.wrapped is not None or rhs.wrapped is not None:
-            result.wrapped = joined_wraps(lhs, rhs, shape=result.data.shape)
+            result.wrapped = joined(lhs.wrapped, rhs.wrapped, result.data.shape)
         return result
 
     def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
@@ -242,7 +302,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Shift right and keep the sign, of unsigned integers too."""
         signed = upstream._get_signed_np_dtype(lhs.data.dtype)
         shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
-        return wrap(shifted, lhs.dtype.scalar)
+        return self._undefined_where_too_far(tainted_by(wrap(shifted, lhs.dtype.scalar), lhs, rhs), rhs)
 
     def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
         """Return the high half of the product of unsigned integers; signed ones take part by their bits."""
@@ -260,7 +320,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Multiply blocks of (..., M, K) and (..., K, N), accumulate in float32 for fp16, and add ``d``."""
         compute = np.float32 if d.data.dtype == np.float16 else d.data.dtype
         product = np.matmul(a.data, b.data, dtype=compute)
-        return wrap(product + d.data, d.dtype.scalar)
+        result = wrap(product + d.data, d.dtype.scalar)
+        if a.undefined is not None:
+            result = tainted(result, a.undefined, np.logical_or.reduce(a.undefined.lanes, -1, keepdims=True))
+        if b.undefined is not None:
+            result = tainted(result, b.undefined, np.logical_or.reduce(b.undefined.lanes, -2, keepdims=True))
+        return tainted_by(result, d)
 
     def create_histogram(self, data: Handle, bins: int, mask: Handle | None) -> Handle:
         """Count values; those outside 0 to bins - 1 are dropped, as on a GPU."""
@@ -269,6 +334,19 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         if mask is not None:
             valid &= mask.data
         return Handle(np.bincount(values[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
+
+    def create_gather(self, src: Handle, indices: Handle, axis: int) -> Handle:
+        """Take elements along an axis, by their indices."""
+        size = src.data.shape[axis]
+        strays = (indices.data < 0) | (indices.data >= size)
+        places = np.clip(indices.data, 0, size - 1)
+        result = Handle(np.take_along_axis(src.data, places, axis=axis), src.dtype.scalar)
+        if src.undefined is not None:
+            taken = np.take_along_axis(np.broadcast_to(src.undefined.lanes, src.data.shape), places, axis=axis)
+            result = tainted(result, src.undefined, taken)
+        if strays.any():
+            result = undefined(result, strays, f"tl.gather with an index outside of 0 to {size - 1}")
+        return tainted_by(result, indices)
 
     # shapes
 
@@ -310,8 +388,8 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         steps = offset.data.astype(np.uint64)
         result = Handle(ptr.data + (steps * np.uint64(itemsize) if itemsize > 1 else steps), ptr.dtype)
         if ptr.wrapped is not None or offset.wrapped is not None:
-            result.wrapped = joined_wraps(ptr, offset, shape=result.data.shape)
-        return result
+            result.wrapped = joined(ptr.wrapped, offset.wrapped, result.data.shape)
+        return tainted_by(result, ptr, offset)
 
     # checks
 
@@ -352,13 +430,18 @@ def counted_false(condition: Handle) -> str:
 _ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
 
 
-def _lanes(handle: Handle) -> Array:
-    return np.False_ if handle.wrapped is None else handle.wrapped.lanes  # type: ignore[return-value]
-
-
 def _reshaped(arg: Handle, move: Callable[[Array], Array]) -> Handle:
-    lanes = None if arg.wrapped is None else move(np.broadcast_to(arg.wrapped.lanes, arg.data.shape))
-    return moved(arg, move(arg.data), arg.dtype.scalar, lanes)
+    result = Handle(move(arg.data), arg.dtype.scalar)
+    result.bounds = arg.bounds
+    if arg.wrapped is not None:
+        result.wrapped = _moved(arg.wrapped, arg.data.shape, move)
+    if arg.undefined is not None:
+        result.undefined = _moved(arg.undefined, arg.data.shape, move)
+    return result
+
+
+def _moved(taint: Taint, shape: tuple[int, ...], move: Callable[[Array], Array]) -> Taint:
+    return Taint(move(np.broadcast_to(taint.lanes, shape)), taint.place, taint.cause)
 
 
 def _sum_bounds(a: Bounds, b: Bounds) -> Bounds:

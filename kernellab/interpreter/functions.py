@@ -20,7 +20,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.values import Array, plain, wrap
+from kernellab.interpreter.values import Array, Taint, joined, plain, wrap
 
 _standard = tl.standard
 
@@ -40,6 +40,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ig
     if keep_dims:
         results = [r.reshape((1,) * len(shape)) if flat else np.expand_dims(r, axis) for r in results]
     made = tuple(_tensor(result, dtype) for result, dtype in zip(results, dtypes, strict=True))
+    _taint(made, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
     return made if isinstance(input, tuple | tl.tuple) else made[0]
 
 
@@ -55,7 +56,21 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
     if plain(reverse):
         results = [np.flip(result, axis) for result in results]
     made = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
+    way = slice(None, None, -1 if plain(reverse) else 1)
+    along = (*(slice(None),) * axis, way)
+    _taint(made, tensors, lambda lanes: np.logical_or.accumulate(lanes[along], axis)[along])
     return made if isinstance(input, tuple | tl.tuple) else made[0]
+
+
+def _taint(results: tuple[Any, ...], tensors: Any, combined: Callable[[Array], Any]) -> None:
+    """Note in results the lanes that are made of undefined ones; ``combined`` says which those are."""
+    for tensor in tensors:
+        taint = tensor.handle.undefined
+        if taint is not None:
+            lanes = combined(np.broadcast_to(taint.lanes, tensor.handle.data.shape))
+            for result in results:
+                handle = result.handle
+                handle.undefined = joined(handle.undefined, Taint(lanes, taint.place, taint.cause), handle.data.shape)
 
 
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:

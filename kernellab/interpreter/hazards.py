@@ -118,6 +118,7 @@ class MemoryRegion:
     """The view of one argument, in the kernel's addresses: ``start`` to ``end`` spans first to last element.
 
     ``delta`` turns such an address into one of this process (modulo 2**64). ``bit`` is its bit in `Shadow.members`.
+    ``elements`` is true where an element of the view lies, None where it has no gaps.
     """
 
     name: str
@@ -127,6 +128,7 @@ class MemoryRegion:
     end: int
     bit: int
     delta: np.uint64
+    elements: Array | None = None
     uninitialised: bool = False
     same_views: tuple[str, ...] = ()
 
@@ -171,7 +173,29 @@ def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> Memor
     low_bits = (storage.notebook_address + spec.offset_bytes) & _LOW_BITS
     start = (number << TAG_SHIFT) + _MIDDLE + low_bits
     delta = np.uint64((storage.address + spec.offset_bytes - start) % _ADDRESS_SPACE)
-    return MemoryRegion(name, spec, storage, start, start + spec.span_bytes, len(storage.regions), delta)
+    end, bit = start + spec.span_bytes, len(storage.regions)
+    return MemoryRegion(name, spec, storage, start, end, bit, delta, _elements(spec))
+
+
+def _elements(spec: TensorSpec) -> Array | None:
+    """Return for each place in the span of a view whether an element lies there; None where all do."""
+    places = spec.span_bytes // spec.itemsize
+    if places <= 1 or _is_dense(spec):
+        return None
+    elements = np.zeros(places, bool)
+    np.lib.stride_tricks.as_strided(elements, spec.shape, spec.strides)[...] = True
+    return None if elements.all() else elements
+
+
+def _is_dense(spec: TensorSpec) -> bool:
+    """Tell whether each stride is the extent of the axes inside of it, so that a view has no gaps."""
+    extent = 1
+    for stride, size in sorted(zip(spec.strides, spec.shape, strict=True)):
+        if size > 1 and stride:
+            if stride > extent:
+                return False
+            extent += (size - 1) * stride
+    return True
 
 
 def _offsets(region: MemoryRegion) -> tuple[int, int]:
@@ -315,12 +339,13 @@ class Hazards:
             self._check_read(region, addresses, index, itemsize, volatile=False)
         if writes and shadow.readers is not None:
             self._check_readers(region, addresses, index, itemsize, "updates")
+        tag = self._ordering.tag  # what it updates is part of what it releases
         if order is not None:
             self._ordering.synchronise(order)
         if not writes:
             return
         updaters = shadow.ensure("updaters")
-        updaters[index] = self._updates.added(updaters[index])
+        updaters[index] = self._updates.added(updaters[index], tag)
         shadow.touched = True
         if shadow.unwritten is not None:
             shadow.unwritten[index] = False

@@ -19,7 +19,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +33,7 @@ from kernellab._triton.loading import UNWRAPPED
 from kernellab.interpreter import functions
 from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.faults import InterpretedCheckFailed
+from kernellab.interpreter.promises import PromiseName
 from kernellab.interpreter.values import Handle, numpy_dtype, plain, reuse_types
 
 _PREFIX = "_kernellab_"
@@ -134,9 +135,13 @@ def decided(condition: Any) -> Any:
     Raises:
         TypeError: it is a block, which has no single truth; the compiler refuses it too.
     """
-    if isinstance(condition, tl.tensor) and condition.handle.data.size != 1:
-        shape = tuple(condition.handle.data.shape)
-        raise TypeError(f"a block of shape {shape} cannot decide a condition; use tl.where, or reduce it to a scalar")
+    if isinstance(condition, tl.tensor):
+        if condition.handle.data.size != 1:
+            shape = tuple(condition.handle.data.shape)
+            raise TypeError(
+                f"a block of shape {shape} cannot decide a condition; use tl.where, or reduce it to a scalar"
+            )
+        upstream.interpreter_builder.check_decision(condition.handle)
     return condition
 
 
@@ -283,7 +288,8 @@ def prepare(function: Any) -> Callable[..., Any]:
         if getattr(value, "__module__", None) == _LIBRARY_STUBS:
             namespace[name] = getattr(sys.modules[_LIBRARY_STUBS], value.__name__, value)
         elif tl.core.is_builtin(value) and not isinstance(value, type):
-            namespace[name] = _with_semantic(value)
+            is_promise = value.__name__ in _PROMISES
+            namespace[name] = partial(_promise, value.__name__) if is_promise else _with_semantic(value)
     rewritten: Callable[..., Any] = function.rewrite()
     return rewritten
 
@@ -314,6 +320,8 @@ def _patch_language(builder: CheckedBuilder) -> None:
         language.associative_scan = functions.associative_scan
         if hasattr(language, "map_elementwise"):
             language.map_elementwise = functions.map_elementwise
+        for name in _PROMISES:
+            setattr(language, name, partial(_promise, name))
         language.range = loop
         language.static_assert = static_assert
         language.static_print = lambda *values, **options: _static_print(builder, *values)
@@ -333,6 +341,16 @@ def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
             setattr(stubs, name, getattr(library, name))
 
 
+_PROMISES: tuple[PromiseName, ...] = ("multiple_of", "max_contiguous", "max_constancy")
+
+
+def _promise(name: PromiseName, input: Any, values: Any, **ignored: Any) -> Any:
+    """``tl.multiple_of`` and its like: check them."""
+    if isinstance(input, tl.tensor):
+        upstream.interpreter_builder.check_promise(name, input.handle, values)
+    return input
+
+
 def _static_print(builder: CheckedBuilder, *values: Any) -> None:
     """Print once, as at compile time, not once per program."""
     if builder.grid_idx == (0, 0, 0):
@@ -340,6 +358,7 @@ def _static_print(builder: CheckedBuilder, *values: Any) -> None:
 
 
 def _index(tensor: Any) -> int:
+    upstream.interpreter_builder.check_decision(tensor.handle)
     return int(tensor.handle.data.item())
 
 

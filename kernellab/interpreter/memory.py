@@ -29,6 +29,7 @@ from kernellab.interpreter.faults import (
 )
 from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
 from kernellab.interpreter.ordering import Order
+from kernellab.interpreter.promises import Promises
 from kernellab.interpreter.values import Array, Handle
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Severity, Watch
@@ -118,6 +119,7 @@ class CheckedMemory:
         self.storages, self.regions = regions_of(launch, base_address)
         self.findings = Findings()
         self.hazards = Hazards(self.findings, launch.grid)
+        self.promises = Promises(self.findings)
         self.deadline: float | None = None
         self.strays: set[int] = set()
         self.hands_out_addresses = False
@@ -132,6 +134,7 @@ class CheckedMemory:
 
     def begin_program(self, number: int, program: Program) -> None:
         """Go on with the program of this number."""
+        self.promises.begin_program(program)
         self.hazards.begin_program(number, program)
 
     def adopted(self, addresses: Array) -> Array:
@@ -258,10 +261,14 @@ class CheckedMemory:
             raise DeadlinePassed
         if pointer.wrapped is not None:
             self._report_wrap(pointer, mask, access)
+        if pointer.undefined is not None:
+            self.report_undefined(pointer, mask, f"the address of the {access}", pointer)
         region = self.regions.get(low >> TAG_SHIFT)
         if (low | high) & (itemsize - 1):
             self._refuse_misaligned(region, low if low & (itemsize - 1) else high, itemsize, access)
         if region is not None and region.start <= low and high + itemsize <= region.end:
+            if region.elements is not None:
+                self._check_gaps(region, active.ravel(), itemsize, access)
             return Located(data + region.delta, ((region, active.ravel(), None),))
         return self._locate_lanes(data, active.ravel(), mask, itemsize, access)
 
@@ -297,6 +304,8 @@ class CheckedMemory:
         self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind, active: int, mask: Array | None
     ) -> None:
         outside = (addresses < np.uint64(region.start)) | (addresses + np.uint64(itemsize) > np.uint64(region.end))
+        if region.elements is not None:
+            self._check_gaps(region, addresses[~outside], itemsize, access)
         if not outside.any():
             return
         strays = addresses[outside]
@@ -312,8 +321,21 @@ class CheckedMemory:
             if other is not region and inside.any():
                 masked = mask is not None
                 raise _fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
-        element = region.element(int(strays[0]))
-        detail = f"{access} outside the view of {region.name}, but inside its storage: element {element}"
+        self._report_outside(region, strays, f"{access} outside the view of {region.name}, but inside its storage")
+
+    def _check_gaps(self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind) -> None:
+        """Find accesses between the elements of a view, all of them in its span."""
+        elements = region.elements
+        assert elements is not None
+        places = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
+        held = elements[places]
+        for step in range(1, itemsize // region.spec.itemsize):
+            held &= elements[places + step]
+        if not held.all():
+            self._report_outside(region, addresses[~held], f"{access} in a gap of the view of {region.name}")
+
+    def _report_outside(self, region: MemoryRegion, strays: Array, what: str) -> None:
+        detail = f"{what}: element {region.element(int(strays[0]))}"
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
 
@@ -329,9 +351,7 @@ class CheckedMemory:
         lanes = wrapped.lanes if mask is None else wrapped.lanes & mask
         if not lanes.any():
             return
-        address = int(np.broadcast_to(pointer.data, lanes.shape)[lanes][0])
-        region = self.regions.get(address >> TAG_SHIFT)
-        name = None if region is None else region.name
+        name = self.argument_of(pointer)
         detail = (
             f"a 32-bit offset overflowed before this {access} of {name or 'an unknown pointer'}: compute it in tl.int64"
         )
@@ -344,6 +364,22 @@ class CheckedMemory:
             int(lanes.sum()),
             wrapped.place,
         )
+
+    def argument_of(self, pointer: Handle) -> str | None:
+        """Return the name of the argument that pointers were derived from, by the first of them."""
+        region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT) if pointer.data.size else None
+        return None if region is None else region.name
+
+    def report_undefined(self, value: Handle, mask: Array | None, use: str, pointer: Handle | None = None) -> None:
+        """Report that something depends on what a GPU leaves undefined; ``pointer`` says of which argument it is."""
+        taint = value.undefined
+        assert taint is not None
+        lanes = taint.lanes if mask is None else taint.lanes & mask
+        if lanes.any():
+            name = None if pointer is None else self.argument_of(pointer)
+            detail = f"{taint.cause} is undefined on a GPU; {use}{f' of {name}' if name else ''} depends on it"
+            kind, severity = FindingKind.UNDEFINED_VALUE, Severity.WARNING
+            self.findings.add(kind, severity, name, self.program, lambda: detail, int(lanes.sum()), taint.place)
 
 
 def _fault_of(

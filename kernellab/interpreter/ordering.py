@@ -101,18 +101,18 @@ class UpdaterSets:
         self._smaller = [0]
         self._tags = [0]
 
-    def added(self, numbers: Array) -> Array | int:
-        """Return the numbers of sets with the segment that runs added."""
-        if not numbers.size or (numbers == numbers[0]).all():
-            return self._with_segment(int(numbers[0])) if numbers.size else 0
-        unique, places = np.unique(numbers, return_inverse=True)
+    def added(self, numbers: Array, tag: int) -> Array | int:
+        """Return the numbers of sets with a segment of the program that runs added."""
+        unique = np.unique(numbers)
+        if unique.size == 1:
+            return self._with_segment(int(unique[0]), tag)
         if unique.size > _MOST_SETS_OF_AN_ACCESS:
             return MANY
-        added: Array = np.array([self._with_segment(number) for number in unique.tolist()], np.int32)[places]
+        sets = np.array([self._with_segment(number, tag) for number in unique.tolist()], np.int32)
+        added: Array = sets[np.searchsorted(unique, numbers)]
         return added
 
-    def _with_segment(self, number: int) -> int:
-        tag = self._ordering.tag
+    def _with_segment(self, number: int, tag: int) -> int:
         if number == MANY or len(self._tags) >= _MOST_SETS:
             return MANY
         if self._tags[number] == tag:

@@ -279,27 +279,33 @@ Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
-    """Which lanes of a 32-bit integer wrapped around, and at which (file, line) that happened."""
+class Taint:
+    """Lanes of a block with something wrong, at which (file, line) that happened, and what it was, in words."""
 
     lanes: Array
     place: tuple[str, int] | None
+    cause: str
+
+
+LOADED = {"is_loaded": True}
 
 
 class Handle:
     """A block or scalar. It takes the place of Triton's ``TensorHandle``, which validates each one anew.
 
-    ``bounds`` are limits of an integer block, where they are known; ``wrapped`` tells of lanes that overflowed.
+    ``bounds`` are limits of an integer block, where they are known; ``wrapped`` tells of lanes of 32-bit integers that
+    overflowed, ``undefined`` of lanes that a GPU leaves undefined. ``attr`` is `LOADED` for what a load gave.
     """
 
-    __slots__ = ("attr", "bounds", "data", "dtype", "wrapped")
+    __slots__ = ("attr", "bounds", "data", "dtype", "undefined", "wrapped")
 
     def __init__(self, data: Array, dtype: Any, attr: dict[str, Any] | None = None) -> None:
         self.data = data
         self.dtype = dtype
         self.attr = attr
         self.bounds: Bounds | None = None
-        self.wrapped: Wrapped | None = None
+        self.wrapped: Taint | None = None
+        self.undefined: Taint | None = None
 
     def __bool__(self) -> bool:
         return bool(self.data.all())
@@ -312,9 +318,6 @@ class Handle:
     def clone(self) -> Handle:
         """Return a handle of a copy of the elements."""
         return Handle(self.data.copy(), self.dtype)
-
-    def set_attr(self, key: str, value: Any) -> None:
-        """Take a hint such as ``tl.multiple_of``, which decides nothing here."""
 
 
 def bounds_of(handle: Handle) -> Bounds:
@@ -329,24 +332,16 @@ def bounds_of(handle: Handle) -> Bounds:
     return handle.bounds
 
 
-def moved(source: Handle, data: Array, dtype: Any, lanes: Array | None = None) -> Handle:
-    """Return a handle whose elements are those of ``source``; ``lanes`` are its wrapped lanes, moved likewise."""
-    result = Handle(data, dtype)
-    result.bounds = source.bounds
-    if source.wrapped is not None and lanes is not None:
-        result.wrapped = Wrapped(lanes, source.wrapped.place)
-    return result
+def joined(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) -> Taint | None:
+    """Return the taint of a result that is computed element by element; what one operand has is told of both."""
+    if one is None or other is None:
+        taint = one or other
+        return None if taint is None else Taint(np.broadcast_to(_fitting(taint), shape), taint.place, taint.cause)
+    return Taint(np.broadcast_to(_fitting(one) | _fitting(other), shape), one.place, one.cause)
 
 
-def joined_wraps(*handles: Handle, shape: tuple[int, ...]) -> Wrapped | None:
-    """Return the wrapped lanes of a result computed element by element, or None where no operand has any."""
-    wraps = [handle.wrapped for handle in handles if handle.wrapped is not None]
-    if not wraps:
-        return None
-    lanes = np.zeros(shape, dtype=bool)
-    for wrap in wraps:
-        lanes |= wrap.lanes if wrap.lanes.size > 1 else bool(wrap.lanes.any())
-    return Wrapped(lanes, wraps[0].place)
+def _fitting(taint: Taint) -> Array:
+    return taint.lanes if taint.lanes.size > 1 else taint.lanes.reshape(())
 
 
 def wrap(values: Array, dtype: Any) -> Handle:

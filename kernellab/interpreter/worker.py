@@ -123,6 +123,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         started = time.perf_counter()
         try:
             failure = _run(kernel, launch, memory, progress, constants)
+            memory.promises.check_multiples()
             memory.take_back_addresses()
         finally:
             _set_alarm(0)

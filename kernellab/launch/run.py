@@ -70,6 +70,8 @@ class FindingKind(StrEnum):
     RACE = "race"
     ADDRESS_OVERFLOW = "address_overflow"
     OVERLAP = "overlap"
+    FALSE_PROMISE = "false_promise"
+    UNDEFINED_VALUE = "undefined_value"
 
 
 class Severity(StrEnum):

@@ -19,7 +19,7 @@ class Bug:
     grid: tuple[int, ...]
     arguments: Callable[[], tuple[Any, ...]]
     kind: str
-    argument: str
+    argument: str | None
     block: int | None = None
     words: tuple[str, ...] = ()
     uninitialised: tuple[str, ...] = ()
@@ -47,6 +47,18 @@ def hundred() -> tuple[Any, ...]:
 def shifted_views() -> tuple[Any, ...]:
     whole = block(16)
     return whole[:8], whole[4:12], 8
+
+
+def rows_with_gaps() -> tuple[Any, ...]:
+    return block(4, 16)[:, :10], block(4, 16)[:, :10], 16
+
+
+def integers(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def pair(size: int) -> tuple[Any, ...]:
+    return block(size), block(size)
 
 
 def _fault(
@@ -127,5 +139,53 @@ WARNINGS = {
     "overlap of shifted views": Bug(p.shifted_copy, (1,), shifted_views, "overlap", "out", 8),
     "32-bit overflow that stays in bounds": Bug(
         p.row_of_large_matrix, (1,), lambda: (block(64), block(8), 4, 2**30), "address_overflow", "x", 8
+    ),
+    "store into the gap of a view": Bug(p.fills_the_gap, (4,), rows_with_gaps, "outside_view", "out", 16),
+    "load from the gap of a view": Bug(p.reads_the_gap, (4,), rows_with_gaps, "outside_view", "x", 16),
+    "a stride that is no multiple": Bug(
+        p.promises_multiples, (1,), lambda: (block(64), block(8), 10), "false_promise", None, 8
+    ),
+    "indices that are not contiguous": Bug(
+        p.promises_contiguous, (1,), lambda: (integers(0, 1, 2, 3, 4, 6, 5, 7), *pair(8)), "false_promise", None, 8
+    ),
+    "indices that are not constant": Bug(
+        p.promises_constant, (1,), lambda: (integers(3, 3, 3, 3, 4, 4, 4, 5), *pair(8)), "false_promise", None, 8
+    ),
+    "pointers that are not aligned": Bug(
+        p.promises_aligned_pointers, (1,), lambda: (block(16), block(8)), "false_promise", "x", 8
+    ),
+    "division by zero": Bug(
+        p.divides,
+        (2,),
+        lambda: (integers(*range(12)), integers(*range(12)), integers(*range(12)), 12),
+        "undefined_value",
+        "out",
+        8,
+    ),
+    "the least integer divided by -1": Bug(
+        p.divides, (1,), lambda: (integers(-(2**31)), integers(-1), integers(0), 1), "undefined_value", "out", 8
+    ),
+    "a branch on a remainder by zero": Bug(
+        p.remainder_decides, (1,), lambda: (integers(4), integers(0), 0), "undefined_value", None
+    ),
+    "a shift by the width": Bug(
+        p.shifts_too_far, (1,), lambda: (integers(*range(8)), integers(*range(8)), 32), "undefined_value", "out", 8
+    ),
+    "an index beyond what is gathered": Bug(
+        p.gathers_beyond,
+        (1,),
+        lambda: (block(8), integers(0, 1, 2, 3, 4, 5, 6, -1), block(8)),
+        "undefined_value",
+        "out",
+        8,
+    ),
+    "a plain load of a counter": Bug(
+        p.takes_a_number, (4,), lambda: (integers(0), integers(0, 0, 0, 0)), "race", "counter"
+    ),
+    "a plain load of totals": Bug(
+        p.reads_totals_too_early, (3,), lambda: (block(8), block(8), block(8)), "race", "totals", 8
+    ),
+    "a store after the release": Bug(
+        p.writes_after_its_release, (2,), lambda: (integers(0), block(1), block(1)), "race", "data"
     ),
 }

@@ -276,3 +276,97 @@ def reset_while_counting(x, counts, BLOCK: tl.constexpr):
     tl.atomic_add(counts + tl.load(x + pid * BLOCK + tl.arange(0, BLOCK)), 1)
     if pid == 1:
         tl.store(counts + tl.arange(0, BLOCK), 0)  # bug
+
+
+@triton.jit
+def fills_the_gap(x, out, stride, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * stride + offs, mask=offs < 10)
+    tl.store(out + row * stride + offs, values)  # bug
+
+
+@triton.jit
+def reads_the_gap(x, out, stride, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * stride + offs)  # bug
+    tl.store(out + row * stride + offs, values, mask=offs < 10)
+
+
+@triton.jit
+def promises_multiples(x, out, stride, BLOCK: tl.constexpr):
+    stride = tl.multiple_of(stride, 16)  # bug
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs, tl.load(x + stride + offs))
+
+
+@triton.jit
+def promises_contiguous(index, x, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    places = tl.max_contiguous(tl.load(index + offs), 4)  # bug
+    tl.store(out + offs, tl.load(x + places))
+
+
+@triton.jit
+def promises_constant(index, x, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    places = tl.max_constancy(tl.load(index + offs), 4)  # bug
+    tl.store(out + offs, tl.load(x + places))
+
+
+@triton.jit
+def promises_aligned_pointers(x, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    pointers = tl.multiple_of(x + 1 + offs, 16)  # bug
+    tl.store(out + offs, tl.load(pointers))
+
+
+@triton.jit
+def divides(x, y, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    quotients = tl.load(x + offs, mask=mask) // tl.load(y + offs, mask=mask)  # bug
+    tl.store(out + offs, quotients, mask=mask)
+
+
+@triton.jit
+def remainder_decides(x, out, n):
+    if tl.load(x) % n == 0:  # bug
+        tl.store(out, 1)
+
+
+@triton.jit
+def shifts_too_far(x, out, by, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    shifted = tl.load(x + offs) >> by  # bug
+    tl.store(out + offs, shifted)
+
+
+@triton.jit
+def gathers_beyond(x, index, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    taken = tl.gather(tl.load(x + offs), tl.load(index + offs), 0)  # bug
+    tl.store(out + offs, taken)
+
+
+@triton.jit
+def takes_a_number(counter, out):
+    tl.atomic_add(counter, 1)  # bug
+    tl.store(out + tl.program_id(0), tl.load(counter))
+
+
+@triton.jit
+def reads_totals_too_early(x, totals, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    if tl.program_id(0) < 2:
+        tl.atomic_add(totals + offs, tl.load(x + offs), sem="relaxed")
+    else:
+        tl.store(out + offs, tl.load(totals + offs))  # bug
+
+
+@triton.jit
+def writes_after_its_release(flag, data, out):
+    if tl.program_id(0) == 0:
+        tl.atomic_xchg(flag, 1)
+        tl.store(data, 5.0)
+    elif tl.atomic_add(flag, 0) == 1:
+        tl.store(out, tl.load(data))  # bug

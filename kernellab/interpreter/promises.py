@@ -1,0 +1,140 @@
+"""What a kernel promises the compiler of its values: `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
+
+A GPU takes a promise on trust and accesses several elements as one. Triton's documentation of the three says which
+elements belong together: groups along each axis, of which `tl.multiple_of` means the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from kernellab.interpreter.faults import Findings, Program, current_line
+from kernellab.interpreter.values import LOADED, Array, Handle, plain, raw_dtype
+from kernellab.launch.run import FindingKind, Severity
+
+PromiseName = Literal["multiple_of", "max_contiguous", "max_constancy"]
+_MOST_BYTES_ALIGNED = 1 << 16  # up to here, addresses of the kernel are aligned as those of the notebook
+
+
+@dataclass(slots=True)
+class _Multiples:
+    """A `tl.multiple_of` of some value; ``contiguity`` is what `tl.max_contiguous` says of the same one."""
+
+    value: Handle
+    divisors: tuple[int, ...]
+    place: tuple[str, int] | None
+    argument: str | None
+    contiguity: tuple[int, ...] | None = None
+
+
+class Promises:
+    """Compares the promises of a launch with the values.
+
+    Which elements `tl.multiple_of` means, a later `tl.max_contiguous` of the same value may say; so it waits for the
+    next promise, or for the end of its program.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self._program: Program = (0, 0, 0)
+        self._multiples: _Multiples | None = None
+
+    def begin_program(self, program: Program) -> None:
+        """Check what the program before has promised."""
+        self.check_multiples()
+        self._program = program
+
+    def add(self, name: PromiseName, value: Handle, values: tuple[int, ...], argument: str | None) -> None:
+        """Check a promise; ``argument`` is the one that pointers point into."""
+        multiples = self._multiples
+        if multiples is not None and multiples.value is not value:
+            self.check_multiples()
+            multiples = None
+        if name == "multiple_of":
+            known = multiples.contiguity if multiples is not None else None
+            self.check_multiples()
+            self._multiples = _Multiples(value, values, current_line(), argument, known)
+            return
+        if name == "max_contiguous" and multiples is not None:
+            multiples.contiguity = values
+        step = _step(value) if name == "max_contiguous" else 0
+        for axis, size in enumerate(values):
+            groups = _groups(value.data, axis, size)
+            strays = groups[..., 1:] != groups[..., :-1] + groups.dtype.type(step)
+            if strays.any():
+                first = tuple(int(i) for i in np.argwhere(strays)[0])
+                before, after = groups[first], groups[(*first[:-1], first[-1] + 1)]
+                detail = f"{_shown(value, after, argument)} comes after {_shown(value, before, argument)}"
+                self._report(f"tl.{name}({size})", detail, int(strays.sum()), argument, current_line())
+
+    def check_multiples(self) -> None:
+        """Check the `tl.multiple_of` that waits."""
+        multiples, self._multiples = self._multiples, None
+        if multiples is None:
+            return
+        value = multiples.value
+        for axis, divisor in enumerate(multiples.divisors):
+            is_pointer = value.dtype.scalar.is_ptr()
+            checked = min(divisor & -divisor, _MOST_BYTES_ALIGNED) if is_pointer else divisor
+            firsts = _firsts(multiples, axis)
+            if checked > 1 and (strays := firsts[firsts % firsts.dtype.type(checked) != 0]).size:
+                detail = f"{_shown(value, strays[0], multiples.argument)} is no multiple"
+                name = f"tl.multiple_of({divisor})"
+                self._report(name, detail, strays.size, multiples.argument, multiples.place)
+
+    def _report(
+        self, promise: str, detail: str, lanes: int, argument: str | None, place: tuple[str, int] | None
+    ) -> None:
+        self.findings.add(
+            FindingKind.FALSE_PROMISE,
+            Severity.WARNING,
+            argument,
+            self._program,
+            lambda: f"{promise} does not hold: {detail}",
+            lanes,
+            place,
+        )
+
+
+def promised(values: Any) -> Iterator[int]:
+    """Yield the numbers of a promise, one for each axis."""
+    for value in values if isinstance(values, list | tuple) else [values]:
+        yield int(plain(value))
+
+
+def _step(value: Handle) -> int:
+    return raw_dtype(value.get_element_ty()).itemsize if value.dtype.scalar.is_ptr() else 1
+
+
+def _groups(data: Array, axis: int, size: int) -> Array:
+    """Return a block with the groups of ``size`` elements along an axis as its last one."""
+    along = np.moveaxis(data, axis, -1)
+    return along.reshape(*along.shape[:-1], -1, math.gcd(along.shape[-1], size))
+
+
+def _firsts(multiples: _Multiples, axis: int) -> Array:
+    """Return the first elements of the groups along an axis.
+
+    Of what was loaded, the compiler knows no groups; of what was computed it may, so that elements count as one group
+    as long as each is the next of the one before.
+    """
+    value = multiples.value
+    if multiples.contiguity is not None:
+        return _groups(value.data, axis, multiples.contiguity[axis])[..., 0].ravel()
+    along = np.moveaxis(value.data, axis, -1)
+    begins = np.ones(along.shape, bool)
+    if value.attr is not LOADED:
+        begins[..., 1:] = along[..., 1:] != along[..., :-1] + along.dtype.type(_step(value))
+    firsts: Array = along[begins]
+    return firsts
+
+
+def _shown(value: Handle, element: int, argument: str | None) -> str:
+    if not value.dtype.scalar.is_ptr():
+        return str(element)
+    return f"address {int(element) % _MOST_BYTES_ALIGNED:#x} in {argument or 'no argument'}"
