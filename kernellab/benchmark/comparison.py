@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +18,11 @@ from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import Implementation, Launches, launched_on_copies
-from kernellab.measure.reference import Reference, bounded_values, called
+from kernellab.measure.reference import THE_FUNCTION, Reference, ReferenceFunction, called, reference_of
 from kernellab.measure.timing import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
-from kernellab.store import RecordedLaunch, Version
+from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
+from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.target import Target
 
 Verdict = Literal["faster", "slower", "no difference"]
@@ -85,14 +86,14 @@ class Comparison(Shown):
 class ComparedSide:
     """One side of a comparison. ``implementation`` is what is launched and timed, from the arguments by name.
 
-    ``bounded`` returns the outputs of a function with their bounds. ``arguments`` are those of a version that takes
-    others than the other side does.
+    ``reference`` returns what a function says that the outputs are to hold. ``arguments`` are those of a version that
+    takes others than the other side does, or was launched on others alone.
     """
 
     name: str
     source: str
     implementation: Callable[[Mapping[str, Any]], Implementation]
-    bounded: Callable[[Mapping[str, Any]], tuple[ExpectedValue, ...]] | None = None
+    reference: Callable[[Mapping[str, Any]], Reference] | None = None
     arguments: Mapping[str, Any] | None = None
 
 
@@ -111,15 +112,18 @@ def compare_kernels(
 ) -> Comparison:
     """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
-    A function takes the parameters of the kernel by name, those that it names; it returns a tensor, or a tuple of them
-    in the order of the kernel's outputs.
+    A function takes the parameters of the kernel by name, those that it names; it returns a tensor, a tuple of them in
+    the order of the kernel's outputs, or a dict of some by name.
 
-    A version that does not compile, or fails, is shown with its failure. Versions of one kernel are compared as far as
-    that goes: those with other parameters run on inputs of their own, and those without a launch do not run.
+    Each kernel runs on a grid that it was launched on with such inputs, or that its grid function gives for them. A
+    version that does not compile, or fails, is shown with its failure. Versions of one kernel are compared as far as
+    that goes: those with other parameters, and those whose grid for these inputs is not known, run on inputs of their
+    own, and those without a launch do not run.
 
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: no launch of either kernel is known, or their parameters differ.
+        UsageError: no launch of either kernel is known, their parameters differ, or it is not known which grid one
+            takes on the inputs of the other.
     """
     first = kernels.version(left)
     other = None if callable(right) else kernels.version(right)
@@ -141,10 +145,13 @@ def compare_kernels(
 
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
-    for version in (first, other):
-        launch = recorded_version(kernels.store, version).launch if version is not None else None
-        if launch is not None and launch.grid is not None:
-            return launch
+    """Return the latest launch of the first kernel, if possible one of sizes that the other was launched on, too."""
+    versions = [version for version in (first, other) if version is not None]
+    launches = [_launches(recorded_version(kernels.store, version)) for version in versions]
+    common = [one for one in launches[0] if _launch_alike(launches[-1], one) is not None]
+    found = common or launches[0] or launches[-1]
+    if found:
+        return found[0]
     names = first.label if other is None else f"{first.label} and {other.label}"
     raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
@@ -155,8 +162,8 @@ def _kernel_side(
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
-    kept = recorded_version(kernels.store, version)
-    own = kept.launch or shared
+    launches = _launches(recorded_version(kernels.store, version))
+    own, grid = _own_launch(launches, shared)
     function = jit_function(kernels[version.id])
     meta = values_of(own)
     needed = [name for name in function.arg_names if name not in meta]
@@ -171,11 +178,14 @@ def _kernel_side(
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = given(arguments)
-        grid = _grid(own, shared, kept.launches, named)
-        launch = Launches(function, grid, (), named, _target(runtime)).of(NO_CONFIG)
+        launch = Launches(function, grid(named), (), named, _target(runtime)).of(NO_CONFIG)
         return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
 
-    inputs = made_inputs(own, runtime.device) if missing and kept.launch is not None else None
+    if grid is None and not is_edited:
+        raise _unlike(version, own)
+    is_apart = launches and (missing or grid is None)
+    inputs = made_inputs(own, runtime.device) if is_apart else None
+    grid = grid if grid is not None and inputs is None else lambda named: own.grid
     return ComparedSide(version.label, _text(version), implementation, arguments=inputs)
 
 
@@ -195,23 +205,56 @@ def _text(version: Version) -> str:
     return "\n\n".join(texts_of(version))
 
 
-def _grid(
-    own: RecordedLaunch, shared: RecordedLaunch, launches: tuple[RecordedLaunch, ...], given: Mapping[str, Any]
-) -> Any:
-    """Return the grid of a kernel on arguments that may be those of another: by formula, else as recorded."""
-    if own == shared or not launches:
-        return shared.grid
-    found = grid_text(launches)
-    return own.grid if found is None else found.grid_for(given)
+def _unlike(version: Version, own: RecordedLaunch) -> UsageError:
+    return UsageError(
+        f"{version.label} was launched on other sizes, and its grid {own.grid} does not tell that for those of the "
+        "other kernel. Launch both on the same sizes, or with a function as the grid."
+    )
+
+
+def _launches(kept: RecordedVersion) -> list[RecordedLaunch]:
+    """Return the launches of a version, the latest first."""
+    return [launch for launch in reversed(kept.launches) if launch.grid is not None]
+
+
+def _own_launch(
+    launches: Sequence[RecordedLaunch], shared: RecordedLaunch
+) -> tuple[RecordedLaunch, Callable[[Mapping[str, Any]], Any] | None]:
+    """Return the launch of a kernel whose constexprs and options count, and its grid for arguments like the shared.
+
+    That is the grid of a launch on such sizes, else what a grid function of the user gives; None where neither is
+    known. A kernel without a launch is launched as the other was.
+    """
+    alike = _launch_alike(launches, shared)
+    if alike is not None or not launches:
+        own = alike or shared
+        return own, lambda arguments: own.grid
+    formula = grid_text(launches)
+    written = formula if formula is not None and not formula.inferred else None
+    return launches[0], None if written is None else written.grid_for
+
+
+def _launch_alike(launches: Sequence[RecordedLaunch], shared: RecordedLaunch) -> RecordedLaunch | None:
+    """Return the first of some launches whose tensors and integers have the sizes of another one's."""
+    sizes = _sizes(shared)
+    return next((launch for launch in launches if _sizes(launch) == sizes), None)
+
+
+def _sizes(launch: RecordedLaunch) -> list[tuple[Any, ...]]:
+    return [_size(argument) for argument in given_arguments(launch)]
+
+
+def _size(argument: Argument) -> tuple[Any, ...]:
+    number = argument.value if type(argument.value) is int else None
+    return argument.kind, argument.shape, number, tuple(map(_size, argument.members))
 
 
 def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
-    def bounded(arguments: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
-        def taken(given: Mapping[str, Any]) -> Any:
-            return called(function, given, "The function", f"{kernel.name} has")
-
-        values = bounded_values(taken, arguments)
-        return values if isinstance(values, tuple) else (values,)
+    def reference(arguments: Mapping[str, Any]) -> Reference:
+        check = ReferenceFunction(
+            THE_FUNCTION, lambda given: called(function, given, THE_FUNCTION, f"{kernel.name} has")
+        )
+        return reference_of(check, arguments)
 
     name = getattr(function, "__name__", "the function")
     try:
@@ -220,7 +263,7 @@ def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
         source = ""
     name = "the expression" if name == "<lambda>" else name
     implementation = Implementation(name, function=function)
-    return ComparedSide(name, source, lambda arguments: implementation, bounded)
+    return ComparedSide(name, source, lambda arguments: implementation, reference)
 
 
 def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime) -> Comparison:
@@ -234,7 +277,7 @@ def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, A
     if failed:
         why = f"{' and '.join(failed)} did not end well"
     elif not same_inputs:
-        why = "they take other arguments, and ran on inputs of their own"
+        why = "they were launched on other arguments, and ran on inputs of their own"
     else:
         checks = _checks(left, right, outcomes, arguments)
         if runtime.device != "cpu":
@@ -245,13 +288,13 @@ def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, A
 
 def _outcome(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _Outcome:
     """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
-    if side.bounded is not None:
+    if side.reference is not None:
         return _Outcome()
     compiled = None
     try:
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
         launch, compiled = implementation.launch, implementation.kernel
-        assert launch is not None, "what has no bounds is a kernel"
+        assert launch is not None, "what is no reference is a kernel"
         with runtime.observers.withheld():
             copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
@@ -266,9 +309,9 @@ def _checks(
     one, two = outcomes
     mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
     want = {name: each for name, each in one.memory.items() if name in mutated}
-    if right.bounded is not None:
+    if right.reference is not None:
         one.poisoned.lift()
-        values = Reference(right.name, right.bounded(arguments), "").of(want)
+        values = right.reference(arguments).of(want)
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
     got = {name: each for name, each in two.memory.items() if name in mutated}
     never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}

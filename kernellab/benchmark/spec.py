@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.errors import UsageError
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
@@ -180,7 +180,7 @@ class Arguments:
             made |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
             made = copied(made)
             return cast(made, case["dtype"]) if is_cast else made
-        found = _made(spec.inputs, case)
+        found = called(spec.inputs, case, "inputs")
         if not isinstance(found, Mapping):
             raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
         made = copied({name: value for name, value in made.items() if name not in found})
@@ -286,15 +286,6 @@ def unscaled(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | No
 def _are_sizes(values: Iterable[Any]) -> bool:
     found = list(values)
     return len(found) > 1 and all(type(value) is int for value in found)
-
-
-def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:
-    try:
-        return called(inputs, case, "inputs")
-    except KernellabError:
-        raise
-    except Exception as exc:
-        raise UsageError(f"inputs raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
 def _is_kernel(value: Any) -> bool:

@@ -22,7 +22,7 @@ from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.launches import Bench, BenchOptions, Implementation, KernelLaunch, launched_on_copies, touched
-from kernellab.measure.reference import bounded_values, called, taken_of
+from kernellab.measure.reference import bounded_values, called, require_names, taken_of
 from kernellab.measure.timing import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch, ratio_interval
 
 SWITCHED_OFF = "trial launches are switched off"
@@ -326,8 +326,9 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
     Raises:
         RunError: it raises, in its own words.
     """
+    require_names(implementation.function, arguments, implementation.name)
     try:
-        return called(implementation.function, arguments, implementation.name)
+        return implementation.function(**taken_of(implementation.function, arguments))
     except KernellabError:
         raise
     except Exception as exc:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.errors import KernellabError, UsageError, plural
+from kernellab.errors import KernellabError, UsageError, first_line, plural
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.comparison import ExpectedValue
@@ -30,10 +30,15 @@ def called(function: Any, available: Mapping[str, Any], what: str, owner: str = 
     """Call a function of the user with what it takes by name; what has a default need not be there.
 
     Raises:
-        UsageError: it takes something else.
+        UsageError: it takes something else, or raises.
     """
     require_names(function, available, what, owner)
-    return function(**taken_of(function, available))
+    try:
+        return function(**taken_of(function, available))
+    except KernellabError:
+        raise
+    except Exception as exc:
+        raise UsageError(f"{what} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
 def require_names(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> None:
@@ -91,6 +96,8 @@ _BOUNDED_ELEMENTS_AT_MOST = 1 << 28
 _RULES = 2  # of what is allowed; another number where a verdict may be another
 ANONYMOUS = "the expression"
 """What a reference is called that has no name."""
+THE_FUNCTION = "The function"
+"""What a reference is called that is no check."""
 _MODULES = frozenset({"torch", "triton", "math"})
 
 
@@ -309,8 +316,9 @@ def _of_function(function: Callable[..., Any]) -> ReferenceFunction:
     name = getattr(function, "__name__", type(function).__name__)
 
     def values(arguments: Mapping[str, Any]) -> Any:
+        require_names(function, arguments, f"check {name}", "the kernel has")
         try:
-            return called(function, arguments, f"check {name}", "the kernel has")
+            return function(**taken_of(function, arguments))
         except KernellabError:
             raise
         except Exception as exc:
@@ -343,6 +351,8 @@ def _like(value: ExpectedValue, output: Any, name: str, text: str) -> ExpectedVa
 
 
 def _named(text: str) -> str:
+    if text == THE_FUNCTION:
+        return text
     return "check" if text in {ANONYMOUS, "check"} else f"check {text!r}"
 
 

@@ -114,6 +114,55 @@ def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) ->
         lab.compare("scale", lambda y: y)
 
 
+def test_a_function_gives_outputs_by_name_or_is_refused_in_a_sentence(lab: kernellab.Lab) -> None:
+    assert lab.compare("scale", lambda x_ptr: {"out_ptr": 3 * x_ptr}).equal
+    assert not lab.compare("scale", lambda x_ptr: {"out_ptr": 2 * x_ptr}).equal
+    for function, said in (
+        (lambda x_ptr: {"x_ptr": x_ptr}, "The function gives x_ptr, and the kernel writes out_ptr"),
+        (lambda x_ptr: None, "The function gives 1 value and the kernel writes out_ptr"),
+        (lambda x_ptr: "text", "The function gives a str; expected tensors"),
+        (lambda x_ptr: x_ptr[:3], r"The function has the shape \(3,\) and out_ptr has \(300,\)"),
+        (lambda x_ptr: 1 / 0, "The function raised ZeroDivisionError: division by zero"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            lab.compare("scale", function)
+
+
+TWO_BLOCKS = """
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
+    tl.store(out_ptr + offsets, 3 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+scale[GRID](x[:SIZE], out[:SIZE], SIZE, BLOCK=64)
+"""
+
+
+def test_a_version_runs_on_a_grid_that_it_was_launched_on_with_such_sizes(lab: kernellab.Lab) -> None:
+    launch(lab, TWO_BLOCKS.replace("GRID", "(1,)").replace("SIZE", "100"))
+    comparison = lab.compare("scale@1", "scale@2")
+    assert (comparison.outputs, comparison.failures, comparison.same_inputs) == ((), (None, None), False)
+    assert "on inputs of their own" in comparison.why_no_timing
+    launch(lab, TWO_BLOCKS.replace("GRID", "(3,)").replace("SIZE", "300"))
+    assert lab.compare("scale@1", "scale@2").equal
+    assert lab.compare("scale@2", "scale@1").equal
+    launch(lab, TWO_BLOCKS.replace("GRID", "(2,)").replace("SIZE", "200"))
+    assert lab.compare("scale@2", "scale@1").equal
+
+
+def test_a_grid_function_of_the_user_holds_for_other_sizes(lab: kernellab.Lab) -> None:
+    grid = 'lambda meta: (triton.cdiv(meta["n"], 2 * meta["BLOCK"]),)'
+    launch(lab, TWO_BLOCKS.replace("GRID", grid).replace("SIZE", "100"))
+    assert lab.compare("scale@1", "scale@2").equal
+
+
+def test_another_kernel_without_a_grid_for_the_sizes_is_refused(lab: kernellab.Lab) -> None:
+    text = TWO_BLOCKS.replace("scale", "halve").replace("GRID", "(1,)").replace("SIZE", "100")
+    launch(lab, text)
+    with pytest.raises(UsageError, match=r"halve@1 was launched on other sizes, and its grid \(1, 1, 1\)"):
+        lab.compare("scale", "halve")
+
+
 def test_a_comparison_records_no_launch(lab: kernellab.Lab) -> None:
     before = lab.kernels.store.history.launches()
     lab.compare("scale", "scale")
