@@ -51,7 +51,7 @@ from kernellab.launch.memory import Reached, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, Ranges, TrialLog
 from kernellab.target import device_name, driver_version
-from kernellab.workers.forks_and_interrupts import lock
+from kernellab.workers.forks_and_interrupts import rlock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
@@ -100,7 +100,7 @@ class GpuTrials:
     _passed: set[tuple[str, int]] = field(default_factory=set)
     _passed_elsewhere: set[tuple[str, int, Hashable]] = field(default_factory=set)
     _prepared: set[int] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=lock)
+    _lock: threading.RLock = field(default_factory=rlock)
     _has_own_servers: bool = True
 
     def apart(self, timeout_s: float) -> GpuTrials:

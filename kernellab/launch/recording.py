@@ -33,7 +33,7 @@ from kernellab.launch.calls import CheckedGrid, Grid3
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.source import Closure, lambda_definition
-from kernellab.workers.forks_and_interrupts import lock
+from kernellab.workers.forks_and_interrupts import rlock
 
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
@@ -224,7 +224,7 @@ class Switch:
     def __init__(self) -> None:
         self.slow = 0
         self._local = threading.local()
-        self._lock = lock()
+        self._lock = rlock()
 
     @contextmanager
     def on(self) -> Iterator[None]:

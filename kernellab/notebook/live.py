@@ -26,7 +26,7 @@ from kernellab.views.figures.live import (
     programs_shown,
     tuning_shown,
 )
-from kernellab.workers.forks_and_interrupts import lock, rlock
+from kernellab.workers.forks_and_interrupts import rlock
 
 _DELAY_S = 1.0
 _SOON_S = 0.3  # for what the user asked to see
@@ -142,7 +142,7 @@ class LiveProgress:
         self._compiles: _Compiles | None = None
         self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
         self._open = 0
-        self._lock = lock()
+        self._lock = rlock()
 
     def __call__(self, kernel: str) -> Report:
         """Return the function that a launch of ``kernel`` calls with (programs done, programs in all).

@@ -22,10 +22,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kernellab.errors import SourceError, UsageError
-from kernellab.workers.forks_and_interrupts import lock
+from kernellab.workers.forks_and_interrupts import rlock
 
 _NAME_LENGTH = 200
-_ONE_AT_A_TIME = lock(crossing=True)
+_ONE_AT_A_TIME = rlock(crossing=True)
 
 
 def is_name(value: object) -> bool:

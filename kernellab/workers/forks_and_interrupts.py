@@ -140,10 +140,13 @@ def lock(*, crossing: bool = False) -> threading.Lock:
     return made
 
 
-def rlock() -> threading.RLock:
-    """Return a re-entrant lock that is free in a fork."""
+def rlock(*, crossing: bool = False) -> threading.RLock:
+    """Return the same as a re-entrant lock.
+
+    What the main thread holds is one: a signal handler that launches a kernel takes it again in the same thread.
+    """
     made = threading.RLock()
-    _free_in_child(made, False)
+    _free_in_child(made, crossing)
     return made
 
 

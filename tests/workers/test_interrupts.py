@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -102,3 +103,10 @@ def test_leaving_sources_side_by_side_stops_and_awaits_them() -> None:
     for _ in side_by_side([endless]):
         break
     assert ended.is_set()
+
+
+@pytest.mark.slow
+def test_a_signal_handler_launches_at_any_line_of_another_launch() -> None:
+    script = "from tests.workers import signalled; signalled.main()"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    assert int(result.stdout.split()[-1]) > 300
