@@ -44,7 +44,7 @@ class ExpectedValue:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One element of an output that differs from its reference by more than ``allowed``."""
+    """One element of an output that differs from its reference by more than ``allowed``; integers are exact."""
 
     index: tuple[int, ...]
     got: float
@@ -52,7 +52,7 @@ class Difference:
     allowed: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.place} is {self.got:.6g}, not {self.expected:.6g}"
+        return f"{self.place} is {number_text(self.got)}, not {number_text(self.expected)}"
 
     @property
     def place(self) -> str:
@@ -314,8 +314,16 @@ def index_text(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]"
 
 
+def number_text(value: float) -> str:
+    """Return an element in words: all digits of an integer, six of other numbers."""
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
 def _number(value: Any) -> float:
-    return float(value.abs() if value.is_complex() else value)
+    """Return an element as a number of Python; an integer as one, since a float does not hold all of 64 bits."""
+    if value.is_complex():
+        return float(value.abs())
+    return float(value) if value.is_floating_point() else int(value)
 
 
 def _extent(mask: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -409,7 +417,7 @@ def detail_of(
     by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
     worst, shape = [], tuple(got.shape)
     for place in _worst(odds, by):
-        held = float(flat[place]), float(values[place]), None if ulps is None else float(ulps[place])
+        held = _number(flat[place]), _number(values[place]), None if ulps is None else float(ulps[place])
         told = () if writers is None else _program_of(place, by, wrong, shape, grid)
         worst.append(WorstElement(index_of(place, shape), *held, *told))
     return ErrorDetail(histogram, tuple(worst))

@@ -124,7 +124,9 @@ def distance(got: Any, want: Any) -> Any:
         return (got - want).abs().double()
     if got.is_floating_point() or want.is_floating_point():
         return (got.double() - want.double()).abs()
-    return _long(got).sub(_long(want)).double().abs()
+    a, b = _long(got), _long(want)
+    rough = (a.double() - b.double()).abs()
+    return a.sub(b).double().abs().where(rough < 2.0**62, rough)  # what is further apart does not fit 64 bits
 
 
 def _long(values: Any) -> Any:

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from kernellab.errors import UsageError
+from kernellab.errors import CheckFailed, UsageError
 from kernellab.launch.poison import fill_of
+from kernellab.measure.checked_run import require_equal
 from kernellab.measure.comparison import (
     EDGES,
     Check,
@@ -252,3 +253,18 @@ def test_elements_that_no_program_wrote_have_a_row_each() -> None:
 def test_a_few_elements_have_no_histogram() -> None:
     want = torch.ones(4)
     assert detail(2 * want, want, want > 0).histogram is None
+
+
+def test_integers_of_64_bits_that_differ_by_little_are_told_with_all_digits() -> None:
+    large = torch.tensor([2**62 + 1, 2**62 + 3, -(2**62)])
+    (check,) = compare("y", {"y": ExpectedValue(large - 2)}, {"y": large})
+    assert check.mismatched == 3
+    assert check.max_error == 2
+    assert [str(each) for each in check.differences][:2] == [
+        "[0] is 4611686018427387905, not 4611686018427387903",
+        "[1] is 4611686018427387907, not 4611686018427387905",
+    ]
+    with pytest.raises(CheckFailed, match=r"is off by 2 where 0 is allowed"):
+        require_equal(check, "kernel")
+    (far,) = compare("y", {"y": ExpectedValue(torch.tensor([-(2**62) - 7]))}, {"y": torch.tensor([2**62])})
+    assert far.max_error == 2.0**63

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
+from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement, number_text
 from kernellab.views.blocks import Table
 from kernellab.views.graph.drawing import svg_element
 
@@ -120,8 +120,8 @@ def worst_table(worst: tuple[WorstElement, ...]) -> Table:
             _tile_words(each),
             f"{each.wrong:,}" if by_program else "",
             _index_words(each.index),
-            f"{each.got:.6g}",
-            f"{each.expected:.6g}",
+            number_text(each.got),
+            number_text(each.expected),
             "" if each.ulps is None else f"{each.ulps:,.3g}",
         )
         for each in worst
