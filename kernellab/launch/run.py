@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, RunError, Shown
+from kernellab.errors import KernellabError, RunError, Shown, plural, warn_user
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, memory_of
 from kernellab.launch.calls import Grid3
@@ -95,6 +96,17 @@ class Finding:
     detail: str
 
 
+def finding_words(finding: Finding) -> str:
+    """Return what a checked run saw, with argument, line and program."""
+    place = [finding.kind.value.replace("_", " ")]
+    if finding.argument:
+        place.append(f"of {finding.argument}")
+    if finding.line is not None:
+        place.append(f"in line {finding.line}")
+    place.append(f"by program {finding.program}")
+    return f"{' '.join(place)}: {finding.detail}"
+
+
 @dataclass(frozen=True, slots=True)
 class InterpretJob:
     """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it.
@@ -146,6 +158,20 @@ class Run(Shown):
     where: str
     output: str = ""
     notes: tuple[str, ...] = ()
+
+
+_WARNINGS_AT_MOST = 3
+
+
+def show_unrecorded(run: Run) -> None:
+    """Print what a kernel printed, and warn of what its checked run found, where no report shows them."""
+    sys.stdout.write(run.output)
+    found = [finding for finding in run.findings if finding.severity is Severity.WARNING]
+    for finding in found[:_WARNINGS_AT_MOST]:
+        warn_user(f"{run.kernel}: {finding_words(finding)}.")
+    if len(found) > _WARNINGS_AT_MOST:
+        more = plural(len(found) - _WARNINGS_AT_MOST, "warning")
+        warn_user(f"{run.kernel}: {more} more; lab.run(kernel, grid, ...).findings has all.")
 
 
 def observed(

@@ -18,10 +18,10 @@ from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
-from kernellab.launch.memory import call_with_tensors, with_reached
+from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
-from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch
+from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch, show_unrecorded
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
@@ -193,11 +193,16 @@ class Runtime:
 
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
-        compiled = self._sources.get(src)
+        compiled, runs = self._sources.get(src), getattr(self._local, "runs", None)
+        arguments = {name: tensors_for_pointers(name, value) for name, value in arguments.items()}
         if compiled is not None:
             _require_fit(compiled)
             arguments = with_reached(arguments, compiled.effects, "cpu")
-        self._local.run = self._interpreted(src.fn, arguments, grid, compiled)
+        run = self._interpreted(src.fn, arguments, grid, compiled)
+        if runs is None:
+            show_unrecorded(run)
+        else:
+            runs.append(run)
 
     def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
@@ -288,11 +293,11 @@ class Runtime:
 
     def _recorded(self, recorder: Recorder, call: _Call) -> Any:
         __tracebackhide__ = True
-        self._local.run = None
         with self._poisoned(recorder, call) as poisoned:
             if self.is_offline():
-                handle = self._through_triton(call)
-                run = self._local.run
+                with self._runs_kept() as runs:
+                    handle = self._through_triton(call)
+                run = runs[-1] if runs else None
             elif recorder.interpret:
                 handle, run = self._run_on_cpu(call)
             else:
@@ -304,6 +309,15 @@ class Runtime:
             recorder.note(call.kernel, compiled, dict(grid.arguments), grid.value, run, grid.given)
         self._tell(call, handle)
         return handle
+
+    @contextmanager
+    def _runs_kept(self) -> Iterator[list[Run]]:
+        """Collect the runs on the CPU of one launch; those of a signal handler amid it are not among them."""
+        before, self._local.runs = getattr(self._local, "runs", None), []
+        try:
+            yield self._local.runs
+        finally:
+            self._local.runs = before
 
     def _tell(self, call: _Call, handle: Any) -> None:
         """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""

@@ -13,7 +13,6 @@ from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Effects, UnknownEffect
 from kernellab.ir.operations import Access
-from kernellab.launch.run import Finding
 from kernellab.measure.comparison import Check, Difference, error_text
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
@@ -229,17 +228,6 @@ def _places(check: Check) -> str:
         parts.append(f"all lie in [{', '.join(spans)}]")
     parts += map(str, check.differences)
     return "".join(f"; {part}" for part in parts)
-
-
-def finding_words(finding: Finding) -> str:
-    """Return what a checked run saw, with argument, line and program."""
-    place = [finding.kind.value.replace("_", " ")]
-    if finding.argument:
-        place.append(f"of {finding.argument}")
-    if finding.line is not None:
-        place.append(f"in line {finding.line}")
-    place.append(f"by program {finding.program}")
-    return f"{' '.join(place)}: {finding.detail}"
 
 
 @cache

@@ -12,7 +12,7 @@ from itertools import chain
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
-from kernellab.launch.run import Finding, Run, Severity
+from kernellab.launch.run import Finding, Run, Severity, finding_words
 from kernellab.measure.comparison import Check
 from kernellab.views import elements
 from kernellab.views.blocks import (
@@ -116,7 +116,7 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
 
 def finding_alert(finding: Finding) -> tuple[str, str]:
     """Return the style and the words of what a run found."""
-    return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {elements.finding_words(finding)}"
+    return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {finding_words(finding)}"
 
 
 @dataclass(frozen=True, slots=True)

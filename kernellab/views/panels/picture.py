@@ -10,12 +10,11 @@ from math import floor, log10
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import Evaluation, PointHistory
-from kernellab.launch.run import Severity
+from kernellab.launch.run import Severity, finding_words
 from kernellab.measure.timing import Interval
 from kernellab.views.elements import (
     Fact,
     compile_words,
-    finding_words,
     grid_words,
     minified,
     resource_facts,
