@@ -12,7 +12,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import CodeType, MappingProxyType, MethodType
 from typing import Any, Protocol, TypeGuard
 
@@ -22,7 +21,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import JITFunction, compute_cache_key
+from triton.runtime.jit import JITFunction, KernelInterface, compute_cache_key
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import (
@@ -36,7 +35,7 @@ from kernellab._triton.kernel import (
     require_one_tuner,
 )
 from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, reached
-from kernellab._triton.launcher import Launcher, Switch
+from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
 from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
@@ -112,11 +111,25 @@ def _on_grid(kernel: Bound, grid: Any) -> Any:
     """Return what launches a kernel on a grid: a bound method, which costs less to make and to call than a partial."""
     try:
         return MethodType(kernel.front, grid)
-    except TypeError:  # of None there are no methods; the launch says what is wrong with it
-        return partial(kernel.front, grid)
+    except TypeError:  # nothing is learnt yet, or the grid is None, of which there are no methods
+        return LaunchOnGrid(kernel, grid)
 
 
 _on_grid._torchdynamo_inline = traced_on_grid  # type: ignore[attr-defined]  # where dynamo looks for a stand-in
+
+
+def _incomplete(kernel: Kernel, method: str, required: str) -> LaunchError:
+    name = jit_function(kernel).__name__
+    return LaunchError(
+        f"{name}.{method} also takes {required}; {name}[grid](...) is the usual way to launch {name}.", kernel=name
+    )
+
+
+def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
+    """Compile a kernel without a launch; return what `KernelInterface.warmup` returns."""
+    if "grid" not in meta:
+        raise _incomplete(kernel, "warmup", "grid=(1,)")
+    return KernelInterface.warmup(kernel, *args, **meta)
 
 
 class BoundKernel(JITFunction):  # type: ignore[misc]
@@ -153,10 +166,14 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             kernel=self.__name__,
         )
 
-    def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
+    def run(self, *args: Any, grid: Any = MISSING, warmup: Any = MISSING, **meta: Any) -> Any:
         """Launch through the runtime of the lab; returns what `JITFunction.run` returns."""
         __tracebackhide__ = True
+        if grid is MISSING or warmup is MISSING:
+            raise _incomplete(self, "run", "grid=(1,), warmup=False")
         return self.runtime.launch(self, args, meta, grid, warmup)
+
+    warmup = _warmup
 
     @property
     def launched_as(self) -> Any:
@@ -403,6 +420,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     front: Any
 
     __getitem__ = _on_grid
+    warmup = _warmup
     side_table_number = side_table_number
 
     def run(self, *args: Any, **meta: Any) -> Any:
@@ -446,7 +464,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
         kernel.__class__ = bound
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
-    kernel.front = kernel.launcher.first
+    kernel.front = None
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class

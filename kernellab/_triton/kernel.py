@@ -67,7 +67,10 @@ class JitKernel(Kernel, Protocol):
 
 
 class Bound(Kernel, Protocol):
-    """A kernel bound to a lab, which its ``runtime`` belongs to; ``front`` is what ``kernel[grid]`` calls."""
+    """A kernel bound to a lab, which its ``runtime`` belongs to.
+
+    ``front`` is what ``kernel[grid]`` calls, None where no launch function is learnt yet.
+    """
 
     front: Any
     launcher: Any

@@ -19,7 +19,7 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
-from kernellab._triton.kernel import Bound, by_position
+from kernellab._triton.kernel import Bound, by_position, jit_function
 from kernellab._triton.launch_key import (
     MISSING,
     ArgumentKind,
@@ -44,6 +44,7 @@ from kernellab._triton.launch_key import (
 from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, can_guard, guarded_source, launch_source
 from kernellab._triton.specialize import RUN_KNOBS
 from kernellab._triton.tracing import is_traced, traced_launch
+from kernellab.errors import LaunchError
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class Launcher:
 
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
-        self.kernel.front = self.first
+        self.kernel.front = None
 
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
         """Launch the slow way, and make a launch function for arguments of these types."""
@@ -333,6 +334,23 @@ class Launcher:
         for prefix, pairs in (("_kl_heuristic", chain.heuristics), ("_kl_inner_heuristic", chain.inner_heuristics)):
             scope |= {f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)}
         return _defined(layout.name, launch_source(layout), scope), layout
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOnGrid:
+    """What ``kernel[grid]`` is where no launch function is learnt yet: it launches the slow way."""
+
+    kernel: Bound
+    grid: Any
+
+    def __call__(self, /, *args: Any, **meta: Any) -> Any:
+        """Launch the kernel on the grid."""
+        __tracebackhide__ = True
+        return (self.kernel.front or self.kernel.launcher.first)(self.grid, *args, **meta)
+
+    def __getitem__(self, grid: Any) -> Any:
+        name = jit_function(self.kernel).__name__
+        raise LaunchError(f"{name} is given two grids; launch it on one: {name}[grid](...).", kernel=name)
 
 
 @lru_cache(maxsize=1024)

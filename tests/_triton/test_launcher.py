@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from kernellab.errors import UsageError
+from kernellab.errors import LaunchError, UsageError
 from tests._triton.conftest import Bind
 from tests.launch import kernels
 
@@ -214,3 +214,18 @@ def test_parameters_may_have_any_name(binding: Bind) -> None:
     bound[(1,)](X, 1, 2, 3, 4, 5, 6, map=8, num_warps=8)
     bound[(1,)](X, 1, 2, 3, 4, 5, 6, map=8)
     assert runtime.slow == slow + 1
+
+
+def test_a_kernel_on_two_grids_is_refused(binding: Bind) -> None:
+    bound, _ = binding(kernels.copy_kernel)
+    with pytest.raises(LaunchError, match=r"copy_kernel is given two grids; launch it on one: copy_kernel\[grid\]"):
+        bound[(1,)][(1,)](X, OUT, 64, BLOCK=64)
+
+
+@pytest.mark.parametrize("kernel", [kernels.copy_kernel, kernels.tuned, kernels.with_heuristics])
+@pytest.mark.parametrize(("method", "given"), [("run", {}), ("run", {"grid": (1,)}), ("warmup", {})])
+def test_run_and_warmup_say_what_they_lack(binding: Bind, kernel: Any, method: str, given: dict[str, Any]) -> None:
+    bound, _ = binding(kernel)
+    meta = {"BLOCK": 64} if kernel is kernels.copy_kernel else {}
+    with pytest.raises(LaunchError, match=rf"{method} also takes grid=\(1,\)"):
+        getattr(bound, method)(X, OUT, 64, **meta, **given)
