@@ -104,9 +104,20 @@ RULES = (
         "Pass a tensor for this argument, or add the offset to a pointer: x_ptr + offset.",
     ),
     AdviceRule(
-        r"^'constexpr_type' object has no attribute '(?:scalar|is_ptr)'",
+        r"^'constexpr_type' object has no attribute '(?:scalar|is_ptr|is_const)'",
         "an address is expected here, and this is None or a constexpr.",
         "Pass a tensor for this argument, or leave the access out where there is none: if x_ptr is not None.",
+    ),
+    AdviceRule(
+        r"^'tuple_type' object has no attribute '(?:scalar|is_ptr|is_const)'",
+        "an address is expected here, and this is a tuple.",
+        "Take a member of it: pair[0].",
+    ),
+    AdviceRule(
+        r"^cannot convert None of type|^'(?:NoneType|constexpr)' object has no attribute|"
+        r"^unsupported operand type\(s\) for .*'NoneType'|^'NoneType' object is not",
+        "a number or a block is expected here, and this is None or a constexpr.",
+        "Pass a value for this argument, or leave the operation out where there is none: if x is not None.",
     ),
     AdviceRule(
         r"'tt\.int_to_ptr' op operand #0 must be 64-bit",
@@ -249,6 +260,7 @@ RULES = (
 # What Python and torch say of a cell's own statements, and what to add to it.
 _REMARKS = {
     "'function' object is not subscriptable": "A function is launched as a kernel only with @triton.jit above its def.",
+    "'method' object is not subscriptable": "A kernel takes one grid: kernel[grid](...).",
     "Torch not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver": (
         'This machine has no GPU, and needs none here: leave device="cuda" out, and launches run on the CPU.'
     ),

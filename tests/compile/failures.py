@@ -227,3 +227,23 @@ def imports_inside(x_ptr):
 @triton.jit
 def address_of_few_bits(x_ptr, n):
     tl.store(x_ptr, tl.load(n.to(tl.pointer_type(tl.float32))))
+
+
+@triton.jit
+def stores_to_none(x_ptr):
+    tl.store(None, 1.0)
+
+
+@triton.jit
+def stores_to_a_tuple(x_ptr):
+    tl.store((x_ptr, x_ptr), 1.0)
+
+
+@triton.jit
+def adds_none(x_ptr):
+    tl.store(x_ptr + None, 1.0)
+
+
+@triton.jit
+def takes_the_root_of_none(x_ptr):
+    tl.store(x_ptr, tl.sqrt(None))

@@ -49,6 +49,10 @@ SAID = {
     "asserts_without_a_text": ("static_assert failed", "tl.static_assert(condition, text)", "tl.static_assert"),
     "imports_inside": ("import is not supported inside a kernel", "above the kernel", "import math"),
     "address_of_few_bits": ("an address has 64 bits", ".to(tl.int64)", "n.to(tl.pointer_type"),
+    "stores_to_none": ("this is None or a constexpr", "Pass a tensor", "tl.store(None, 1.0)"),
+    "stores_to_a_tuple": ("an address is expected here, and this is a tuple", "pair[0]", "tl.store((x_ptr"),
+    "adds_none": ("this is None or a constexpr", "Pass a value", "x_ptr + None"),
+    "takes_the_root_of_none": ("this is None or a constexpr", "Pass a value", "tl.sqrt(None)"),
     "branch_defines_a_name": ("late is not defined", "on every path", "late"),
 }
 FIXED_IN = {"returns_a_value": Version("3.7")}
