@@ -103,7 +103,7 @@ def _key(layout: ArgumentLayout) -> list[str]:
         *lines,
         f"    _kl_key = ({', '.join(parts)},)",
         "    _kl_entry = _kl_entries.get(_kl_key)",
-        f"except (TypeError, AttributeError, OverflowError): {leave(layout)}",
+        f"except (TypeError, AttributeError, OverflowError, RuntimeError): {leave(layout)}",
         f"if _kl_entry is None: {leave(layout, '_kl_key')}",
     ]
 

@@ -81,6 +81,9 @@ def specialize(
         UsageError: an option has a value that the target refuses.
     """
     require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
+    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    if (problem := tensor_problem(function.__name__, given)) is not None:
+        raise LaunchError(problem, kernel=function.__name__)
     backend = make_backend(gpu_target(target))
     known = {} if binders is None else binders
     if id(function) not in known:
@@ -164,19 +167,23 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
         if unknown and not misspelt:
             hint = f"{unknown[0]}, which is given, is none of its parameters: {hint}"
         return f"{function.__name__} is launched without {missing}; {hint}"
-    return _tensor_problem(function, {**dict(zip(names, args, strict=False)), **meta})
+    return tensor_problem(function.__name__, {**dict(zip(names, args, strict=False)), **meta})
 
 
-def _tensor_problem(function: Any, given: Mapping[str, Any]) -> str | None:
+def tensor_problem(kernel: str, given: Mapping[str, Any]) -> str | None:
     """Return which tensor has a dtype that Triton knows no type for, or elements in no memory of its own; or None."""
     for name, value in given.items():
+        if isinstance(value, tuple):
+            members = {f"{name}[{i}]": member for i, member in enumerate(value)}
+            if (problem := tensor_problem(kernel, members)) is not None:
+                return problem
         if not hasattr(value, "data_ptr"):
             continue
         dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
         remedy = next((remedy for kind, remedy in _NO_TRITON_TYPE.items() if dtype.startswith(kind)), None)
         if remedy is not None:
             remedy = remedy.format(name)
-            return f"{name} of {function.__name__} has the dtype {dtype}, which no kernel takes; pass {remedy}."
+            return f"{name} of {kernel} has the dtype {dtype}, which no kernel takes; pass {remedy}."
         if (layout := dense_problem(name, value)) is not None:
             return layout
     return None

@@ -16,7 +16,7 @@ from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast, peers, swept
 from kernellab.benchmark.timer import differences_on_cpu, gpu_timers
 from kernellab.errors import UsageError, plural
-from kernellab.launch.calls import require_grid
+from kernellab.launch.calls import require_launch
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import NO_GPU
 from kernellab.measure.launches import Launches
@@ -106,7 +106,7 @@ def spec_of(
         if args or inputs is not None:
             raise UsageError("The grid is missing; pass it after the kernel: lab.bench(kernel, grid, ..., over=...).")
         grid, inputs = recorded(kernels, kernel, tuple(name for name in over if name not in VARIANTS), device)
-    require_grid(grid, "lab.bench")
+    require_launch("lab.bench", kernels[kernel] if isinstance(kernel, str | int) else kernel, grid, args, meta)
     named = {**dict(zip(names, args, strict=False)), **meta}
     return BenchmarkSpec(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
 

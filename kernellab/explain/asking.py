@@ -23,7 +23,7 @@ from kernellab.explain.profilers import Refused, Sampler, counters_of, profile_o
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.module import reproducer_text
 from kernellab.ir.graph import main_file
-from kernellab.launch.calls import require_grid, require_kernel, require_launchable
+from kernellab.launch.calls import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import NO_CONFIG
@@ -71,8 +71,6 @@ class AskedLaunch:
 
         if isinstance(self.kernel, str | int):
             return self._recorded(self.kernel).implementation()
-        require_kernel(self.kernel)
-        require_grid(self.grid, "The call")
         bound = self.bind(self.kernel)
         launches = Launches(bound, self.grid, self.args, self.meta, self.target)
         configs = declared(bound).configs

@@ -18,7 +18,7 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import named_arguments, require_grid, variants_of, verbs
+from kernellab.launch.calls import named_arguments, require_grid, require_launch, variants_of, verbs
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
 
@@ -285,7 +285,7 @@ class Lab(Workspace):
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
         from kernellab.explain.asking import profile_with_answer
 
-        return profile_with_answer(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
+        return profile_with_answer(self._call("profile", kernel, grid, args, meta), timeout_s, counters=counters)
 
     def explain(
         self,
@@ -304,7 +304,7 @@ class Lab(Workspace):
         """
         from kernellab.explain.asking import explanation_of
 
-        call = replace(self._call(kernel, grid, args, meta), target=self._parsed(target))
+        call = replace(self._call("explain", kernel, grid, args, meta), target=self._parsed(target))
         return explanation_of(call, timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
@@ -475,9 +475,13 @@ class Lab(Workspace):
 
         return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
 
-    def _call(self, *call: Any) -> Any:
+    def _call(self, verb: str, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Any) -> Any:
         from kernellab.explain.asking import AskedLaunch
         from kernellab.tune.autotune import best_of
 
+        if isinstance(kernel, str | int) and (grid is not None or args or meta):
+            kernel = self.kernels[kernel]
+        if not isinstance(kernel, str | int):
+            require_launch(f"lab.{verb}", kernel, grid, args, meta)
         best = partial(best_of, self.launches, self.kernels)
-        return AskedLaunch(self.launches, self.kernels, self.bind, best, self.target, *call)
+        return AskedLaunch(self.launches, self.kernels, self.bind, best, self.target, kernel, grid, args, meta)

@@ -16,7 +16,7 @@ from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
-from kernellab.launch.calls import UserCall, require_grid, require_kernel, verbs
+from kernellab.launch.calls import UserCall, require_kernel, require_launch, verbs
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, keep
 from kernellab.settings import read_settings
@@ -129,8 +129,7 @@ class Workspace:
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
         """Return a call of a verb of the lab, with the bound kernel; what is no kernel or grid raises `UsageError`."""
-        require_kernel(kernel)
-        require_grid(grid, f"lab.{verb}")
+        require_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
     @contextmanager

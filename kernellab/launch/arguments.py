@@ -366,9 +366,22 @@ def _tensor_spec(ranges: _Ranges, name: str, value: Any) -> TensorSpec:
         dtype=dtype,
         itemsize=tensor.element_size(),
     )
-    if spec.span_bytes and tensor.storage_offset() * spec.itemsize + spec.span_bytes > storage.nbytes():
-        raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
+    require_memory(name, tensor)
     return spec
+
+
+def require_memory(name: str, tensor: Any) -> None:
+    """Refuse a tensor whose storage ends before its last element, where a look at it would end the process.
+
+    Raises:
+        LaunchError: the storage of the tensor was resized or freed.
+    """
+    if not tensor.numel():
+        return
+    last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = tensor.storage_offset() + last + 1
+    if end * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
 
 
 def _other_spec(name: str, value: Any) -> ArgumentSpec:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 
 from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab.errors import KernellabError, LaunchError, UsageError, value_message, value_text
+from kernellab.launch.arguments import memory_of, require_memory
 from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -251,10 +252,32 @@ def require_grid(grid: Any, what: str) -> None:
     ``what`` is the call: ``lab.tune``.
     """
     if not callable(grid) and not isinstance(grid, int | tuple | list):
+        got = value_text(grid) if grid is None or isinstance(grid, str | float) else f"a {type(grid).__name__}"
         raise UsageError(
-            f"The grid is missing: {what} got a {type(grid).__name__} in its place. Pass it after the kernel, "
+            f"The grid is missing: {what} got {got} in its place. Pass it after the kernel, "
             f"{what}(kernel, grid, ...), as a tuple such as (64,) or a function of the kernel's parameters by name."
         )
+
+
+def require_launch(
+    what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...] = (), meta: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse what cannot be launched: no kernel, no grid, or tensors that no kernel takes. ``what`` is the call.
+
+    Raises:
+        UsageError, LaunchError: it says which.
+    """
+    from kernellab._triton.kernel import jit_function, parameter_names
+    from kernellab._triton.specialize import tensor_problem
+
+    require_kernel(kernel)
+    require_grid(grid, what)
+    given = {**dict(zip(parameter_names(kernel), args, strict=False)), **(meta or {})}
+    name = jit_function(kernel).__name__
+    if (problem := tensor_problem(name, given)) is not None:
+        raise LaunchError(problem, kernel=name)
+    for argument, tensor in memory_of(given).items():
+        require_memory(argument, tensor)
 
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:

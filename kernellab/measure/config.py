@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import value_key
 from kernellab.compile.types import Compiled
-from kernellab.errors import CheckFailed, KernellabError, UsageError, WorkerTimeout, value_message
-from kernellab.measure.reference import called, require_names
+from kernellab.errors import (
+    CheckFailed,
+    KernellabError,
+    UsageError,
+    WorkerTimeout,
+    first_line,
+    value_message,
+    value_text,
+)
+from kernellab.measure.reference import require_names, taken_of
 
 if TYPE_CHECKING:
     import pandas
@@ -198,9 +206,17 @@ class Space:
         if self.where is None:
             return True
         own = {name: value for name, value in values.items() if name in self.values}
-        if self._code is not None:
-            return bool(eval(self._code, {"__builtins__": {}}, own))
-        return bool(called(self.where, own, "where", "the space has"))
+        try:
+            if self._code is not None:
+                return bool(eval(self._code, {"__builtins__": {}}, own))
+            assert callable(self.where), "what has no code is a function"
+            return bool(self.where(**taken_of(self.where, own)))
+        except Exception as exc:
+            where = repr(self.where) if isinstance(self.where, str) else getattr(self.where, "__name__", "the function")
+            point = ", ".join(f"{name}={value_text(value)}" for name, value in own.items())
+            raise UsageError(
+                f"where {where} cannot be evaluated for {point}: {type(exc).__name__}: {first_line(exc)}."
+            ) from exc
 
     def _compiled(self) -> CodeType:
         try:

@@ -23,7 +23,7 @@ from typing import Any
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
 from kernellab._triton.kernel import Kernel, best_config
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, value_message, value_text
+from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
@@ -224,6 +224,8 @@ class Registry:
 
     def add_constants(self, constants: Mapping[str, Any]) -> int:
         """Keep the constant arguments of a launch; return their id."""
+        if not isinstance(constants, Mapping):
+            raise UsageError(value_message("constants", constants, "a dict of arguments by name", owner="lab.kernels"))
         with self._lock:
             self._constants.append(dict(constants))
             return len(self._constants) - 1
@@ -235,8 +237,9 @@ class Registry:
             UnknownName: there is no such id.
         """
         with self._lock:
-            if not 0 <= number < len(self._constants):
-                raise UnknownName(f"No constant arguments have the id {number}; {len(self._constants)} are kept.")
+            if type(number) is not int or not 0 <= number < len(self._constants):
+                kept = plural(len(self._constants), "launch")
+                raise UnknownName(f"No constant arguments have the id {value_text(number)}; those of {kept} are kept.")
             return self._constants[number]
 
     def _enter(self, kernel: Kernel, version: Version, *, is_current: bool = True) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from packaging.version import Version
 
 import kernellab
 from kernellab.errors import LaunchError, UnknownName, UsageError
+from kernellab.tune import Space
 from tests import samples
 from tests.labs import shell_with_extension
 from tests.launch.wrong_calls import Outcome, outcomes, outcomes_of_magics
@@ -175,3 +178,132 @@ def test_a_tuple_in_a_tuple_is_launched_or_refused_in_a_sentence(lab: kernellab.
         return
     lab.run(adds_members, (1,), (x, (y, 3)), BLOCK=8)
     assert torch.equal(x, y)
+
+
+def hollow() -> torch.Tensor:
+    """Return a tensor whose storage was freed."""
+    x = torch.ones(64)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+UNFIT = {
+    "sparse": (lambda: torch.eye(8).to_sparse(), r"x_ptr is a tensor of layout torch\.sparse_coo"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2)]), "x_ptr is a nested tensor"),
+    "jagged": (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "x_ptr is a nested tensor"),
+    "mkldnn": (lambda: torch.eye(8).to_mkldnn(), r"x_ptr is a tensor of layout torch\._mkldnn"),
+    "freed": (hollow, "x_ptr has no memory of its own"),
+    "complex": (lambda: torch.ones(64, dtype=torch.complex64), "x_ptr of add_kernel has the dtype complex64"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", UNFIT)
+def test_a_tensor_without_memory_that_a_kernel_takes_is_refused_by_every_verb(lab: kernellab.Lab, kind: str) -> None:
+    make, said = UNFIT[kind]
+    bound, y, configs = lab.bind(samples.add_kernel), torch.ones(64), [triton.Config({"BLOCK": 64})]
+    for _ in range(3):
+        bound[(1,)](y, y, y, 64, BLOCK=64)  # a known launch takes another way
+    of, launch = (samples.add_kernel,), (samples.add_kernel, (1,))
+    given = (make(), y, y, 64)
+    calls = [
+        lambda: bound[(1,)](*given, BLOCK=64),
+        lambda: lab.run(*launch, *given, BLOCK=64),
+        lambda: lab.tune(*launch, *given, configs=configs),
+        lambda: lab.tune_over(*launch, *given, over={"n": [32]}, configs=configs),
+        lambda: lab.bench(*launch, *given[:3], over={"n": [32]}, BLOCK=64),
+        lambda: lab.explore(*launch, *given, BLOCK=[64]),
+        lambda: lab.traffic(*launch, *given, BLOCK=64),
+        lambda: lab.explain(*launch, *given, BLOCK=64),
+        lambda: lab.profile(*launch, *given, BLOCK=64),
+    ]
+    if kind != "freed":  # of which a compile asks nothing
+        verbs = (lab.compile, lab.effects, lab.graph, lab.layouts)
+        calls += [partial(verb, *of, *given, BLOCK=64) for verb in verbs]
+    for call in calls:
+        with pytest.raises(LaunchError, match=said):
+            call()
+
+
+@pytest.mark.parametrize("verb", ["run", "tune", "traffic", "explain", "profile", "explore"])
+@pytest.mark.parametrize(("grid", "said"), [(None, "None"), ("64", "'64'"), (1.5, "1.5"), (torch.ones(2), "a Tensor")])
+def test_what_stands_in_the_place_of_the_grid_is_told(lab: kernellab.Lab, verb: str, grid: Any, said: str) -> None:
+    x = torch.ones(4)
+    with pytest.raises(UsageError, match=rf"^The grid is missing: lab\.{verb} got {said} in its place\. Pass it after"):
+        getattr(lab, verb)(samples.add_kernel, grid, x, x, x, 4, BLOCK=16)
+
+
+@pytest.mark.parametrize("number", ["a", None, 1.5, True, -1, 2**70, [], slice(2), {}])
+def test_constants_are_found_by_their_id_alone(lab: kernellab.Lab, number: Any) -> None:
+    known = lab.kernels.add_constants({"BLOCK": 64})
+    assert lab.kernels.constants(known) == {"BLOCK": 64}
+    with pytest.raises(UnknownName, match="No constant arguments have the id"):
+        lab.kernels.constants(number)
+
+
+@pytest.mark.parametrize("constants", ["a", None, 3, [1]])
+def test_constants_that_are_no_dict_are_refused(lab: kernellab.Lab, constants: Any) -> None:
+    with pytest.raises(UsageError, match=r"constants of lab\.kernels is .*; expected a dict"):
+        lab.kernels.add_constants(constants)
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "said"),
+    [
+        (["a"], "BLOCK > 1", r"where 'BLOCK > 1' cannot be evaluated for BLOCK='a': TypeError"),
+        ([64, 0], "64 / BLOCK > 1", r"for BLOCK=0: ZeroDivisionError"),
+        ([64], lambda BLOCK: BLOCK.size, r"where <lambda> cannot be evaluated for BLOCK=64: AttributeError"),
+        ([torch.ones(2)], "BLOCK > 1", r"for BLOCK=a torch.Tensor: RuntimeError"),
+    ],
+)
+def test_a_condition_of_a_space_that_fails_is_told_with_its_values(values: Any, where: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        list(Space(BLOCK=values, where=where))
+
+
+class Pointer:
+    """Memory as another library shows it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr()
+
+
+@pytest.mark.parametrize("launches", [0, 1, 2, 3, 5])
+def test_an_object_with_an_address_is_launched_after_tensors_were(lab: kernellab.Lab, launches: int) -> None:
+    bound = kernellab.Lab.bind(lab, triton.jit(samples.add_kernel.fn))
+    x, y, out = torch.rand(N), torch.rand(N), torch.zeros(N)
+    for _ in range(launches):
+        bound[(1,)](x, y, out, N, BLOCK=64)
+    out.zero_()
+    bound[(1,)](Pointer(x), Pointer(y), Pointer(out), N, BLOCK=64)
+    assert torch.equal(out, x + y)
+
+
+@triton.jit
+def store_program(x_ptr):
+    tl.device_print("program", tl.program_id(0))
+    tl.store(x_ptr, tl.program_id(0))
+
+
+@triton.jit
+def store_at(x_ptr, n):
+    tl.store(x_ptr + n, 1.0)
+
+
+def test_a_launch_that_nobody_records_warns_of_what_its_checked_run_finds(
+    lab: kernellab.Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(4):  # a known launch takes another way
+        with pytest.warns(UserWarning, match="store_program: race of x_ptr in line .* by program") as told:
+            lab.bind(store_program)[(2,)](torch.zeros(1, dtype=torch.int32))
+        assert told[0].filename == __file__
+        with pytest.warns(UserWarning, match="store_at: outside view of x_ptr"):
+            lab.bind(store_at)[(1,)](torch.zeros(16)[:4], 5)
+    assert capsys.readouterr().out.count("program") >= 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lab.run(store_at, (1,), torch.zeros(16)[:4], 5).findings
