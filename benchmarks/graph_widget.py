@@ -72,8 +72,8 @@ def graph_row(name: str, compiled: Compiled) -> str:
     frames = sorted({each for _, _, around in widget.index for each in around})
     opened = milliseconds(lambda: GraphView(compiled, view="operations"), REPETITIONS)
     undrawn = [_undrawn(compiled) for _ in range(2 * REPETITIONS)]
-    folded = milliseconds(lambda: undrawn.pop().drawn(View.OPERATIONS, frames), REPETITIONS)
-    whole = milliseconds(lambda: undrawn.pop().drawn(View.OPERATIONS, ()), REPETITIONS)
+    folded = milliseconds(lambda: undrawn.pop().draw(View.OPERATIONS, frames), REPETITIONS)
+    whole = milliseconds(lambda: undrawn.pop().draw(View.OPERATIONS, ()), REPETITIONS)
     fold(widget)
     again = milliseconds(partial(fold, widget), REPETITIONS)
     starts = iter(compiled.graph.kernel.parameters * REPETITIONS)

@@ -234,10 +234,10 @@ class Lab(Workspace):
         Raises:
             UsageError: a range is none, or a name is none of the kernel.
         """
-        from kernellab.views.panels.opening import opened  # loads ipywidgets
+        from kernellab.views.panels.opening import open_panel  # loads ipywidgets
 
         call = self._user_call("explore", kernel, grid, args, ranges)
-        return opened(self.launches, self.kernels, call, check, self._parsed(target))
+        return open_panel(self.launches, self.kernels, call, check, self._parsed(target))
 
     def bench(
         self,

@@ -34,7 +34,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a result shows: sections of blocks, as lines of at most ``width`` characters or as HTML."""
+    """Sections of blocks, rendered as lines of at most ``width`` characters or as HTML."""
 
     sections: Sequence[Section]
     width: int = UNLIMITED
@@ -58,23 +58,23 @@ def html_of(blocks: Sequence[Block]) -> str:
     return "\n".join(filter(None, (block.html() for block in blocks)))
 
 
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+def wrap_text(text: str, width: int, indent: str = "") -> list[str]:
     """Return a text as lines; those after the first are indented."""
     if len(indent) + len(text) <= width:
         return [indent + text]
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
 
 
-def joined(parts: Sequence[str], width: int, separator: str) -> list[str]:
+def join_parts(parts: Sequence[str], width: int, separator: str) -> list[str]:
     """Return parts on as few lines as hold them, broken between parts where one fits a line."""
     lines, line = [], parts[0]
     for part in parts[1:]:
         if len(line) + len(separator) + len(part) > width:
-            lines += wrapped(line.strip(), width, line[: len(line) - len(line.lstrip())])
+            lines += wrap_text(line.strip(), width, line[: len(line) - len(line.lstrip())])
             line = _INDENT + part
         else:
             line += separator + part
-    return [*lines, *wrapped(line.strip(), width, line[: len(line) - len(line.lstrip())])]
+    return [*lines, *wrap_text(line.strip(), width, line[: len(line) - len(line.lstrip())])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Heading:
 
     def lines(self, width: int) -> list[str]:
         """Return name and facts in a row."""
-        return joined([self.label, *self.facts], width, _INDENT) if self.in_text else []
+        return join_parts([self.label, *self.facts], width, _INDENT) if self.in_text else []
 
     def html(self) -> str:
         """Return the title line."""
@@ -131,7 +131,7 @@ class Message:
 
     def lines(self, width: int) -> list[str]:
         """Return the sentence."""
-        return wrapped(f"{self.prefix}{self.words}", width) if self.in_text else []
+        return wrap_text(f"{self.prefix}{self.words}", width) if self.in_text else []
 
     def html(self) -> str:
         """Return a paragraph."""
@@ -144,7 +144,7 @@ def notes(sentences: Sequence[str], prefix: str = "") -> list[Block]:
 
 
 @dataclass(frozen=True, slots=True)
-class Preformatted:
+class PlainText:
     """Text as it is, such as a source; ``caption`` stands above it in a terminal."""
 
     text: str
@@ -156,7 +156,7 @@ class Preformatted:
         lines = self.text.rstrip("\n").splitlines()
         if not self.caption:
             return lines
-        return [self.caption, *chain.from_iterable(wrapped(line, width, _INDENT) for line in lines)]
+        return [self.caption, *chain.from_iterable(wrap_text(line, width, _INDENT) for line in lines)]
 
     def html(self) -> str:
         """Return a ``<pre>``."""
@@ -187,7 +187,7 @@ class TextOnly:
 
     def lines(self, width: int) -> list[str]:
         """Return the lines."""
-        return [*chain.from_iterable(wrapped(line, width) for line in self.text)]
+        return [*chain.from_iterable(wrap_text(line, width) for line in self.text)]
 
     def html(self) -> str:
         """Return nothing."""
@@ -196,7 +196,7 @@ class TextOnly:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that fold on a page, with a remark beside the summary; nothing where they show nothing."""
+    """Blocks that fold on a page, with a remark in the summary line; empty where they are empty."""
 
     summary: str
     blocks: Sequence[Block]
@@ -233,7 +233,7 @@ class Table:
     rest_is: str = "in .frame"
     count: int | None = None
 
-    def filled(self) -> Table:
+    def without_empty_columns(self) -> Table:
         """Return the table without the columns that are empty in every row."""
         kept = [at for at in range(len(self.head)) if any(row[at] for row in self.rows)]
         rows = [[row[at] for at in kept] for row in self.rows]

@@ -44,7 +44,7 @@ _numbers = itertools.count(1)  # of the explorers of this process, of which thos
 
 
 def bundle_of(result: Any) -> Bundle:
-    """Return what a result shows, ``text/plain`` always among it."""
+    """Return the display of a result by MIME type; ``text/plain`` is always there."""
     kind = next((kind for kind in type(result).__mro__ if kind in BUNDLES), None)
     return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
 

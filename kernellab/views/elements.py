@@ -34,7 +34,7 @@ class Fact:
 def seconds_words(seconds: float) -> str:
     """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
     units = ((1.0, "s"), (1e-3, "ms"))
-    scale, unit = next((each for each in units if seconds >= each[0] * 0.9995), (1e-6, "us"))
+    scale, unit = next((pair for pair in units if seconds >= pair[0] * 0.9995), (1e-6, "us"))
     return f"{_three_digits(seconds / scale)} {unit}"
 
 
@@ -62,7 +62,7 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("%", " %") if share < 0.0995 else f"{share:.0%}".replace("%", " %")
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -76,12 +76,12 @@ def lines_words(lines: tuple[int, ...]) -> str:
 
 
 def compile_words(compiled: Compiled) -> str:
-    """Return how long the compile took, or that it was done before."""
+    """Return the compile time, or ``compiled earlier``."""
     return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
 
 
 def compile_tips(compiled: Compiled) -> dict[str, str]:
-    """Return what hovering over `compile_words` tells: how long each stage took, where that is known."""
+    """Return the tooltip of `compile_words`: the time of each stage, where it is known."""
     times = ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
     return {compile_words(compiled): times} if times else {}
 
@@ -119,8 +119,8 @@ def sites_words(effects: Effects, argument: str, kind: Access) -> str:
 
 def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
     """Return ``read (line 8), written (line 9)``; "" where there are no accesses."""
-    found = [(PAST[kind], lines_words(lines[kind])) for kind in Access if kind in lines]
-    return ", ".join(f"{done} ({where})" if where else done for done, where in found)
+    accesses = [(PAST[kind], lines_words(lines[kind])) for kind in Access if kind in lines]
+    return ", ".join(f"{done} ({where})" if where else done for done, where in accesses)
 
 
 def unknown_words(effect: UnknownEffect) -> str:
@@ -134,7 +134,7 @@ def unknown_words(effect: UnknownEffect) -> str:
 
 
 def resource_facts(resources: Resources) -> tuple[Fact, ...]:
-    """Return registers, spills, stack, memory on chip and occupancy; "not known" where the tools cannot tell.
+    """Return registers, spills, stack, memory on chip and occupancy; unknown ones say so.
 
     Scalar registers and tensor memory are there only where a kernel has some.
     """
@@ -174,7 +174,7 @@ def _tensor_memory(resources: Resources) -> Iterator[Fact]:
 
 
 def _limit_words(resources: Resources) -> str:
-    """Return what limits the occupancy, or why it is not known though the registers are."""
+    """Return the limiter of the occupancy, or the reason why it is unknown."""
     if resources.occupancy is None:
         return "the limits of this target are not known" if resources.registers is not None and resources.fits else ""
     return f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
@@ -219,7 +219,7 @@ def _worst_words(worst: Difference) -> str:
 
 
 def _places(check: Check) -> str:
-    """Return where an output differs: what was never written, the indices that bound it, the first elements."""
+    """Return the places of wrong elements: unwritten ones, bounding indices, the first few."""
     parts = []
     if 0 < check.never_written < check.mismatched:
         parts.append(f"{check.never_written:,} of them were never written")
@@ -240,7 +240,7 @@ def file_text(package: str | None, name: str) -> str:
 @cache
 def style_sheet(package: str | None, name: str) -> str:
     """Return a style sheet that lies in a package, minified."""
-    return minified(file_text(package, name))
+    return minify(file_text(package, name))
 
 
 def style(package: str | None, name: str) -> str:
@@ -248,7 +248,7 @@ def style(package: str | None, name: str) -> str:
     return f"<style>{style_sheet(package, name)}</style>"
 
 
-def minified(text: str) -> str:
+def minify(text: str) -> str:
     """Return a style sheet without comments and without needless white space."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"\s+", " ", text)
@@ -284,12 +284,12 @@ def dim(text: str) -> str:
 
 
 def title(tip: str) -> str:
-    """Return the attribute with which an element tells a tip; "" for none."""
+    """Return the attribute of a tooltip; "" without text."""
     return f' title="{escape(tip)}"' if tip else ""
 
 
 def code_line(text: str) -> str:
-    """Return a line of source whose indentation stays where style sheets are dropped, as on code hosts.
+    """Return a line of source whose indentation survives without style sheets, as on code hosts.
 
     It is made of spaces that do not break; what is copied has plain ones, browsers see to that.
     """
@@ -299,7 +299,7 @@ def code_line(text: str) -> str:
 
 
 def badge(kind: Access, text: str, *, word: str = "", tip: str = "") -> str:
-    """Return the mark of an access, told by shape and word beside its colour."""
+    """Return the mark of an access; shape and word differ, not only the colour."""
     head = f"{MARKS[kind]} {word}".rstrip()
     return f'<span class="kl-badge kl-{kind}"{title(tip)}><b>{head}</b>{" " if text else ""}{escape(text)}</span>'
 

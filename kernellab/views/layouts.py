@@ -47,7 +47,7 @@ _Flat = tuple[int, int, int]  # rows, columns, and how many axes they are of
 
 def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
     """Return the maps of a layout: by warp, lane and register; by bank of shared, by place in tensor memory."""
-    flat = _flattened(layout.shape)
+    flat = _flatten(layout.shape)
     if isinstance(layout, MemoryLayout):
         return (_corner(layout.banks(element_bits), flat, "bank", "the bank of shared memory that holds it"),)
     if isinstance(layout, TensorMemoryLayout):
@@ -77,22 +77,22 @@ def _tensor_memory_maps(layout: TensorMemoryLayout, flat: _Flat) -> tuple[TileMa
 
 
 def tile_svg(tile: TileMap) -> str:
-    """Return a map as inline SVG; pointing at a cell tells its number."""
+    """Return a map as inline SVG; the tooltip of a cell has its number."""
     width, height = tile.columns * _CELL_PX, tile.rows * _CELL_PX
     body = [*_axes(tile), *_cells(tile), *_labels(tile)]
     described = f"{tile.caption}, {tile.rows} by {tile.columns} cells"
     return svg_element(f"By {tile.unit}", described, width + _MARGIN_PX, height + _MARGIN_PX, body)
 
 
-def _flattened(shape: Index) -> _Flat:
-    """Return how a tile is drawn: its last two axes, at the start of others; one axis in rows of 32."""
+def _flatten(shape: Index) -> _Flat:
+    """Return the drawn part of a tile: its last two axes; one axis in rows of 32."""
     if len(shape) >= 2:
         return shape[-2], shape[-1], len(shape)
     columns = min(shape[0], CORNER[1]) if shape else 1
     return (shape[0] // columns if shape else 1), columns, len(shape)
 
 
-def _element(row: int, column: int, flat: _Flat) -> Index:
+def _element_index(row: int, column: int, flat: _Flat) -> Index:
     if flat[2] >= 2:
         return (*(0,) * (flat[2] - 2), row, column)
     return (row * flat[1] + column,) if flat[2] else ()
@@ -100,14 +100,14 @@ def _element(row: int, column: int, flat: _Flat) -> Index:
 
 def corner_of(shape: Index) -> list[Index]:
     """Return the elements that the maps of a corner show, row by row."""
-    flat = _flattened(shape)
+    flat = _flatten(shape)
     rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
-    return [_element(row, column, flat) for row in range(rows) for column in range(columns)]
+    return [_element_index(row, column, flat) for row in range(rows) for column in range(columns)]
 
 
 def _corner(numbers: Mapping[Index, int], flat: _Flat, unit: str, words: str) -> TileMap:
     rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
-    found = {(r, c): numbers[_element(r, c, flat)] for r in range(rows) for c in range(columns)}
+    found = {(r, c): numbers[_element_index(r, c, flat)] for r in range(rows) for c in range(columns)}
     part = "" if (rows, columns) == flat[:2] else f" (the first {rows} x {columns} of {flat[0]} x {flat[1]})"
     return TileMap(f"Each element by {words}{part}", unit, found, rows, columns)
 
@@ -116,7 +116,7 @@ def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
     """Return the map of a whole tile; where it has many elements, a cell stands for a block of them."""
     down, across = max(1, flat[0] // _WHOLE_CELLS), max(1, flat[1] // _WHOLE_CELLS)
     rows, columns = flat[0] // down, flat[1] // across
-    found = {(r, c): numbers[_element(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
+    found = {(r, c): numbers[_element_index(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
     part = f" (a cell is {down} x {across} elements, told by the first)" if down * across > 1 else ""
     return TileMap(f"Each element by {words}{part}", "warp", found, rows, columns, (down, across))
 
@@ -136,17 +136,17 @@ def _axes(tile: TileMap) -> list[str]:
 
 def _runs(tile: TileMap) -> dict[int, list[tuple[int, int, int]]]:
     """Return, by number, the runs of cells in a row: row, first column, length."""
-    found: dict[int, list[tuple[int, int, int]]] = {}
+    runs: dict[int, list[tuple[int, int, int]]] = {}
     for row in range(tile.rows):
         cells = ((tile.numbers[row, column], column) for column in range(tile.columns))
         for number, run in groupby(cells, key=itemgetter(0)):
             columns = [column for _, column in run]
-            found.setdefault(number, []).append((row, columns[0], len(columns)))
-    return found
+            runs.setdefault(number, []).append((row, columns[0], len(columns)))
+    return runs
 
 
 def _cells(tile: TileMap) -> list[str]:
-    """Return a path for each number; hues tell warps apart, and shades of hues the numbers of a longer row."""
+    """Return a path per number; hues are warps, shades of a hue the numbers of a longer row."""
     parts = [f'<g fill="none" stroke-width="{_CELL_PX - 1}">']
     for number, runs in sorted(_runs(tile).items()):
         hue = _HUES[number % len(_HUES)] if tile.unit == "warp" else _HUES[number // _STEPS % len(_HUES)]
@@ -191,7 +191,7 @@ def layouts_card(layouts: Layouts, uid: str = "layouts") -> Card:
 
 
 def _chooser(found: Layouts, uid: str) -> str:
-    """Return the values, to choose one of without a script, beside the tile of that which is chosen.
+    """Return a list of values to choose from, and the tile of the chosen one; without a script.
 
     At most `MOST_TILES` layouts are drawn, those of one axis last; values of the others are left out.
     """
@@ -226,12 +226,12 @@ Key = tuple[str, tuple[int, ...], int]
 
 
 def tile_key(value: LaidOutValue) -> Key:
-    """Return what decides how a value is drawn."""
+    """The key of a tile's drawing: layout, shape, element type."""
     return str(value.encoding), value.shape, value.element_bits if "shared" in value.encoding.kind else 0
 
 
 def tiles_of(found: Layouts, most: int) -> dict[Key, LaidOutValue]:
-    """Return a value for each layout and shape that is drawn, ``most`` of them, what tells most first."""
+    """Return a value for each drawn layout and shape, ``most`` of them, by interest."""
     tiles: dict[Key, LaidOutValue] = {}
     for value in sorted(found.values, key=_interest, reverse=True):
         if len(tiles) < most:
@@ -244,7 +244,7 @@ _INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # what lies in
 
 
 def _interest(value: LaidOutValue) -> tuple[bool, int]:
-    """Return what is drawn first: results of tensor cores, then operands and shared memory, whole tiles before rows."""
+    """Rank values: results of tensor cores, operands and shared memory, whole tiles, rows."""
     kind = value.encoding.kind
     return min(value.shape, default=1) > 1, _INTEREST.get(kind, 2)
 
@@ -287,7 +287,7 @@ _FIRST_UNIT = 1  # by lane, which tells most
 
 
 def tiles_script() -> str:
-    """Return the script of the pane, which tells who holds the element under the pointer."""
+    """Return the script of the pane, which names the owner of the element under the pointer."""
     return file_text(__package__, "tiles.js")
 
 
@@ -306,7 +306,7 @@ class TilesPane:
         self._left_out = len(rest)
 
     def rules(self, stage: int) -> str:
-        """Return the rules that show the pane beside TTGIR, which is stage ``stage``, and the tile of the value."""
+        """Return the CSS rules that show the pane at ``stage`` (TTGIR) and the chosen tile."""
         root = f"#{self._uid}"
         rules = [f"{root}:has(.kx-tab{stage}:checked) .kx-tiles{{display:grid!important}}"]
         rules += [f"{root}:has(.v{n}:checked) .t{n}{{display:block}}" for n in range(len(self._tiles))]
@@ -332,7 +332,7 @@ class TilesPane:
         return f'<form class="kx-tiles" {_HIDDEN}><rp>{without_fallbacks(content)}</rp></form>'
 
     def drawn_values(self) -> tuple[str, ...]:
-        """Return the values whose layouts are drawn, by their names in TTGIR."""
+        """Return the names in TTGIR of the values with a drawn layout."""
         return tuple(value.name for value in self._found.values if tile_key(value) in self._at)
 
     def _number(self, value: LaidOutValue) -> int | None:
@@ -382,7 +382,7 @@ def _figure(tile: TileMap, attributes: str = "") -> str:
 
 
 def _data(layout: Layout, element_bits: int) -> dict[str, Any]:
-    """Return what tells a script who holds each element: bases, or the places of those elements that show."""
+    """Return the owners of elements for a script: bases, or the places of the shown elements."""
     if isinstance(layout, RegisterLayout):
         bases = {"register": layout.registers, "lane": layout.lanes, "warp": layout.warps}
         return {"shape": layout.shape, **bases}

@@ -16,7 +16,7 @@ from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
-from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merged, touches
+from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merge_touches, touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class CellReport(Shown):
-    """All that one cell did. ``hints`` tell how to go on, for instance how to launch a kernel it only defines."""
+    """The report of one cell. ``hints`` suggest a next step, such as a launch of a kernel."""
 
     kernels: tuple[KernelReport, ...]
     hints: tuple[str, ...] = ()
@@ -107,11 +107,11 @@ def _rows(
 
 def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
     """Return the source lines that access an argument, by the kind of access; () where they are not known."""
-    found: dict[Access, set[int]] = {}
+    lines: dict[Access, set[int]] = {}
     for site in effects.sites:
         if site.argument == argument:
-            found.setdefault(site.kind, set()).update(() if site.line is None else (site.line,))
-    return {kind: tuple(sorted(found[kind])) for kind in Access if kind in found}
+            lines.setdefault(site.kind, set()).update(() if site.line is None else (site.line,))
+    return {kind: tuple(sorted(lines[kind])) for kind in Access if kind in lines}
 
 
 def summary(report: CellReport) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class AnnotatedLine:
     ttir: str
 
 
-def annotated(report: KernelReport) -> tuple[AnnotatedLine, ...]:
+def annotate_lines(report: KernelReport) -> tuple[AnnotatedLine, ...]:
     """Return the kernel's lines in order, then the lines of helpers that became operations."""
     graph = report.compiled.graph
     touched = touches(graph, report.compiled.effects)
@@ -201,7 +201,7 @@ def annotated(report: KernelReport) -> tuple[AnnotatedLine, ...]:
             else linecache.getline(name or file or "", number).rstrip(),
             len(group),
             math.sqrt(work[name, number] / most) if most else 0.0,
-            merged(touched[operation.index] for operation in group if operation.index in touched),
+            merge_touches(touched[operation.index] for operation in group if operation.index in touched),
             sum(access_bytes(graph, operation) for operation in group if operation.index in touched),
             _ttir(graph, group),
         )
@@ -210,7 +210,7 @@ def annotated(report: KernelReport) -> tuple[AnnotatedLine, ...]:
 
 
 def _ttir(graph: Graph, group: list[Operation]) -> str:
-    shown = [_printed(graph, operation) for operation in group[:_TTIR_LINES]]
+    shown = [_operation_text(graph, operation) for operation in group[:_TTIR_LINES]]
     return "\n".join([*shown, *([f"... {len(group) - len(shown)} more"] if len(group) > len(shown) else [])])
 
 
@@ -226,7 +226,7 @@ def _work(graph: Graph, operation: Operation) -> float:
     return float(elements * _LOOP_TRIPS**depth)
 
 
-def _printed(graph: Graph, operation: Operation) -> str:
+def _operation_text(graph: Graph, operation: Operation) -> str:
     """Return an operation much as TTIR prints it, on one line and without its regions."""
     results = ", ".join(_name(graph, value) for value in operation.results)
     operands = ", ".join(_name(graph, value) for value in operation.operands)

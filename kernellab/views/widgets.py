@@ -14,7 +14,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
 from kernellab.views.elements import file_text
-from kernellab.views.explorers import Explored, explorer_html, explorer_script
+from kernellab.views.explorers import Rendering, explorer_html, explorer_script
 from kernellab.views.explorers.exploration import explore
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph import Direction, GraphPictures, StateError, graph_pane, graph_script
@@ -92,7 +92,7 @@ class GraphView(anywidget.AnyWidget):
             view=chosen,
             collapsed=collapsed,
             slice=start,
-            svg=pictures.drawn(chosen, collapsed).svg,
+            svg=pictures.draw(chosen, collapsed).svg,
             index=pictures.index(chosen),
             members=pictures.members(chosen, collapsed, start, self.direction) if start else [],
             arguments=pictures.arguments,
@@ -133,7 +133,7 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.observe("collapsed")
     def _draw(self, change: Any) -> None:
-        self.svg = self._pictures.drawn(self.view, self.collapsed).svg
+        self.svg = self._pictures.draw(self.view, self.collapsed).svg
         self._light(change)
 
     @traitlets.observe("slice", "direction")
@@ -157,7 +157,7 @@ class GraphView(anywidget.AnyWidget):
         return with_fallbacks(graph_pane(self.svg))
 
     def words(self) -> str:
-        """Return what a terminal shows."""
+        """Return the text for a terminal."""
         return f"Graph of {self._pictures.graph.kernel.name}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -166,7 +166,7 @@ class GraphView(anywidget.AnyWidget):
         return {**data, "text/html": self.still(), "text/plain": self.words()}, metadata
 
     def _ipython_display_(self) -> None:
-        """Show the widget, and beside it the static picture: a notebook opened without its kernel shows that."""
+        """Show the widget and its static picture, for a notebook without a kernel."""
         from IPython.display import display
 
         words = {"text/plain": self.words()}
@@ -175,7 +175,7 @@ class GraphView(anywidget.AnyWidget):
         beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
 
     def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what shows the widget, with its metadata; nothing where it was closed."""
+        """Return the widget's MIME bundle with metadata; {} after it was closed."""
         bundle: Any = super()._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return data, metadata
@@ -208,16 +208,16 @@ class Explorer(GraphView):
         self._compiled = compiled
         self._source = text
         self._has_sass = opened == "sass"
-        explored = self._explored(opened)
+        explored = self._rendering(opened)
         names = [stage.name for stage in explored.exploration.stages]
         self._stages = names
         self._values = explored.drawn_values()
         html = explored.html(graph_pane(""))
         self._start(explored.pictures(), view, argument, html=html, stage=opened or names[explored.opened])
 
-    def _explored(self, opened: str | None) -> Explored:
+    def _rendering(self, opened: str | None) -> Rendering:
         exploration = explore(self._compiled, self._source, sass=self._has_sass, pending=True)
-        return Explored(exploration, opened, str(id(self)), tiles=MOST_TILES)
+        return Rendering(exploration, opened, str(id(self)), tiles=MOST_TILES)
 
     @traitlets.validate("stage")
     def _check_stage(self, proposal: Any) -> str:
@@ -239,11 +239,11 @@ class Explorer(GraphView):
         if change["new"] != "sass" or self._has_sass:
             return
         self._has_sass = True
-        explored = self._explored("sass")
+        explored = self._rendering("sass")
         self._pictures = explored.pictures()
         self._stages = [stage.name for stage in explored.exploration.stages]
         with self.hold_sync():
-            self.svg = self._pictures.drawn(self.view, self.collapsed).svg
+            self.svg = self._pictures.draw(self.view, self.collapsed).svg
             self.html = explored.html(graph_pane(""))
             if "sass" not in self._stages:
                 self.stage = self._stages[explored.opened]

@@ -15,7 +15,7 @@ from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import InstructionKind
 from kernellab.ir.lines import StageLine
-from kernellab.views.explorers import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
+from kernellab.views.explorers import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fit_stage
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.graph.dataflow import SourceText
 from tests.kernels.elementwise import add_case
@@ -179,7 +179,7 @@ def test_the_named_stage_is_open(matmul: Compile) -> None:
 def test_a_long_stage_is_folded_and_keeps_every_source_line() -> None:
     places = [Location("k.py", number) for number in range(1, 41)]
     lines = tuple(StageLine(f"\tfma.rn.f32 \t%f{n}, %f1, %f2, %f3;", place) for place in places for n in range(500))
-    runs = fitted(Stage("ptx", lines, 0, None))
+    runs = fit_stage(Stage("ptx", lines, 0, None))
     assert sum(len(line) for run in runs for line in run.lines) < STAGE_BYTES_AT_MOST
     assert [run.key for run in runs] == [("k.py", place.line) for place in places]
     assert "more lines: " in runs[0].lines[-1]

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from kernellab.compile.types import Compiled
-from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterized, with_fallbacks, without_fallbacks
+from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterize, with_fallbacks, without_fallbacks
 from kernellab.views.graph import svg
 
 SMALL = (
@@ -19,7 +19,7 @@ SMALL = (
 
 
 def _pixels(body: str) -> Callable[[float, float], tuple[int, int, int]]:
-    png, _ = rasterized(SMALL.format(body))
+    png, _ = rasterize(SMALL.format(body))
     image = Image.open(io.BytesIO(png)).convert("RGB")
     return lambda x, y: image.getpixel((round((x + 10) * SCALE), round(y * SCALE)))  # type: ignore[return-value]
 
@@ -56,7 +56,7 @@ def test_text_is_painted_unless_it_is_hidden() -> None:
 
 
 def test_a_wide_picture_is_painted_coarser() -> None:
-    png, size = rasterized(SMALL.format("").replace("-10 0 40 20", "0 0 3000 30"))
+    png, size = rasterize(SMALL.format("").replace("-10 0 40 20", "0 0 3000 30"))
     assert size == (3000, 30)
     assert Image.open(io.BytesIO(png)).size == (WIDEST_PX, 14)
 
@@ -64,7 +64,7 @@ def test_a_wide_picture_is_painted_coarser() -> None:
 @pytest.mark.slow
 def test_every_part_of_a_graph_is_painted(compiled: Callable[[str], Compiled]) -> None:
     picture = svg(compiled("add").graph)
-    png, (width, height) = rasterized(picture)
+    png, (width, height) = rasterize(picture)
     colors = {color for _, color in Image.open(io.BytesIO(png)).convert("RGB").getcolors() or ()}
     assert f'width="{width}" height="{height}"' in picture
     assert {(0x0F, 0x9D, 0x75), (0x2B, 0x83, 0xDC), (0xE0, 0x6C, 0x12)} <= colors  # arguments, loads, stores

@@ -7,7 +7,7 @@ import pytest
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, fitting, folded
+from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, collapse, fitting
 
 Kernels = Callable[[str], Compiled]
 
@@ -30,7 +30,7 @@ def diagram() -> Diagram:
 
 
 def test_a_folded_frame_is_one_box_with_what_it_holds() -> None:
-    result = folded(diagram(), {"inner"})
+    result = collapse(diagram(), {"inner"})
     assert [node.id for node in result.nodes] == ["a", "b", "inner", "e"]
     box = result.nodes[2]
     assert (box.folds, box.cluster, box.kind, box.operations, box.source_line) == (2, "outer", BoxKind.WRITE, (7, 8), 4)
@@ -39,7 +39,7 @@ def test_a_folded_frame_is_one_box_with_what_it_holds() -> None:
 
 
 def test_arrows_lead_to_the_folded_box_once() -> None:
-    result = folded(diagram(), {"inner"})
+    result = collapse(diagram(), {"inner"})
     assert [(edge.tail, edge.head) for edge in result.edges] == [
         ("a", "b"),
         ("b", "inner"),
@@ -51,14 +51,14 @@ def test_arrows_lead_to_the_folded_box_once() -> None:
 
 
 def test_the_outermost_folded_frame_counts() -> None:
-    result = folded(diagram(), {"inner", "outer"})
+    result = collapse(diagram(), {"inner", "outer"})
     assert [node.id for node in result.nodes] == ["a", "outer", "e"]
     assert result.clusters == ()
     assert result.order == ()
 
 
 def test_nothing_folded_is_the_same_diagram() -> None:
-    assert folded(diagram(), set()).nodes == diagram().nodes
+    assert collapse(diagram(), set()).nodes == diagram().nodes
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from kernellab.views.blocks import (
     Fold,
     Heading,
     Message,
-    Preformatted,
+    PlainText,
     Section,
     Table,
     TextOnly,
@@ -113,10 +113,10 @@ def _range_text(values: Sequence[float]) -> str:
 
 def _fastest(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     """Return the fastest row of each case, whatever its config."""
-    found: dict[tuple[Any, ...], BenchmarkRow] = {}
+    rows_by_case: dict[tuple[Any, ...], BenchmarkRow] = {}
     for row in sorted(rows, key=lambda row: row.time_ms or 0.0):
-        found.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
-    return list(found.values())
+        rows_by_case.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
+    return list(rows_by_case.values())
 
 
 def ceilings_text(ceilings: Ceilings) -> str:
@@ -130,8 +130,8 @@ def _table(benchmark: Benchmark, rest_is: str) -> Table:
     """Return a row per point and implementation, without the columns that say nothing."""
     rows = benchmark.rows
     has_times = any(row.time_ms is not None for row in rows)
-    names, cells = (_MEASURED, _measured) if has_times else (_COMPILED, _compiled)
-    shown = _told_by_configs(rows)
+    names, cells = (_MEASURED, _time_cells) if has_times else (_COMPILED, _resource_cells)
+    shown = _config_names(rows)
     lines = [
         [
             *(value_text(dict(row.point)[name]) for name in benchmark.swept),
@@ -143,7 +143,9 @@ def _table(benchmark: Benchmark, rest_is: str) -> Table:
         for row in rows
     ]
     head = [*benchmark.swept, "implementation", "config", *names, "status"]
-    return Table(head, lines, [row.reason for row in rows], most_lines=_TEXT_ROWS, rest_is=rest_is).filled()
+    return Table(
+        head, lines, [row.reason for row in rows], most_lines=_TEXT_ROWS, rest_is=rest_is
+    ).without_empty_columns()
 
 
 def _config_text(row: BenchmarkRow, names: Sequence[str]) -> str:
@@ -151,13 +153,13 @@ def _config_text(row: BenchmarkRow, names: Sequence[str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in names if name in values)
 
 
-def _told_by_configs(rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Return the config parameters that no swept column tells."""
+def _config_names(rows: Sequence[BenchmarkRow]) -> list[str]:
+    """Return the config parameters that have no swept column."""
     configs = [row.config for row in rows if row.config is not None and "config" not in dict(row.point)]
     return list(dict.fromkeys(name for config in configs for name, _ in config.parameters))
 
 
-def _measured(row: BenchmarkRow) -> list[str]:
+def _time_cells(row: BenchmarkRow) -> list[str]:
     share = "" if row.share is None else f"{row.share:.0%} {row.bound}"
     return [
         number(row.time_ms, ".4g"),
@@ -169,7 +171,7 @@ def _measured(row: BenchmarkRow) -> list[str]:
     ]
 
 
-def _compiled(row: BenchmarkRow) -> list[str]:
+def _resource_cells(row: BenchmarkRow) -> list[str]:
     return [
         number(row.registers, "d"),
         number(row.spill_bytes, "d"),
@@ -196,7 +198,7 @@ def _failures(benchmark: Benchmark) -> list[str]:
 
 
 def comparison_card(comparison: Comparison) -> Card:
-    """Return what differs between two kernels: effects, outputs, time, then resources and source."""
+    """Return the differences of two kernels: effects, outputs, time, resources, source."""
     left, right = comparison.compiled
     blocks: list[Block] = [Message(words, f"kl-note {css}".strip()) for css, words in _facts(comparison)]
     blocks += notes([*_resources(comparison)])
@@ -205,7 +207,7 @@ def comparison_card(comparison: Comparison) -> Card:
         blocks.append(Drawing(lambda: diff_html(left, right, names=names, sources=sources)))
         blocks.append(TextOnly(diff_text(left, right, names=names, sources=sources).split("\n")))
     else:
-        blocks.append(Preformatted(comparison.source_diff))
+        blocks.append(PlainText(comparison.source_diff))
     heading = Heading(f"{comparison.names[0]} and {comparison.names[1]}", in_text=False)
     return Card([Section(heading, blocks)])
 
@@ -236,7 +238,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield what became of each run, where one did not end well."""
+    """Yield the outcome of each run that failed."""
     if comparison.same_inputs and not any(comparison.failures):
         return
     if any(comparison.failures) and comparison.failures[0] is comparison.failures[1]:

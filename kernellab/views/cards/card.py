@@ -23,21 +23,21 @@ from kernellab.views.blocks import (
     Fold,
     Heading,
     Message,
-    Preformatted,
+    PlainText,
     Section,
     TextOnly,
-    joined,
+    join_parts,
     notes,
-    wrapped,
+    wrap_text,
 )
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_blocks
-from kernellab.views.elements import badge, code_line, dim, share_bar, shortened
+from kernellab.views.elements import badge, code_line, dim, share_bar, shorten
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
-from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotated
+from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotate_lines
 
 _OPEN_OPERATIONS_AT_MOST = 24
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
@@ -70,12 +70,12 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
 
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
-    """Return what is known of one kernel: messages, arguments, resources, the explanation, what it printed."""
-    return [*_messages(report), _Arguments(report), _Resources(report), *_why(report), *printed(report.run)]
+    """Return one kernel's messages, arguments, resources, explanation and printed output."""
+    return [*_messages(report), _Arguments(report), _Resources(report), *_why(report), *printed_output(report.run)]
 
 
 def _messages(report: KernelReport) -> Iterator[Block]:
-    """Yield what must not be overlooked first: cannot run, findings, unknown effects, the check; then notes."""
+    """Yield errors and findings first, then unknown effects and checks, then notes."""
     for css, words in _alerts(report):
         yield Message(words, css)
     for check in report.checks:
@@ -85,13 +85,13 @@ def _messages(report: KernelReport) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class _CheckDetail:
-    """Where and by how much an output differs from its reference."""
+    """The places and sizes of the errors of an output that differs from its reference."""
 
     check: Check
 
     def lines(self, width: int) -> list[str]:
         """Return the histogram and the worst elements."""
-        return [*chain.from_iterable(wrapped(line, width) for line in check_lines(self.check))]
+        return [*chain.from_iterable(wrap_text(line, width) for line in check_lines(self.check))]
 
     def html(self) -> str:
         """Return the pictures."""
@@ -99,7 +99,7 @@ class _CheckDetail:
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
-    """Yield what must not be overlooked, each with its style."""
+    """Yield errors, findings, unknown effects and verdicts, each with its style."""
     cannot_run = elements.cannot_run_words(report.compiled)
     if cannot_run:
         yield "kl-alert", cannot_run
@@ -128,7 +128,7 @@ class _Arguments:
     def lines(self, width: int) -> list[str]:
         """Return a row per argument; its last column wraps."""
         arguments, lines = self.report.arguments, list[str]()
-        rows = [tuple(map(shortened, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in arguments]
+        rows = [tuple(map(shorten, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in arguments]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         left = sum(widths) + 2 * len(widths)
         for row, argument in zip(rows, arguments, strict=True):
@@ -143,11 +143,11 @@ class _Arguments:
         ran = any(argument.changed is not None for argument in self.report.arguments)
         titles = [*_ARGUMENT_COLUMNS, *(["after the run"] if ran else [])]
         head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-        rows = "\n".join(_argument(argument, self.report, ran=ran) for argument in self.report.arguments)
+        rows = "\n".join(_argument_row(argument, self.report, ran=ran) for argument in self.report.arguments)
         return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
 
 
-def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
+def _argument_row(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
     cells = [
         f'<th scope="row">{escape(argument.name)}</th>',
         f'<td class="kl-type">{escape(argument.type)}</td>',
@@ -193,7 +193,7 @@ class _Resources:
             f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
             for fact in elements.resource_facts(self.report.compiled.resources)
         ]
-        return joined(facts, width, " · ")
+        return join_parts(facts, width, " · ")
 
     def html(self) -> str:
         """Return the numbers with their names and bars."""
@@ -215,11 +215,11 @@ def _why(report: KernelReport) -> Iterator[Block]:
         yield Fold("Why it takes this long", [Section(None, answer_blocks(report.explanation))], limit, is_open=True)
 
 
-def printed(run: Run | None) -> list[Block]:
-    """Return what a kernel printed; [] where it printed nothing."""
+def printed_output(run: Run | None) -> list[Block]:
+    """Return the output of the kernel's own prints; [] without any."""
     if run is None or not run.output:
         return []
-    output = Preformatted(run.output, "printed by the kernel:", "kl-pre")
+    output = PlainText(run.output, "printed by the kernel:", "kl-pre")
     return [Fold("Printed by the kernel", [output], is_open=True)]
 
 
@@ -258,7 +258,7 @@ def _scrolling(draw: Callable[[], str]) -> str:
 
 def source(report: KernelReport, shown: frozenset[str]) -> Block:
     """Return the source with what became of each line, folded unless ``shown`` has it."""
-    table = Drawing(lambda: source_table(annotated(report)))
+    table = Drawing(lambda: source_table(annotate_lines(report)))
     return Fold("Source, annotated", [table], "operations per line; darker costs more", is_open="source" in shown)
 
 
@@ -297,10 +297,10 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
     missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
     for name in missing:
         yield Message(stage_text(report.compiled, name), in_text=False)
-    found = [name for name in names if name not in missing]
-    if found:
+    present = [name for name in names if name not in missing]
+    if present:
         uid = f"{report.file} {report.label}"
-        draw = partial(explorer_html, report.compiled, report.text, opened=found[0], sass="sass" in found, uid=uid)
+        draw = partial(explorer_html, report.compiled, report.text, opened=present[0], sass="sass" in present, uid=uid)
         detail = "point at a line or click on it to see what it became"
         yield Fold("Source and stages", [Drawing(draw)], detail, is_open=True)
 
@@ -327,7 +327,7 @@ def _facts(report: KernelReport) -> list[str]:
 
 
 def _run_words(report: KernelReport) -> list[str]:
-    """Return how the kernel ran: where, how long, the grid and the number of launches."""
+    """Return where and how long the kernel ran, the grid and the number of launches."""
     words = []
     if report.run is not None:
         words.append(ran_words(report.run))
@@ -340,12 +340,12 @@ def _run_words(report: KernelReport) -> list[str]:
 
 
 def ran_words(run: Run) -> str:
-    """Return where a kernel ran, and how long."""
+    """Return the place and the duration of a run."""
     return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {elements.seconds_words(run.seconds)}"
 
 
 def _untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
-    """Return what stands in place of the accesses of an argument that has none."""
+    """Return ``untouched`` or ``not known`` for an argument without accesses."""
     if argument.lines is None:
         return ""
     return "untouched" if complete else "not known"
@@ -363,12 +363,12 @@ def _changed_words(argument: ArgumentReport) -> str:
 def remarks(report: KernelReport) -> tuple[str, ...]:
     """Return the remarks on the kernel, its arguments and its run, each once."""
     same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
-    of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()
+    of_run = (*_memory_changes(report.run), *report.run.notes) if report.run else ()
     return tuple(dict.fromkeys((*same, *report.notes, *of_run)))
 
 
-def _changed_beside(run: Run) -> list[str]:
-    """Return what changed that is no argument: memory that the arguments hold addresses of."""
+def _memory_changes(run: Run) -> list[str]:
+    """Return the changes in memory that the arguments hold addresses of."""
     changed = [
         f"{name} ({plural(n, 'element')})" for name, n in run.changed.items() if n and name.startswith("memory ")
     ]

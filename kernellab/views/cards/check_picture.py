@@ -19,7 +19,7 @@ _THOUSAND = 1000
 
 def check_picture(check: Check) -> str:
     """Return the picture of an output that differs, with captions, as HTML; "" where there is nothing to show."""
-    parts = [_captioned(heat_svg(check), heat_words(check))] if check.heat else []
+    parts = [_with_caption(heat_svg(check), heat_words(check))] if check.heat else []
     parts += [] if check.detail is None else _of_detail(check.argument, check.detail)
     return f'<div class="kl-check">{"".join(parts)}</div>' if parts else ""
 
@@ -27,10 +27,10 @@ def check_picture(check: Check) -> str:
 def _of_detail(argument: str, detail: ErrorDetail) -> list[str]:
     parts = []
     if detail.histogram is not None:
-        parts.append(_captioned(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
+        parts.append(_with_caption(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
     if detail.worst:
         table = worst_table(detail.worst).html()
-        parts.append(_captioned(table, worst_words(argument, detail.worst), is_above=True))
+        parts.append(_with_caption(table, worst_words(argument, detail.worst), is_above=True))
     return parts
 
 
@@ -48,7 +48,7 @@ def check_lines(check: Check) -> Iterator[str]:
 
 
 def heat_svg(check: Check) -> str:
-    """Return where in a matrix an output differs from its reference, each cell the redder the more of it is wrong."""
+    """Return a map of the mismatches of a matrix; redder cells have more of them."""
     rows, columns = len(check.heat), len(check.heat[0])
     width, height = columns * _CELL_PX, rows * _CELL_PX
     cells = [f'<rect width="{width}" height="{height}" fill="{_FRAME}" fill-opacity=".12" stroke="{_FRAME}"/>']
@@ -65,8 +65,8 @@ def heat_svg(check: Check) -> str:
 def heat_words(check: Check) -> str:
     """Return the caption of the map: what its red cells are, and how many elements one stands for."""
     rows, columns = len(check.heat), len(check.heat[0])
-    each = -(-check.elements // (rows * columns))
-    one = "is one element" if each == 1 else f"stands for about {each:,} elements, the redder the more of them differ"
+    count = -(-check.elements // (rows * columns))
+    one = "is one element" if count == 1 else f"stands for about {count:,} elements, the redder the more of them differ"
     return f"Where {check.argument} differs from {check.expression}: row 0 is at the top, and a cell {one}."
 
 
@@ -76,7 +76,7 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
     most = max(count for _, _, _, count in bins)
     parts = []
     for at, (label, right, wrong, count) in enumerate(bins):
-        left, share = at * (_BAR_PX + _GAP_PX), _scaled(count, most)
+        left, share = at * (_BAR_PX + _GAP_PX), _log_share(count, most)
         height = share * _HEIGHT_PX
         beyond = height * wrong / count if count else 0.0
         top = _LABEL_PX + _HEIGHT_PX - height
@@ -106,27 +106,27 @@ def histogram_words(histogram: ErrorHistogram) -> str:
 
 def worst_words(argument: str, worst: tuple[WorstElement, ...]) -> str:
     """Return the caption of the table of the worst elements."""
-    by_program = any(each.program is not None for each in worst)
+    by_program = any(element.program is not None for element in worst)
     return f"The elements of {argument} furthest beyond their bounds" + (", one for each program" if by_program else "")
 
 
 def worst_table(worst: tuple[WorstElement, ...]) -> Table:
     """Return a row for each of the worst elements; what is not known of any has no column."""
-    by_program = any(each.program is not None for each in worst)
+    by_program = any(element.program is not None for element in worst)
     head = ("program", "tile", "wrong in it", "worst element", "is", "should be", "off by (ulp)")
     rows = [
         (
-            _program_words(each) if by_program else "",
-            _tile_words(each),
-            f"{each.wrong:,}" if by_program else "",
-            _index_words(each.index),
-            number_text(each.got),
-            number_text(each.expected),
-            "" if each.ulps is None else f"{each.ulps:,.3g}",
+            _program_words(element) if by_program else "",
+            _tile_words(element),
+            f"{element.wrong:,}" if by_program else "",
+            _index_words(element.index),
+            number_text(element.got),
+            number_text(element.expected),
+            "" if element.ulps is None else f"{element.ulps:,.3g}",
         )
-        for each in worst
+        for element in worst
     ]
-    return Table(head, rows, left=("program", "tile", "worst element")).filled()
+    return Table(head, rows, left=("program", "tile", "worst element")).without_empty_columns()
 
 
 def _program_words(each: WorstElement) -> str:
@@ -142,7 +142,7 @@ def _index_words(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else "the value"
 
 
-def _captioned(picture: str, words: str, *, is_above: bool = False) -> str:
+def _with_caption(picture: str, words: str, *, is_above: bool = False) -> str:
     caption = f'<p class="kl-caption">{escape(words)}</p>'
     parts = caption + picture if is_above else picture + caption
     return f'<div class="kl-figure">{parts}</div>'
@@ -162,7 +162,7 @@ def _edge(edge: float) -> str:
     return "½" if edge < 1 else f"{edge:.0f}" if edge <= _THOUSAND + 24 else f"2^{int(exponent)}"
 
 
-def _scaled(count: int, most: int) -> float:
+def _log_share(count: int, most: int) -> float:
     digits = count.bit_length() / max(most.bit_length(), 1)
     return max(digits, _LEAST_BAR) if count else 0.0
 

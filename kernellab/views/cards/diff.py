@@ -44,7 +44,7 @@ class DiffSide:
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """Lines that stand beside each other. A row that stands for ``skipped`` equal ones has no sides."""
+    """Two aligned lines; a row for ``skipped`` equal lines has no sides."""
 
     change: Change
     left: DiffSide | None = None
@@ -65,10 +65,10 @@ _NUMBERED = {
 
 def diff_rows(name: str, left: Sequence[str], right: Sequence[str]) -> tuple[DiffRow, ...]:
     """Return the rows of two texts of the stage ``name``, with `CONTEXT_LINES` equal ones around each difference."""
-    return tuple(_with_context(list(_rows(left, right, _bare(name, left), _bare(name, right)))))
+    return tuple(_with_context(list(_rows(left, right, _without_numbers(name, left), _without_numbers(name, right)))))
 
 
-def _bare(name: str, lines: Sequence[str]) -> list[str]:
+def _without_numbers(name: str, lines: Sequence[str]) -> list[str]:
     pattern = _NUMBERED.get(name)
     if pattern is None:
         return list(lines)
@@ -79,7 +79,7 @@ def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other:
     """Compare runs of equal lines: assembly repeats some lines thousands of times, which difflib takes for junk."""
     one, two = _runs(bare), _runs(other)
     names, names_of_other = [bare[run[0]] for run in one], [other[run[0]] for run in two]
-    autojunk = _meetings(names, names_of_other) > _MEETINGS_AT_MOST
+    autojunk = _equal_pairs(names, names_of_other) > _MEETINGS_AT_MOST
     for tag, i, i_end, j, j_end in SequenceMatcher(None, names, names_of_other, autojunk).get_opcodes():
         pairs = [(_run_lines(one, i, i_end), _run_lines(two, j, j_end))]
         if tag == "equal":
@@ -100,8 +100,8 @@ def _run_lines(runs: Sequence[range], first: int, end: int) -> range:
     return range(runs[first].start, runs[end - 1].stop) if first < end else range(0)
 
 
-def _meetings(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many pairs of equal names there are: what an exact comparison takes time for."""
+def _equal_pairs(left: Sequence[str], right: Sequence[str]) -> int:
+    """Return the number of pairs of equal names, the cost of an exact comparison."""
     one, two = Counter(left), Counter(right)
     return sum(count * two[line] for line, count in one.items())
 
@@ -146,7 +146,7 @@ _COLUMNS = "<colgroup><col /><col /><col /><col /></colgroup>"
 def diff_html(
     left: Compiled, right: Compiled, stage: str = "source", *, names: Pair | None = None, sources: Pair | None = None
 ) -> str:
-    """Return what differs between two compiled kernels, side by side.
+    """Return the differences of two compiled kernels, side by side.
 
     ``stage`` is one of `DIFF_STAGES`. ``names`` stand above the columns (``add@1``, ``add@2``), and ``sources`` are the
     texts of the two kernels; without them, the source is read from the files that the kernels come from.
@@ -184,7 +184,7 @@ def diff_text(
     lines += [f"{pair.name}: {pair.left or 'none'} -> {pair.right or 'none'}" for pair in differing]
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
-        lines += [_summary(stage, rows), *_unified(rows)]
+        lines += [_summary(stage, rows), *_unified_lines(rows)]
     return "\n".join(lines)
 
 
@@ -232,7 +232,7 @@ def _summary(stage: str, rows: Sequence[DiffRow]) -> str:
     return f"{title}: {plural(removed, 'line')} removed, {plural(added, 'line')} added"
 
 
-def _unified(rows: Sequence[DiffRow]) -> Iterator[str]:
+def _unified_lines(rows: Sequence[DiffRow]) -> Iterator[str]:
     held: list[str] = []
     for row in rows:
         if row.change is Change.CHANGED and row.left and row.right:
@@ -273,17 +273,17 @@ def _texts(row: DiffRow) -> Pair:
     same = sum(len(text) for text, differs in first if not differs and text.strip())
     if same < _CLOSE * max(len(row.left.text.strip()), len(row.right.text.strip())):
         return plain
-    return _marked(first), _marked(second)
+    return _mark_pieces(first), _mark_pieces(second)
 
 
 def _plain(side: DiffSide | None) -> str:
     return code_line(side.text) if side else ""
 
 
-def _marked(pieces: Sequence[tuple[str, bool]]) -> str:
+def _mark_pieces(pieces: Sequence[tuple[str, bool]]) -> str:
     shown = [escape(text) if at else code_line(text) for at, (text, _) in enumerate(pieces)]
     return "".join(
-        f"<mark>{each}</mark>" if differs else each for each, (_, differs) in zip(shown, pieces, strict=True)
+        f"<mark>{piece}</mark>" if differs else piece for piece, (_, differs) in zip(shown, pieces, strict=True)
     )
 
 
@@ -343,7 +343,7 @@ def _resources(compiled: Compiled) -> Mapping[str, str]:
 
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:
-    """Return how many instructions of each notable kind the assembly has."""
+    """Return the number of instructions of each notable kind in the assembly."""
     name = next((name for name in reversed(STAGE_NAMES) if name in compiled.stages), "")
     if name not in {"ptx", "amdgcn"}:
         return {}

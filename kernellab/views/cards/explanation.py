@@ -27,7 +27,7 @@ from kernellab.views.blocks import (
     Table,
     TextOnly,
     notes,
-    wrapped,
+    wrap_text,
 )
 from kernellab.views.elements import dim, grid_words, percent, seconds_words, share_bar
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
@@ -36,7 +36,7 @@ _LEAST_SHOWN = 0.02
 
 
 def explanation_card(explanation: Explanation, *, uid: str = "") -> Card:
-    """Return what limits a launch; ``uid`` has to differ between the cards of one page."""
+    """Return the limit of a launch and its findings; ``uid`` is unique on a page."""
     profile, samples = explanation.profile, list[Block]()
     if profile is not None and profile.samples:
         samples = [Fold("Samples", [Drawing(profile_card(profile, uid=f"why {uid}").html)])]
@@ -47,14 +47,14 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
     """Return the summary, the findings, the time of each unit, and what is not known."""
     return [
         Message(explanation.summary),
-        *(_FindingBlock(number, found, explanation) for number, found in enumerate(explanation.findings, 1)),
+        *(_FindingBlock(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
         Drawing(lambda: _units(explanation)),
         *(Message(reason, "kl-dim", prefix="not known: ") for reason in explanation.unknown),
     ]
 
 
 def _facts(explanation: Explanation) -> list[str]:
-    """Return the facts beside the name."""
+    """Return device, time and limit for the title line."""
     facts = explanation.facts
     took = facts.time_s if facts.time_s is not None else explanation.times.total
     how = "" if facts.time_s is not None else " by the model"
@@ -77,18 +77,18 @@ class _FindingBlock:
 
     def lines(self, width: int) -> list[str]:
         """Return cause, gain and text, then source and figures, indented."""
-        found, code = self.finding, _source(self.finding, self.explanation)
-        head = f"{self.number}. {found.cause}, {gain_words(found)}: {found.text}"
-        below = [*filter(None, [code]), f"({evidence_words(found.evidence)})"]
-        return [*wrapped(head, width), *chain.from_iterable(wrapped(line, width, "   ") for line in below)]
+        finding, code = self.finding, _source(self.finding, self.explanation)
+        head = f"{self.number}. {finding.cause}, {gain_words(finding)}: {finding.text}"
+        below = [*filter(None, [code]), f"({evidence_words(finding.evidence)})"]
+        return [*wrap_text(head, width), *chain.from_iterable(wrap_text(line, width, "   ") for line in below)]
 
     def html(self) -> str:
         """Return the finding as a part of a card."""
-        found, code = self.finding, _source(self.finding, self.explanation)
+        finding, code = self.finding, _source(self.finding, self.explanation)
         shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
-        title = f"<b>{self.number}. {escape(str(found.cause))}</b> {dim(gain_words(found))}"
-        figures = f'<span class="kl-dim"> ({escape(evidence_words(found.evidence))})</span>'
-        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(found.text)}{figures}</p></div>'
+        title = f"<b>{self.number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
+        figures = f'<span class="kl-dim"> ({escape(evidence_words(finding.evidence))})</span>'
+        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{figures}</p></div>'
 
 
 def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
@@ -118,7 +118,7 @@ _COLOURS = ("#e06c12", "#3b82c4", "#3f9a57", "#9060c0", "#c0a020", "#8a8f98")
 
 
 def profile_card(profile: Profile, *, uid: str = "") -> Card:
-    """Return where a launch spends its time; ``uid`` has to differ between the cards of one page."""
+    """Return the samples of a launch by line; ``uid`` is unique on a page."""
     return Card([Section(_profile_heading(profile), profile_blocks(profile, uid=uid))])
 
 
@@ -140,7 +140,7 @@ def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
 
 
 def profile_facts(profile: Profile) -> list[str]:
-    """Return the facts beside the name."""
+    """Return device, samples and time for the title line."""
     if not profile.samples:
         return [profile.target, profile.device or "no GPU", f"grid {grid_words(profile.grid)}"]
     many = f"{profile.samples:,} samples of {plural(profile.launches, 'launch')}"
@@ -154,7 +154,7 @@ def _remarks(profile: Profile) -> Iterator[str]:
 
 
 def counters_words(counters: Counters) -> str:
-    """Return what was counted as a sentence: the shares of what the hardware can do."""
+    """Return a sentence on the counters: shares of the hardware's peak rates."""
     named = {"DRAM": counters.dram, "L2": counters.l2, "tensor cores": counters.tensor}
     named["multiprocessors"] = counters.multiprocessor
     shares = [f"{name} {percent(share)}" for name, share in named.items() if share is not None]
@@ -162,7 +162,7 @@ def counters_words(counters: Counters) -> str:
 
 
 def _reasons_bar(profile: Profile) -> str:
-    """Return what the warps were about as one bar."""
+    """Return the stall reasons of all samples as one bar."""
     total, parts = profile.samples, []
     for index, (stall, count) in enumerate(profile.reasons.items()):
         share = count / total
@@ -180,7 +180,7 @@ def _table(profile: Profile) -> Table:
     head = ("line", "share", "between", "mostly", "called from")
     shown = [line for line in profile.lines[:_LINES] if line.samples]
     tips = [reasons_words(line.reasons) for line in shown]
-    return Table(head, [_row(line) for line in shown], tips, ("line", "mostly", "called from")).filled()
+    return Table(head, [_row(line) for line in shown], tips, ("line", "mostly", "called from")).without_empty_columns()
 
 
 def _row(line: LineSamples) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionR
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, Preformatted, Section, Table, TextOnly
+from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, PlainText, Section, Table, TextOnly
 from kernellab.views.cards.results import compiled_card
 from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
 
@@ -28,8 +28,8 @@ _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 def listing_card(listing: Listing) -> Card:
     """Return a row per version, its notes below it."""
     if not listing.rows:
-        return Card([Section(None, [Message(_nothing(listing))])])
-    gone = [Message(f"{_removed(listing)}; left are:")] if listing.removed else []
+        return Card([Section(None, [Message(_empty_words(listing))])])
+    gone = [Message(f"{_removal_words(listing)}; left are:")] if listing.removed else []
     return Card([Section(None, [*gone, _VersionTable(listing)])])
 
 
@@ -58,20 +58,20 @@ class _VersionTable:
 
 
 def loaded_card(loaded: LoadedVersion) -> Card:
-    """Return what was defined, then the source."""
-    missing = [Message(words, WARNING) for words in _missing(loaded)]
+    """Return the names that were defined, then the source."""
+    missing = [Message(words, WARNING) for words in _missing_words(loaded)]
     heading, facts = Heading(loaded.row.label, _facts(loaded), in_text=False), "; ".join(_facts(loaded))
     text: list[Block] = [
         TextOnly([f"{loaded.row.label}  {facts}"]),
         *missing,
         TextOnly([""]),
-        Preformatted(loaded.source),
+        PlainText(loaded.source),
     ]
     return Card([Section(heading, text)])
 
 
 def age_words(seconds: float) -> str:
-    """Return how long ago something was: ``3 minutes ago``."""
+    """Return an age in words: ``3 minutes ago``."""
     for scale, word in _AGES:
         if seconds >= scale:
             return f"{plural(int(seconds / scale), word)} ago"
@@ -83,14 +83,14 @@ def date_words(when: float) -> str:
     return datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _removed(listing: Listing) -> str:
+def _removal_words(listing: Listing) -> str:
     return f"{', '.join(listing.removed)} {'is' if len(listing.removed) == 1 else 'are'} deleted"
 
 
-def _nothing(listing: Listing) -> str:
+def _empty_words(listing: Listing) -> str:
     if listing.removed:
         names = "its name" if len(listing.removed) == 1 else "their names"
-        return f"{_removed(listing)}; nothing is left under {names}."
+        return f"{_removal_words(listing)}; nothing is left under {names}."
     return f"No kernel matches {listing.search!r}." if listing.search else "No kernels are kept yet."
 
 
@@ -108,7 +108,7 @@ def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
 
 
 def _launched_words(row: VersionRow) -> str:
-    """Return how often cells launched it; trials are told apart, and nobody counts what other code launches."""
+    """Return the number of launches by cells and of trial runs; others are not counted."""
     uncounted = "" if row.last_launch is None else "uncounted"
     counts = [f"{row.launches:,}" if row.launches else uncounted, plural(row.runs, "run") if row.runs else ""]
     return ", ".join(filter(None, counts))
@@ -138,7 +138,7 @@ def _facts(loaded: LoadedVersion) -> list[str]:
     return facts
 
 
-def _missing(loaded: LoadedVersion) -> list[str]:
+def _missing_words(loaded: LoadedVersion) -> list[str]:
     return [f"{name} could not be kept and is left out" for name in loaded.missing]
 
 
@@ -215,9 +215,9 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
 
 def _measurements(rows: list[MeasurementRow]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        made = row.measurement
-        time = "" if made.time_ms is None else seconds_words(made.time_ms / 1e3)
-        yield config_words(made.config), made.status, time, made.device, date_words(row.created)
+        measurement = row.measurement
+        time = "" if measurement.time_ms is None else seconds_words(measurement.time_ms / 1e3)
+        yield config_words(measurement.config), measurement.status, time, measurement.device, date_words(row.created)
 
 
 def argument_words(argument: Argument) -> str:
@@ -242,7 +242,7 @@ _BASELINES = (
 
 
 def baseline_text(comparison: BaselineComparison) -> str:
-    """Return the table of a launch beside its baseline, then what failed and what is worth knowing, a line each."""
+    """Return the table of a launch and its baseline, then failures and notes, a line each."""
     failed = [f"failed: {line}" for line in comparison.failures]
     notes = [f"note: {line}" for line in comparison.notes]
     return "\n".join([*baseline_lines([baseline_cells(comparison)]), *failed, *notes])
@@ -250,7 +250,7 @@ def baseline_text(comparison: BaselineComparison) -> str:
 
 def baseline_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of `baseline_cells` as the lines of a table, the head first, without empty columns."""
-    return Table(_BASELINES, rows).filled().lines()
+    return Table(_BASELINES, rows).without_empty_columns().lines()
 
 
 def baseline_cells(comparison: BaselineComparison, test: str = "") -> tuple[str, ...]:
@@ -277,13 +277,13 @@ _MERGED = (
 
 
 def merged_card(merged: Merged) -> Card:
-    """Return what came, the table of all that is known of its kernels, and each conflict."""
+    """Return the merged rows, the table of all rows of their kernels, and each conflict."""
     conflicts = (Message(conflict_words(conflict), WARNING, prefix="conflict: ") for conflict in merged.conflicts)
     return Card([Section(None, [Message(_merged_words(merged)), _merged_table(merged), *conflicts])])
 
 
 def conflict_words(conflict: Conflict) -> str:
-    """Return a conflict as a sentence: who measured what, and what differs."""
+    """Return a conflict as a sentence: both measurements and their difference."""
     here, there = conflict.here, conflict.there
     launch = f"{here.launch.kernel} ({conflict.launch})" if conflict.launch else here.launch.kernel
     times = _time_or_status(here), _time_or_status(there)
@@ -318,7 +318,7 @@ def _merged_table(merged: Merged) -> Table:
         )
         for row in merged.rows
     ]
-    return Table(_MERGED, rows, left=set(_MERGED) - {"ms", "interval", "configs"}).filled()
+    return Table(_MERGED, rows, left=set(_MERGED) - {"ms", "interval", "configs"}).without_empty_columns()
 
 
 def _time_or_status(kept: KeptTime) -> str:
@@ -336,10 +336,10 @@ def regressions_card(found: Regressions) -> Card:
 
 
 def _changed_table(found: Regressions) -> Table:
-    """Return the launches that changed, or of which more samples would tell."""
+    """Return the launches whose time changed, or whose samples are too few."""
     shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
     left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
-    return Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).filled()
+    return Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).without_empty_columns()
 
 
 def _changed_words(found: Regressions) -> str:

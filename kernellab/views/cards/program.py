@@ -90,9 +90,9 @@ def _rows(tape: Tape) -> Iterator[tuple[str, str]]:
     for index in tape.inputs:
         yield f"{tape.values[index].name} = input", shape_words(tape.values[index].layout)
     for step in tape.steps:
-        made = [index for index in step.results if index >= 0]
-        names = ", ".join(tape.values[index].name for index in made)
-        seen = [*made, *step.mutated]
+        results = [index for index in step.results if index >= 0]
+        names = ", ".join(tape.values[index].name for index in results)
+        seen = [*results, *step.mutated]
         layouts = ", ".join(dict.fromkeys(shape_words(tape.values[index].layout) for index in seen))
         yield f"{names} = {_call(tape, step)}" if names else _call(tape, step), layouts
 
@@ -105,12 +105,12 @@ def _call(tape: Tape, step: Step) -> str:
         return f"*{tape.values[index].name}" if index in changed else tape.values[index].name
 
     if step.operation != LAUNCH or step.use is None:
-        given = [*step.args, *(value for _, value in step.kwargs)]
-        taken = ", ".join(name(ref.index) for value in given for ref in refs_in(value))
-        return f"{step.operation.removeprefix('aten.').removesuffix('.default')}({taken})"
+        arguments = [*step.args, *(value for _, value in step.kwargs)]
+        names = ", ".join(name(ref.index) for value in arguments for ref in refs_in(value))
+        return f"{step.operation.removeprefix('aten.').removesuffix('.default')}({names})"
     grid = ", ".join(map(str, step.use.grid))
-    taken = ", ".join(name(ref.index) for _, value in step.kwargs for ref in refs_in(value))
-    return f"{step.use.kernel}[{grid}]({taken})"
+    names = ", ".join(name(ref.index) for _, value in step.kwargs for ref in refs_in(value))
+    return f"{step.use.kernel}[{grid}]({names})"
 
 
 EMPTY = ("aten.empty", "aten.new_empty")
@@ -128,11 +128,11 @@ def program_diagram(tape: Tape) -> Diagram:
     A tensor that a step changes is drawn once more after that step, so that arrows tell what each step really reads.
     Of a long program, the diagram has its kernels with what goes in and out.
     """
-    drawn = _Drawn(tape)
+    drawn = _DiagramBuilder(tape)
     for number, step in enumerate(tape.steps):
         drawn.add(number, step)
-    whole = _pruned(drawn.finished())
-    return whole if len(whole.nodes) <= AT_MOST else _contracted(whole)
+    whole = _prune(drawn.diagram())
+    return whole if len(whole.nodes) <= AT_MOST else _contract(whole)
 
 
 def shape_words(layout: TensorLayout) -> str:
@@ -142,15 +142,15 @@ def shape_words(layout: TensorLayout) -> str:
 
 
 @dataclass(slots=True)
-class _Drawn:
-    """Boxes and arrows so far; ``newest`` gives what a storage was changed into last, ``of`` the box of a value."""
+class _DiagramBuilder:
+    """Boxes and arrows so far: ``newest`` box of each storage, box ``of`` each value."""
 
     tape: Tape
     boxes: list[Node] = field(default_factory=list)
     arrows: list[Edge] = field(default_factory=list)
     of: dict[int, str] = field(default_factory=dict)
     newest: dict[int, tuple[int, str]] = field(default_factory=dict)  # (step, box)
-    made: dict[int, int] = field(default_factory=dict)
+    step_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for index in (*self.tape.inputs, *(index for index, _ in self.tape.constants)):
@@ -161,22 +161,22 @@ class _Drawn:
         if step.operation.startswith(EMPTY):
             return
         read = [index for index in _read(step) if self._source(index)]
-        made = [index for index in step.results if index >= 0]
+        results = [index for index in step.results if index >= 0]
         if _is_view(step):
-            for index in made:
+            for index in results:
                 name = self.tape.values[index].name
                 words = _name(step) if name.strip("_").startswith(_name(step)) else f"{name} = {_name(step)}"
                 self._tensor(index, f"v{index}", BoxKind.TENSOR, words)
                 self.arrows += [Edge(self._source(i), f"v{index}", ArrowKind.VALUE, "") for i in read]
-                self.made[index] = number
+                self.step_of[index] = number
             return
         box = f"s{number}"
         self.boxes.append(_step_box(box, step))
         self.arrows += [Edge(self._source(index), box, ArrowKind.VALUE, "") for index in read]
         changed = () if step.functional else step.mutated
-        for index in made:
+        for index in results:
             self._tensor(index, f"v{index}", BoxKind.TENSOR)
-            self.made[index] = number
+            self.step_of[index] = number
             self.arrows.append(Edge(box, f"v{index}", ArrowKind.VALUE, ""))
         for index in changed:
             label = f"v{index}.{number}"
@@ -184,7 +184,7 @@ class _Drawn:
             self.newest[self.tape.values[index].storage] = (number, label)
             self.arrows.append(Edge(box, label, ArrowKind.CHANGE, ""))
 
-    def finished(self) -> Diagram:
+    def diagram(self) -> Diagram:
         """Return the picture, with the boxes that hold the outputs marked."""
         ends = {
             self._source(index): name for name, index in zip(self.tape.output_names, self.tape.outputs, strict=True)
@@ -200,7 +200,7 @@ class _Drawn:
     def _source(self, index: int) -> str:
         """Return the box that holds what a value is now, or "" where nothing was written to it."""
         number, label = self.newest.get(self.tape.values[index].storage, (-1, ""))
-        return label if number > self.made.get(index, -1) or index not in self.of else self.of[index]
+        return label if number > self.step_of.get(index, -1) or index not in self.of else self.of[index]
 
     def _tensor(self, index: int, box: str, kind: BoxKind, words: str = "") -> None:
         value = self.tape.values[index]
@@ -212,7 +212,7 @@ class _Drawn:
 
 
 def _read(step: Step) -> Iterator[int]:
-    """Yield the values whose contents a step reads; a kernel tells by its effects."""
+    """Yield the values that a step reads; for a kernel, by its effects."""
     use = step.use
     if use is None:
         yield from step.taken
@@ -223,7 +223,7 @@ def _read(step: Step) -> Iterator[int]:
 
 
 def _reads(use: KernelUse, name: str, value: Any, index: int) -> bool:
-    """Tell whether a kernel reads a value of an argument, which is one of several where that is a tuple."""
+    """Return whether a kernel reads a value, which may be one of a tuple."""
     if not isinstance(value, tuple) or not use.complete:
         return True
     return any(f"{name}[{i}]" in use.read for i, v in enumerate(value) for ref in refs_in(v) if ref.index == index)
@@ -253,8 +253,8 @@ def _step_box(box: str, step: Step) -> Node:
     return Node(box, (use.kernel, grid), BoxKind.KERNEL, tip)
 
 
-def _pruned(diagram: Diagram) -> Diagram:
-    """Return a diagram without what leads nowhere."""
+def _prune(diagram: Diagram) -> Diagram:
+    """Drop boxes and arrows that lead nowhere."""
     boxes, arrows = diagram.nodes, diagram.edges
     while True:
         tails = {arrow.tail for arrow in arrows}
@@ -265,8 +265,8 @@ def _pruned(diagram: Diagram) -> Diagram:
         boxes, arrows = kept, tuple(arrow for arrow in arrows if arrow.head in ids)
 
 
-def _contracted(diagram: Diagram) -> Diagram:
-    """Return the kernels, inputs and outputs of a diagram, with an arrow where something leads from one to another."""
+def _contract(diagram: Diagram) -> Diagram:
+    """Keep kernels, inputs and outputs, with an arrow for each path between two of them."""
     kept = {box.id for box in diagram.nodes if box.kind in (BoxKind.KERNEL, BoxKind.ARGUMENT, BoxKind.OUTPUT)}
     following = defaultdict(list)
     for arrow in diagram.edges:

@@ -74,7 +74,7 @@ def _as_report(compiled: Compiled) -> KernelReport:
 
 
 def effects_card(effects: Effects) -> Card:
-    """Return a row per argument that names memory, or whose values do, and what is unknown."""
+    """Return a row per argument that names memory, or holds addresses, and the unknown effects."""
     unknown = [f"unknown: {elements.unknown_words(effect)}" for effect in effects.unknown]
     warnings = [Message(words, WARNING, in_text=False) for words in unknown]
     memories = _memories(effects)
@@ -122,7 +122,7 @@ class _GraphTree:
 
 
 def run_card(run: Run, reference: str | None = None) -> Card:
-    """Return what a launch did: where it ran, what it changed, what was suspicious.
+    """Return the outcome of a launch: place, time, changes, findings.
 
     ``reference`` names what its outputs were compared with and equal, None where they were not.
     """
@@ -137,7 +137,7 @@ def run_card(run: Run, reference: str | None = None) -> Card:
         *(Message(words, css) for css, words in map(card.finding_alert, run.findings)),
         *notes(run.notes, "note: "),
         Drawing(Table(_CHANGED, changed, left=_CHANGED).html),
-        *card.printed(run),
+        *card.printed_output(run),
     ]
     return Card([Section(Heading(run.kernel, _run_words(run)), blocks, "  ")])
 
@@ -147,6 +147,6 @@ def _run_words(run: Run) -> list[str]:
 
 
 def exported_card(exported: Exported) -> Card:
-    """Return where a kernel was written, and the remarks on it."""
+    """Return the path of an export, and the notes on it."""
     written = Message(f"{exported.label} was written as {exported.path} ({exported.kind}).")
     return Card([Section(None, [written, *(Message(f"Note: {note}.") for note in exported.notes)])])

@@ -41,7 +41,7 @@ _LEGEND = (("kl-well", "at least 7/8 of a sector used"), ("kl-half", "less"), ("
 
 
 def traffic_card(traffic: Traffic) -> Card:
-    """Return what each access moves, what is remarkable and what is unknown; on a page, source and maps, too."""
+    """Return the traffic of each access and the unknowns; on a page, source and maps, too."""
     blocks: list[Block] = [
         Drawing(lambda: style(__package__, "traffic.css")),
         *(Message(text, css, in_text=False) for css, text in sentences(traffic)),
@@ -56,26 +56,26 @@ def traffic_card(traffic: Traffic) -> Card:
 
 def _text_lines(traffic: Traffic) -> list[str]:
     """Return a line per access of a launch, then what is remarkable, and what is unknown."""
-    lines = Table(_COLUMNS, [_cells(row) for row in traffic.rows]).filled().lines()
+    lines = Table(_COLUMNS, [_cells(row) for row in traffic.rows]).without_empty_columns().lines()
     lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
     unknown = (f"unknown: {reason}" for reason in traffic.unknown)
-    return [*lines, *_untouched(traffic), *unknown, *(f"note: {note}" for note in traffic.notes)]
+    return [*lines, *_untouched_sentences(traffic), *unknown, *(f"note: {note}" for note in traffic.notes)]
 
 
 def words(traffic: Traffic) -> list[str]:
-    """Return the facts beside the name."""
+    """Return target, grid and share of the programs for the title line."""
     share = [] if traffic.share == 1 or not traffic.is_known else [f"{traffic.share:.1%} of its programs"]
     return [traffic.target, f"grid {grid_words(traffic.grid)}", *share]
 
 
 def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
-    """Yield what a reader has to know beside the figures, each with its style."""
-    for each in traffic.unknown:
-        yield "kl-note kl-warn", f"Not worked out: {each}."
+    """Yield the remarks on the figures, each with its style."""
+    for reason in traffic.unknown:
+        yield "kl-note kl-warn", f"Not worked out: {reason}."
     if not traffic.rows and not traffic.unknown:
         yield "kl-note", "It accesses no memory."
-    for told in _untouched(traffic):
-        yield "kl-note kl-warn", told
+    for sentence in _untouched_sentences(traffic):
+        yield "kl-note kl-warn", sentence
     if traffic.share < 1 and traffic.is_known:
         looked = f"Looked at were the first, the last and random programs, {percent(traffic.share)} of all"
         yield "kl-note", f"{looked}; what was never read or never written is not known."
@@ -83,15 +83,16 @@ def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
         yield "kl-note", f"{note[:1].upper()}{note[1:]}."
 
 
-def _untouched(traffic: Traffic) -> Iterator[str]:
-    """Yield a sentence on each argument of which something was never read, or never written."""
-    for each in traffic.arguments:
-        if not each.is_read and not each.is_written:
-            yield f"{each.argument} was neither read nor written."
+def _untouched_sentences(traffic: Traffic) -> Iterator[str]:
+    """Yield a sentence on each argument with elements that are never read or written."""
+    for argument in traffic.arguments:
+        if not argument.is_read and not argument.is_written:
+            yield f"{argument.argument} was neither read nor written."
             continue
-        for missing, done in ((each.never_read, "read"), (each.never_written, "written")):
-            if missing and (done == "written" or not each.is_written):
-                yield f"Of {each.argument}, {missing:,} of {plural(each.elements, 'element')} were never {done}."
+        for missing, done in ((argument.never_read, "read"), (argument.never_written, "written")):
+            if missing and (done == "written" or not argument.is_written):
+                elements = plural(argument.elements, "element")
+                yield f"Of {argument.argument}, {missing:,} of {elements} were never {done}."
 
 
 def _cells(row: TrafficRow) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ def _cells(row: TrafficRow) -> tuple[str, ...]:
         str(row.operation),
         str(row.space),
         row.argument or "",
-        *(f"{each:,}" for each in (row.requests, row.sectors, row.ideal_sectors, row.conflicts, row.bytes)),
+        *(f"{count:,}" for count in (row.requests, row.sectors, row.ideal_sectors, row.conflicts, row.bytes)),
         number(row.efficiency, ".0%"),
     )
 
@@ -115,8 +116,8 @@ def _rows_html(traffic: Traffic) -> str:
     head = "".join(f'<th scope="col"{kinds[at]}>{_HEAD[at]}</th>' for at in kept)
     body = []
     for row, cells in zip(traffic.rows, rows, strict=True):
-        told = "".join(f"<td{kinds[at]}>{cells[at]}</td>" for at in kept)
-        body.append(f"<tr{title(totals_words(row))}>{told}</tr>")
+        tds = "".join(f"<td{kinds[at]}>{cells[at]}</td>" for at in kept)
+        body.append(f"<tr{title(totals_words(row))}>{tds}</tr>")
     table = "".join(body)
     return f'<table class="kl-args kl-traffic"><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>'
 
@@ -151,7 +152,7 @@ def _warps(traffic: Traffic) -> str:
     shown = [(row, row.example) for row in traffic.rows if row.example is not None]
     if not shown:
         return ""
-    keys = "".join(f'<span class="kl-key {kind}">{escape(told)}</span>' for kind, told in _LEGEND)
+    keys = "".join(f'<span class="kl-key {kind}">{escape(words)}</span>' for kind, words in _LEGEND)
     legend = f'<p class="kl-legend">Lanes by the sectors of 32 bytes that they touch:{keys}</p>'
     figures = "".join(_warp(row, example) for row, example in shown[:_MAPS_AT_MOST])
     more = len(shown) - _MAPS_AT_MOST
@@ -162,12 +163,14 @@ def _warps(traffic: Traffic) -> str:
 def _warp(row: TrafficRow, example: WarpExample) -> str:
     place = "" if row.line is None else f"line {row.line}, "
     needed = f", {example.ideal_sectors} needed" if example.ideal_sectors < example.sectors else ""
-    told = f"{place}{row.operation} {row.argument}: {plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
-    return f"<figure><figcaption>{escape(told)}</figcaption>{warp_map(example, told)}</figure>"
+    caption = (
+        f"{place}{row.operation} {row.argument}: {plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
+    )
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{warp_map(example, caption)}</figure>"
 
 
 def spacing_words(example: WarpExample) -> str:
-    """Return how far the lanes lie apart, where it is the same between all: ``; lanes 128 bytes apart``."""
+    """Return the distance of the lanes where it is constant: ``; lanes 128 bytes apart``."""
     busy = [offset for offset in example.offsets if offset is not None]
     steps = {after - before for before, after in pairwise(busy)}
     if len(steps) != 1 or None in example.offsets:
@@ -181,17 +184,17 @@ _ARGUMENTS = ("argument", "elements", "read", "written", "reads per element", "f
 
 def _arguments(traffic: Traffic) -> str:
     """Return a row and a map for each argument; "" where only a part of the programs was looked at."""
-    shown = [each for each in traffic.arguments if each.is_read or each.is_written]
+    shown = [argument for argument in traffic.arguments if argument.is_read or argument.is_written]
     if not shown:
         return ""
-    rows = [_argument_cells(each) for each in shown]
+    rows = [_argument_cells(argument) for argument in shown]
     count = mapped_programs(traffic.grid, traffic.wave_programs, len(shown[0].programs))
     who = _programs_words(traffic, count)
     legend = f'<p class="kl-legend">{escape(who)}, from above in the order in which they start:{_map_keys(shown)}</p>'
     figures = "".join(
-        f"<figure><figcaption>{escape(each.argument)}</figcaption>"
-        f"{program_map(each, traffic.grid, traffic.wave_programs)}</figure>"
-        for each in shown
+        f"<figure><figcaption>{escape(argument.argument)}</figcaption>"
+        f"{program_map(argument, traffic.grid, traffic.wave_programs)}</figure>"
+        for argument in shown
     )
     table = Table(_ARGUMENTS, rows, left=("argument",)).html()
     slider = program_slider(traffic.grid, count)
@@ -199,13 +202,13 @@ def _arguments(traffic: Traffic) -> str:
 
 
 def _map_keys(shown: Sequence[ArgumentTraffic]) -> str:
-    """Return what the colours of the maps mean, as far as they occur."""
-    found = {int(value) for each in shown for value in set(each.programs.flat)}
+    """Return the legend of the maps, for the colours that occur."""
+    values = {int(value) for argument in shown for value in set(argument.programs.flat)}
     keys = (("read", "read", 1), ("write", "written", 2), ("atomic", "both", 3))
     return "".join(
         f'<span class="kl-key" style="--kl-key:var(--kl-{kind})">{word}</span>'
         for kind, word, value in keys
-        if value in found
+        if value in values
     )
 
 
@@ -265,22 +268,22 @@ def _from_its_definition(file: str, line: int) -> range:
 
 
 def access_badge(row: TrafficRow) -> str:
-    """Return what a request of an access moves and what it needs, as a mark beside its line."""
+    """Return the sectors of an average request, as a badge for its line."""
     name = row.argument or row.space
-    told = f"<b>{MARKS[KINDS[row.operation]]} {escape(name)}</b> {escape(request_words(row))}"
+    label = f"<b>{MARKS[KINDS[row.operation]]} {escape(name)}</b> {escape(request_words(row))}"
     style = f"kl-badge {waste_class(used_share(row))}"
-    return f'<span class="{style}"{title(totals_words(row))}>{told}</span>'
+    return f'<span class="{style}"{title(totals_words(row))}>{label}</span>'
 
 
 def used_share(row: TrafficRow) -> float:
-    """Return which share of the sectors, or of the wavefronts, is needed, from 0 to 1; 1 where nothing moves."""
+    """Return the share of useful sectors or wavefronts, from 0 to 1; 1 without traffic."""
     if row.space == "shared":
         return 1.0 - row.conflicts / row.wavefronts if row.wavefronts else 1.0
     return min(1.0, row.ideal_sectors / row.sectors) if row.sectors else 1.0
 
 
 def request_words(row: TrafficRow) -> str:
-    """Return what a request moves on average: ``16 sectors, 4 needed``, or ``2 wavefronts, 1 needed``."""
+    """Return an average request: ``16 sectors, 4 needed``, or ``2 wavefronts, 1 needed``."""
     requests = max(1, row.requests)
     if row.space == "shared":
         moved, needed, word = row.wavefronts / requests, (row.wavefronts - row.conflicts) / requests, "wavefront"
@@ -292,7 +295,7 @@ def request_words(row: TrafficRow) -> str:
 
 
 def totals_words(row: TrafficRow) -> str:
-    """Return what all requests of an access move, for a tooltip."""
+    """Return the totals of an access, for a tooltip."""
     words = [f"{row.requests:,} requests", f"{row.instruction}"]
     if row.space == "global":
         words += [f"{row.sectors:,} sectors, {row.ideal_sectors:,} needed", f"{bytes_words(row.bytes)} moved"]

@@ -107,8 +107,8 @@ def why(tuning: Tuning) -> list[str]:
     """Return the sentence that says why the winner wins; nothing where there is none, or nothing was timed."""
     timed = {i: row for i, row in enumerate(tuning.rows) if row.time_ms is not None and row.status is Status.OK}
     winner = timed.pop(tuning.winner, None) if tuning.winner is not None else None
-    told = "" if winner is None else why_it_wins(winner, list(timed.values()))
-    return [told] if told else []
+    sentence = "" if winner is None else why_it_wins(winner, list(timed.values()))
+    return [sentence] if sentence else []
 
 
 def _faster(tuning: Tuning) -> str:
@@ -134,7 +134,7 @@ def _table(tuning: Tuning, order: Sequence[int], count: int, rest_is: str) -> Ta
     values = shown.to_dict("records")
     cells = [_cells(tuning, index, values[index], names) for index in order]
     reasons = [tuning.rows[index].reason for index in order]
-    return Table(_HEAD, cells, reasons, _LEFT, _ROWS, rest_is=rest_is, count=count).filled()
+    return Table(_HEAD, cells, reasons, _LEFT, _ROWS, rest_is=rest_is, count=count).without_empty_columns()
 
 
 def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
@@ -181,11 +181,11 @@ def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
     For each parameter, the best config with another value of it is compared with the winner; the parameter whose best
     other value is slowest decides.
     """
-    values, known = winner.config.values, [(each.config.values, each) for each in others]
+    values, known = winner.config.values, [(row.config.values, row) for row in others]
     rivals = {name: rival for name in values if (rival := _rival(values[name], known, name)) is not None}
     if not rivals:
         return ""
-    name = max(rivals, key=lambda each: _timed_ms(rivals[each]))
+    name = max(rivals, key=lambda row: _timed_ms(rivals[row]))
     rival = rivals[name]
     ratio = _timed_ms(rival) / _timed_ms(winner)
     if ratio < _LEAST_RATIO:
@@ -206,17 +206,17 @@ def _rival(own: Any, known: Sequence[tuple[Mapping[str, Any], Row]], name: str) 
 
 
 def _differences(winner: Row, rival: Row) -> list[str]:
-    """Return what is worse about a rival, in words."""
-    found = []
+    """Return the drawbacks of a rival, in words."""
+    drawbacks = []
     if (rival.spill_bytes or 0) > (winner.spill_bytes or 0):
-        found.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")
+        drawbacks.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")
     if rival.occupancy and winner.occupancy and winner.occupancy > _LEAST_CHANGE * rival.occupancy:
-        found.append(f"keeps {rival.occupancy:.0%} of the warps resident (the winner {winner.occupancy:.0%})")
+        drawbacks.append(f"keeps {rival.occupancy:.0%} of the warps resident (the winner {winner.occupancy:.0%})")
     if rival.shared_bytes and winner.shared_bytes and winner.shared_bytes > _LEAST_CHANGE * rival.shared_bytes:
-        found.append(f"keeps {rival.shared_bytes:,} bytes in shared memory (the winner {winner.shared_bytes:,})")
+        drawbacks.append(f"keeps {rival.shared_bytes:,} bytes in shared memory (the winner {winner.shared_bytes:,})")
     if rival.registers and winner.registers and rival.registers > _LEAST_CHANGE * winner.registers:
-        found.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
-    return [each.replace("%", " %") for each in found]
+        drawbacks.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
+    return [words.replace("%", " %") for words in drawbacks]
 
 
 _CASES = 12
@@ -263,10 +263,10 @@ def dispatch_summary(dispatch: Dispatch) -> str:
     sizes = ", ".join(dispatch.rule.names)
     head = f"{dispatch.kernel} over {sizes}: {plural(len(dispatch.cases), 'case')} in {dispatch.seconds:.2f} s"
     measured = dispatch.provenance.get("measured", 0)
-    known = [each.regret for each in dispatch.regrets if each.regret is not None]
+    known = [regret.regret for regret in dispatch.regrets if regret.regret is not None]
     if not known:
         return f"{head}; nothing was timed"
-    estimated = [each.estimated for each in dispatch.regrets if each.estimated is not None]
+    estimated = [regret.estimated for regret in dispatch.regrets if regret.estimated is not None]
     loss = f"at most {max(known):.3f} x the best of what was measured"
     guess = (
         f"; on sizes that it does not know, about {median(estimated):.3f} x (worst of the cases left out one by one: "
@@ -282,7 +282,7 @@ def dispatch_summary(dispatch: Dispatch) -> str:
 
 def _configs(dispatch: Dispatch) -> Table:
     """Return a row per config of the rule: how many of the cases it is picked for, programs at a time."""
-    counts = Counter(each.config for each in dispatch.regrets if each.best is not None)
+    counts = Counter(regret.config for regret in dispatch.regrets if regret.best is not None)
     rows = [
         (cost.config.text, number(counts[cost.config], "d"), number(cost.slots, "d")) for cost in dispatch.rule.costs
     ]
@@ -294,15 +294,15 @@ def _regrets(dispatch: Dispatch, regrets: list[Regret] | tuple[Regret, ...]) -> 
     head = (*names, "config", "ms", "best", "best ms", "x best", "if unknown", "reason")
     rows = [
         (
-            *(str(each.sizes[name]) for name in names),
-            "" if each.config is None else each.config.text,
-            number(each.time_ms, ".4g"),
-            "" if each.best is None or each.best == each.config else each.best.text,
-            number(each.best_ms, ".4g"),
-            number(each.regret, ".3f"),
-            number(each.estimated, ".3f"),
-            each.reason,
+            *(str(regret.sizes[name]) for name in names),
+            "" if regret.config is None else regret.config.text,
+            number(regret.time_ms, ".4g"),
+            "" if regret.best is None or regret.best == regret.config else regret.best.text,
+            number(regret.best_ms, ".4g"),
+            number(regret.regret, ".3f"),
+            number(regret.estimated, ".3f"),
+            regret.reason,
         )
-        for each in regrets
+        for regret in regrets
     ]
-    return Table(head, rows, left=("config", "best", "reason")).filled()
+    return Table(head, rows, left=("config", "best", "reason")).without_empty_columns()

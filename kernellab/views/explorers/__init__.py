@@ -54,11 +54,11 @@ def explorer_html(
     source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
     beside the source and one beside SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many layouts.
     """
-    explorer = Explored(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
+    explorer = Rendering(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
     if not graph:
         return explorer.html()
     pictures = explorer.pictures()
-    shown = pictures.drawn(View.SOURCE, pictures.collapsed_at_first(View.SOURCE))
+    shown = pictures.draw(View.SOURCE, pictures.collapsed_at_first(View.SOURCE))
     return explorer.html(graph_pane(shown.svg, shown.diagram.title))
 
 
@@ -69,7 +69,7 @@ _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:
 _UNSTYLED = 'style="display:none"'  # hides where a page drops style sheets, which overrule it
 
 
-class Explored:
+class Rendering:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Explored:
         self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts is not None else None
 
     def pictures(self) -> GraphPictures:
-        """Return the pictures of the graph, whose boxes are lit with the source lines of this explorer."""
+        """The pictures of the graph; their boxes share the classes of source lines."""
         compiled = self.exploration.compiled
         lines = (line for function in self.exploration.source for line in function)
         text = {line.key[1]: line.text for line in lines if line.key[0] == self.home and line.text}
@@ -177,8 +177,8 @@ class Explored:
     def _stage(self, index: int, stage: Stage) -> str:
         seen: set[int] = set()
         runs = []
-        for run in fitted(stage):
-            lines = run.lines if self.heat is None or stage.name != "sass" else map(self.heat.marked, run.lines)
+        for run in fit_stage(stage):
+            lines = run.lines if self.heat is None or stage.name != "sass" else map(self.heat.with_share, run.lines)
             text = escape("\n".join(lines)) + "\n"  # which shows only where labels are no blocks
             if run.key is None or run.key not in self.numbers:
                 runs.append(f"<span>{text}</span>")
@@ -281,27 +281,27 @@ _SASS_GAP = re.compile(r"^\s*(/\*[0-9a-f]{4,}\*/)\s+")
 
 @dataclass(frozen=True, slots=True)
 class LineRun:
-    """Successive lines that come from one source line, ``key``, inlined where ``calls`` tell, from the inside out."""
+    """Successive lines of one source line, ``key``, inlined through ``calls``, innermost first."""
 
     lines: tuple[str, ...]
     key: LineKey | None
     calls: tuple[LineKey, ...]
 
 
-def fitted(stage: Stage) -> tuple[LineRun, ...]:
-    """Return the runs of a stage, folded so far that they stay below `STAGE_BYTES_AT_MOST`, if that is possible.
+def fit_stage(stage: Stage) -> tuple[LineRun, ...]:
+    """Return the runs of a stage, folded to stay below `STAGE_BYTES_AT_MOST` if possible.
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
     """
     runs = tuple(_runs(stage))
     kept = next((kept for kept in _KEPT if sum(_run_size(run, kept) for run in runs) < STAGE_BYTES_AT_MOST), _KEPT[-1])
-    return tuple(_fold(stage.name, run, kept) for run in runs)
+    return tuple(_fold_run(stage.name, run, kept) for run in runs)
 
 
 def _runs(stage: Stage) -> Iterator[LineRun]:
     places = {name: (key_of(place), _calls(place)) for name, place in stage.places.items()}
     for (key, calls), group in groupby(stage.lines, key=lambda line: places[id(line.place)]):
-        yield LineRun(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
+        yield LineRun(tuple(_shorten_line(stage.name, line.text) for line in group), key, calls)
 
 
 def _calls(place: Location) -> tuple[LineKey, ...]:
@@ -313,13 +313,13 @@ def _run_size(run: LineRun, kept: int | None) -> int:
     return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
 
 
-def _fold(name: str, run: LineRun, kept: int | None) -> LineRun:
+def _fold_run(name: str, run: LineRun, kept: int | None) -> LineRun:
     if kept is None or len(run.lines) <= kept + 2:
         return run
-    return replace(run, lines=(*run.lines[:kept], f"    … {_folded(name, run.lines[kept:])}"))
+    return replace(run, lines=(*run.lines[:kept], f"    … {_folded_words(name, run.lines[kept:])}"))
 
 
-def _shortened(name: str, line: str) -> str:
+def _shorten_line(name: str, line: str) -> str:
     if name == "sass":
         line = _SASS_GAP.sub(r"\1 ", line)
     if len(line) <= _LINE_AT_MOST:
@@ -327,12 +327,12 @@ def _shortened(name: str, line: str) -> str:
     return f"{line[:_LINE_AT_MOST]} … {len(line) - _LINE_AT_MOST:,} more characters"
 
 
-def _folded(name: str, lines: Iterable[str]) -> str:
-    found = [instruction_of(name, f" {line}") for line in lines]
-    counts = Counter(instruction.mnemonic for instruction in found if instruction is not None)
+def _folded_words(name: str, lines: Iterable[str]) -> str:
+    lines_left = [instruction_of(name, f" {line}") for line in lines]
+    counts = Counter(instruction.mnemonic for instruction in lines_left if instruction is not None)
     most = ", ".join(f"{count} {mnemonic}" for mnemonic, count in counts.most_common(_NAMED))
     rest = ", ..." if len(counts) > _NAMED else ""
-    return f"{plural(len(found), 'more line')}{': ' if most else ''}{most}{rest}"
+    return f"{plural(len(lines_left), 'more line')}{': ' if most else ''}{most}{rest}"
 
 
 _ADDRESS = re.compile(r"/\*([0-9a-f]{4,})\*/")
@@ -364,7 +364,7 @@ class Heat:
         heat = f"--heat:{math.sqrt(mark.share):.2f}"
         return f'<b style="{heat}" title="{escape(mark.tip)}">{percent(mark.share)}</b>'
 
-    def marked(self, line: str) -> str:
+    def with_share(self, line: str) -> str:
         """Return a line of machine code with the share of its instruction before it."""
         address = _ADDRESS.search(line)
         share = self.instructions.get(int(address[1], 16), 0.0) if address else 0.0

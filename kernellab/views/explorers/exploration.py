@@ -59,9 +59,9 @@ class Stage:
 
     @cached_property
     def profiles(self) -> Mapping[LineKey | None, LineProfile]:
-        """What the instructions of each source line do; those of no line under None."""
-        found = profiles_of(self.name, self.lines)
-        return {key_of(Location(file, line)): profile for (file, line), profile in found.items()}
+        """The instructions of each source line; those without a line under None."""
+        profiles = profiles_of(self.name, self.lines)
+        return {key_of(Location(file, line)): profile for (file, line), profile in profiles.items()}
 
     def count(self, key: LineKey) -> int:
         """Return the number of instructions of a source line."""
@@ -83,7 +83,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The stages of a compiled kernel beside its source. ``source`` has one tuple of lines per function."""
+    """The stages of a compiled kernel and its source, one tuple of lines per function."""
 
     compiled: Compiled
     stages: tuple[Stage, ...]
@@ -95,7 +95,7 @@ class Exploration:
 
     @property
     def machine(self) -> Stage | None:
-        """The stage whose instructions are closest to the machine and still know their lines exactly."""
+        """The lowest stage whose instructions have exact source lines."""
         return next((stage for stage in reversed(self.stages) if stage.name in {"ptx", "amdgcn"}), None)
 
 
@@ -136,7 +136,7 @@ def _functions(
     compiled: Compiled, stages: Iterable[Stage], own: Mapping[int, str], file: str | None
 ) -> Iterator[tuple[SourceLine, ...]]:
     """Yield the kernel's lines, then those of each function that any stage names, in the order of files and lines."""
-    used = _used(stages)
+    used = _lines_by_file(stages)
     for place in (place_of(operation.location) for operation in compiled.graph.operations):
         if place.line is not None:
             used.setdefault(place.file or "", set()).add(place.line)
@@ -156,7 +156,7 @@ def _functions(
             yield _lines(name, texts, *span)
 
 
-def _used(stages: Iterable[Stage]) -> dict[str, set[int]]:
+def _lines_by_file(stages: Iterable[Stage]) -> dict[str, set[int]]:
     """Return the lines that the stages name, by file; of files that end alike, under the longest path."""
     paths: dict[str, str] = {}
     used: dict[str, set[int]] = {}
@@ -212,7 +212,7 @@ _DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A few letters beside a source line, and the sentence behind them. ``alarm`` where something could be better."""
+    """A few letters for a source line, with a tooltip; ``alarm`` marks room for improvement."""
 
     text: str
     tip: str
@@ -251,7 +251,7 @@ def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
             continue
         narrow, wide = min(size for size, _, _ in sizes), max(size for size, _, _ in sizes)
         width = f"{wide} B" if narrow == wide else f"{narrow}-{wide} B"
-        tip = f"each thread {_VERBS[kind]} {width.replace('B', 'bytes')} at a time: {_listed(profile, kind)}"
+        tip = f"each thread {_VERBS[kind]} {width.replace('B', 'bytes')} at a time: {_instructions(profile, kind)}"
         alarm = 0 < wide < min(possible, WIDEST_BYTES)
         if alarm:
             tip += f"; {min(possible, WIDEST_BYTES)} would fit, {_CONDITION}"
@@ -260,7 +260,7 @@ def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
 
 def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
     for unit in dict.fromkeys(instruction.unit for instruction, _ in profile.of(InstructionKind.TENSOR)):
-        yield Badge(unit, f"on the tensor cores: {_listed(profile, InstructionKind.TENSOR)}")
+        yield Badge(unit, f"on the tensor cores: {_instructions(profile, InstructionKind.TENSOR)}")
     if is_slow_dot:
         tip = "this dot did not reach the tensor cores: it is computed by ordinary multiplications and additions"
         yield Badge("no tensor cores", tip, alarm=True)
@@ -268,21 +268,25 @@ def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
 
 def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) -> Iterator[Badge]:
     if profile.count(InstructionKind.BULK_COPY):
-        yield Badge("TMA", f"copied by the tensor memory accelerator: {_listed(profile, InstructionKind.BULK_COPY)}")
+        yield Badge(
+            "TMA", f"copied by the tensor memory accelerator: {_instructions(profile, InstructionKind.BULK_COPY)}"
+        )
     if profile.count(InstructionKind.ATOMIC):
-        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_listed(profile, InstructionKind.ATOMIC)}")
+        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_instructions(profile, InstructionKind.ATOMIC)}")
     if profile.count(InstructionKind.BARRIER):
-        yield Badge("bar", f"waits at a barrier: {_listed(profile, InstructionKind.BARRIER)}")
+        yield Badge("bar", f"waits at a barrier: {_instructions(profile, InstructionKind.BARRIER)}")
     spilling = binary if binary.instructions else profile
     spills = spilling.count(InstructionKind.SPILL)
     if spills and spill_bytes == 0:
-        yield Badge(f"stack {spills}", f"on the stack, in local memory: {_listed(spilling, InstructionKind.SPILL)}")
+        yield Badge(
+            f"stack {spills}", f"on the stack, in local memory: {_instructions(spilling, InstructionKind.SPILL)}"
+        )
     elif spills:
         tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
-        yield Badge(f"spill {spills}", tip + _listed(spilling, InstructionKind.SPILL), alarm=True)
+        yield Badge(f"spill {spills}", tip + _instructions(spilling, InstructionKind.SPILL), alarm=True)
 
 
-def _listed(profile: LineProfile, kind: InstructionKind) -> str:
+def _instructions(profile: LineProfile, kind: InstructionKind) -> str:
     return ", ".join(_times(instruction, count) for instruction, count in profile.of(kind))
 
 

@@ -24,14 +24,14 @@ _TOUCHED = {1: ("kl-map-read", "reads"), 2: ("kl-map-write", "writes"), 3: ("kl-
 
 
 def touched_bytes(example: WarpExample) -> dict[int, frozenset[int]]:
-    """Return which of the 32 bytes of each sector a request asks for, by the sector's number from the argument on."""
-    found: dict[int, set[int]] = {}
+    """Return the requested bytes of each 32-byte sector, by sector number from the argument on."""
+    sectors: dict[int, set[int]] = {}
     for offset in example.offsets:
         if offset is not None:
             first = offset + example.begin_bytes
             for byte in range(first, first + example.size_bytes):
-                found.setdefault(byte // SECTOR_BYTES, set()).add(byte % SECTOR_BYTES)
-    return {sector: frozenset(found[sector]) for sector in sorted(found)}
+                sectors.setdefault(byte // SECTOR_BYTES, set()).add(byte % SECTOR_BYTES)
+    return {sector: frozenset(sectors[sector]) for sector in sorted(sectors)}
 
 
 def waste_class(share: float) -> str:
@@ -110,7 +110,7 @@ def _reaches(example: WarpExample, offset: int | None, sector: int) -> bool:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where each run of consecutive numbers begins, and how many they are."""
+    """Yield start and length of each run of consecutive numbers."""
     start = 0
     for at in range(1, len(numbers) + 1):
         if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
@@ -119,7 +119,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def mapped_programs(grid: tuple[int, int, int], wave_programs: int, rows: int) -> int:
-    """Return how many programs a map shows: those of the first wave, as far as they were drawn."""
+    """Return the number of programs on a map: those of the first wave that are drawn."""
     return min(rows, max(1, wave_programs), grid[0] * grid[1] * grid[2])
 
 
@@ -143,7 +143,7 @@ def program_map(traffic: ArgumentTraffic, grid: tuple[int, int, int], wave_progr
 
 
 def _program(parts: Array, y: int, height: int, tip: str) -> Iterator[str]:
-    """Yield the row of a program; what it touches is told above the map while the row is chosen or pointed at."""
+    """Yield the row of a program; its accesses show above the map when it is chosen."""
     yield "<g>"
     width = len(parts) * _PART_PX
     yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernellab.views.elements import minified
+from kernellab.views.elements import minify
 from kernellab.workers.forks_and_interrupts import imported_whole
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ DARK = Theme(
 )
 # The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
 # round; hues stay.
-_THEMES = minified("""
+_THEMES = minify("""
 @media (prefers-color-scheme: light) {
   [data-jp-theme-light=false] .kl-plot img, .vscode-dark .kl-plot img { filter: invert(.92) hue-rotate(180deg); }
 }
@@ -153,7 +153,7 @@ def value_text(value: Any) -> str:
 
 
 def device_words(facts: Mapping[str, Any]) -> str:
-    """Return where something was measured: the device, or the target that was compiled for."""
+    """Return the device of a measurement, or the target of a compile."""
     return str(facts.get("device") or f"{facts.get('target', '')}, no GPU")
 
 

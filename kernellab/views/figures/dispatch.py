@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernellab.errors import UsageError, choice_message
 from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.dispatch.rule import Rule
-from kernellab.views.elements import shortened
+from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -37,7 +37,7 @@ _MANY = 1e4  # between the least and the most: beyond, only powers of ten have n
 
 
 def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: bool = False) -> Figure | None:
-    """Return which config the rule picks over the plane of two sizes, and which was the best where it was measured.
+    """Draw the rule's config over two sizes, and the measured best ones.
 
     ``across`` and ``down`` name the sizes, the first two that vary if they are not given. Of a third one, small, middle
     and large values have a panel each, and others are at their middle. None where fewer than two sizes vary, or nothing
@@ -52,7 +52,7 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
             raise UsageError(choice_message(option, name, tuple(varying)))
     chosen = [name for name in (across, down) if name]
     chosen += [name for name in varying if name not in chosen]
-    timed = [each for each in dispatch.regrets if each.best is not None]
+    timed = [regret for regret in dispatch.regrets if regret.best is not None]
     if len(chosen) < 2 or not timed:
         return None
     theme = DARK if dark else LIGHT
@@ -64,7 +64,11 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
     for place, value in enumerate(values):
         axes = new_axes(figure, theme, (1, len(values), place + 1))
         fixed = _middle(timed, others) | ({} if value is None else {others[0]: value})
-        near = timed if value is None else [each for each in timed if _nearest(each.sizes[others[0]], values) == value]
+        near = (
+            timed
+            if value is None
+            else [regret for regret in timed if _nearest(regret.sizes[others[0]], values) == value]
+        )
         _draw_plane(axes, dispatch, near, (across, down), fixed, theme)
         title = "config of the rule" if value is None else f"{others[0]} = {value}"
         label(axes, theme, x=across, y=down if place == 0 else None, title=title)
@@ -73,20 +77,20 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
 
 
 def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
-    """Return what the rule loses on each case, and what it would lose if it did not know the case, over their work.
+    """Draw the loss of the rule on each case, known and left out, over its work.
 
     None where nothing was timed.
     """
-    timed = [each for each in dispatch.regrets if each.regret is not None or each.estimated is not None]
+    timed = [regret for regret in dispatch.regrets if regret.regret is not None or regret.estimated is not None]
     if not timed:
         return None
     theme = DARK if dark else LIGHT
     figure = new_figure(7.2, 3.0, theme)
     axes = new_axes(figure, theme)
-    work = [prod(each.sizes.values()) for each in timed]
+    work = [prod(regret.sizes.values()) for regret in timed]
     for name, values, marker, colour in (
-        ("not measured (estimated)", [each.estimated for each in timed], "x", theme.other),
-        ("as measured", [each.regret for each in timed], "o", theme.winner),
+        ("not measured (estimated)", [regret.estimated for regret in timed], "x", theme.other),
+        ("as measured", [regret.regret for regret in timed], "o", theme.winner),
     ):
         points = [(x, y) for x, y in zip(work, values, strict=True) if y is not None]
         xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -101,7 +105,7 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
 
 
 def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
-    """Return what one config loses, what two do, and so on; None where nothing was timed, or one is enough."""
+    """Draw the loss with one config, two, and so on; None without times or with one config."""
     if len(dispatch.cover) < 2:
         return None
     theme = DARK if dark else LIGHT
@@ -176,7 +180,7 @@ def _draw_plane(
 
 
 def _cheapest(rule: Rule, sizes: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return what `Rule.cheapest` gives for arrays of sizes, which a loop would take seconds for."""
+    """Vectorise `Rule.cheapest` over arrays of sizes; a loop takes seconds."""
     times_ms = [cost.time_ms(rule.terms, sizes, rule.multiprocessors) for cost in rule.costs]
     found: NDArray[np.int64] = np.argmin(np.stack(np.broadcast_arrays(*times_ms)), axis=0)
     shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
@@ -193,7 +197,7 @@ def _legend_of_configs(figure: Figure, dispatch: Dispatch, columns: int, theme: 
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=shortened(config.text, _NAMES))
+        Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=shorten(config.text, _NAMES))
         for place, config in enumerate(dispatch.rule.configs)
     ]
     handles.append(Line2D([], [], marker="o", linestyle="", color=theme.background, markeredgecolor=theme.text))

@@ -15,7 +15,7 @@ from kernellab.tune.result import Row, TuningProgress
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """What a live display shows at one moment, as text and as HTML."""
+    """A live display at one moment, as text and as HTML."""
 
     text: str
     html: str
@@ -25,13 +25,13 @@ class LiveView:
 
 
 def programs_shown(kernel: str, done: int, total: int) -> LiveView:
-    """Return how many programs of a launch on the CPU have run."""
+    """Show the number of finished programs of a launch on the CPU."""
     text = f"{kernel}: {done:,} of {plural(total, 'program')}"
     return LiveView(text, _box(_bar(done, total, "programs done"), escape(text)))
 
 
 def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> LiveView:
-    """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work.
+    """Show the number of compiled kernels; ``kernel`` is the current one.
 
     ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``.
     """
@@ -45,7 +45,7 @@ def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped:
 
 
 def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> LiveView:
-    """Return what is done of what, the best so far, the failures, the seconds, about how many are left.
+    """Show the progress of a tuning: count, best so far, failures, seconds, estimate of the rest.
 
     In HTML with the times as they came, and a table of the fastest configs and of those that ended last: as many rows
     for ten thousand configs as for twenty. ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
@@ -54,18 +54,18 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> L
     done = progress.known + max(progress.compiled, progress.measured)
     bar = "" if is_over else _bar(done, progress.total, "configs done")
     more = times_svg(progress.times_ms) + _table(progress, is_over=is_over)
-    return _shown(progress.kernel, ", ".join(_counts(progress, seconds, ended)), _best(progress), bar, more)
+    return _live_view(progress.kernel, ", ".join(_counts(progress, seconds, ended)), _best(progress), bar, more)
 
 
-def _shown(kernel: str, doing: str, latest: str, bar: str, more: str = "") -> LiveView:
-    """Return what is being done with a kernel and what came last, with a bar above and ``more`` below in HTML."""
+def _live_view(kernel: str, doing: str, latest: str, bar: str, more: str = "") -> LiveView:
+    """Show a kernel's progress and its last event, with a bar above and ``more`` below in HTML."""
     text = f"{kernel}: {doing}" + (f"; {latest}" if latest else "")
     below = f"<div>{escape(latest)}</div>" if latest else ""
     return LiveView(text, _box(bar, f"<b>{escape(kernel)}</b> {escape(doing)}{below}{more}"))
 
 
 def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> LiveView:
-    """Return which point is at work, how many are done, what the last one gave, the seconds.
+    """Show the current point, the number of finished ones, the last result, the seconds.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
@@ -76,11 +76,11 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
     }
     bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
     latest = "" if progress.stage == "done" else progress.latest
-    return _shown(progress.kernel, _doing(progress, seconds, ended), latest, bar)
+    return _live_view(progress.kernel, _doing(progress, seconds, ended), latest, bar)
 
 
 def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
-    """Return how many cases of a tuning over sizes are measured, what the last one gave, about how long is left.
+    """Show the number of measured cases, the last result, an estimate of the rest.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
@@ -88,10 +88,10 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     cases = f"{progress.done} of {plural(progress.total, 'case')}"
     counts = [cases, f"{progress.measured} of at most {progress.budget} configs measured", *failed]
     now = [f"now {', '.join(progress.under_way)}"] if progress.under_way and not ended else []
-    left = [] if progress.left_s is None or ended else [f"about {_rounded(progress.left_s)} left"]
+    left = [] if progress.left_s is None or ended else [f"about {_rough_seconds(progress.left_s)} left"]
     doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
     bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
-    return _shown(progress.kernel, doing, progress.latest, bar)
+    return _live_view(progress.kernel, doing, progress.latest, bar)
 
 
 def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:
@@ -117,34 +117,34 @@ def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
     if progress.stage == "done":
         known = [f"{progress.known} known"] if progress.known else []
         failed = [f"{progress.failed} failed"] if progress.failed else []
-        return [f"{_finished(progress)} in {seconds:.1f} s", *known, *failed]
+        return [f"{_count_words(progress)} in {seconds:.1f} s", *known, *failed]
     fresh = progress.total - progress.known
-    found = [f"{progress.total} configs" if progress.total else "choosing configs"]
+    parts = [f"{progress.total} configs" if progress.total else "choosing configs"]
     if progress.known:
-        found.append(f"{progress.known} known")
+        parts.append(f"{progress.known} known")
     if fresh:
-        found.append(f"{progress.compiled}/{fresh} compiled")
+        parts.append(f"{progress.compiled}/{fresh} compiled")
     if progress.measured or progress.times_ms:
-        found.append(f"{progress.measured}/{fresh} measured")
+        parts.append(f"{progress.measured}/{fresh} measured")
     if progress.failed:
-        found.append(f"{progress.failed} failed")
+        parts.append(f"{progress.failed} failed")
     if progress.stage == "final":
-        found.append("final of the fastest")
+        parts.append("final of the fastest")
     if ended:
-        return [f"{ended} after {seconds:.1f} s", *found]
-    left = [] if progress.left_s is None else [f"about {_rounded(progress.left_s)} left"]
-    return [*found, f"{seconds:.1f} s", *left]
+        return [f"{ended} after {seconds:.1f} s", *parts]
+    left = [] if progress.left_s is None else [f"about {_rough_seconds(progress.left_s)} left"]
+    return [*parts, f"{seconds:.1f} s", *left]
 
 
-def _rounded(seconds: float) -> str:
-    """Return seconds as somebody would say them who guesses."""
+def _rough_seconds(seconds: float) -> str:
+    """Round a duration for display."""
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _finished(progress: TuningProgress) -> str:
-    """Return how many configs there were; of an interrupted tuning, or a spent budget, how many were got to."""
+def _count_words(progress: TuningProgress) -> str:
+    """Return the number of configs; after an interrupt or a spent budget, of the finished ones."""
     if progress.times_ms:
         verb, done = "tuned", max(progress.known + progress.measured, len(progress.times_ms) + progress.failed)
     else:
@@ -165,7 +165,7 @@ _CONFIG = "max-width:46em;overflow:hidden;text-overflow:ellipsis"
 
 
 def _table(progress: TuningProgress, *, is_over: bool) -> str:
-    """Return the fastest configs, then those that ended last unless it is over, and how many there are beside these."""
+    """Return the fastest configs, then the latest ones while it runs, and the number of others."""
     shown = [*progress.fastest, *(() if is_over else (row for row in progress.latest if row not in progress.fastest))]
     if not shown:
         return ""
@@ -221,7 +221,7 @@ def times_svg(times_ms: Sequence[float]) -> str:
         x = _LABEL + width * index / (len(times_ms) - 1)
         return round(x, 1), round(_HEIGHT - _MARGIN - (log10(time_ms) - low) / span * height, 1)
 
-    dots = [place(index, times_ms[index]) for index in _drawn(times_ms)]
+    dots = [place(index, times_ms[index]) for index in _thinned_times(times_ms)]
     circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.8"/>' for x, y in dots)
     x, y = place(times_ms.index(least), least)
     return (
@@ -252,8 +252,8 @@ def _steps(times_ms: Sequence[float], place: Callable[[int, float], tuple[float,
     return f'<polyline points="{text}" fill="none" stroke="{_BEST}" stroke-width="1.5" stroke-opacity=".8"/>'
 
 
-def _drawn(times_ms: Sequence[float]) -> list[int]:
-    """Return which times are drawn: of many, the best and the worst of each stretch."""
+def _thinned_times(times_ms: Sequence[float]) -> list[int]:
+    """Thin out times for drawing: the best and the worst of each stretch."""
     count = len(times_ms)
     if count <= _MOST_POINTS:
         return list(range(count))

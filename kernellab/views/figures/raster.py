@@ -66,7 +66,7 @@ _CLASSES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def rasterized(svg: str) -> tuple[bytes, tuple[int, int]]:
+def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     """Return an ``<svg>`` of ours as PNG, and the width and height in pixels that it is to show in.
 
     Raises:
@@ -89,7 +89,7 @@ def rasterized(svg: str) -> tuple[bytes, tuple[int, int]]:
 
 def _with_tints(colors: Collection[Color]) -> list[Color]:
     """Return the colours of the image: those that were painted, paper, and what the edges of letters blend of ink."""
-    tints = [_blended(_tones(_INK), share) for share in (0.25, 0.5, 0.75)]
+    tints = [_blend(_tones(_INK), share) for share in (0.25, 0.5, 0.75)]
     return list(dict.fromkeys([_PAPER, *sorted(colors), *tints]))[:_COLORS]
 
 
@@ -134,7 +134,7 @@ class _Painter:
             width = max(1, round(float(look["stroke-width"]) * self._scale))
             whole = [*points, points[0]] if is_closed else points
             dashes = [float(each) * self._scale for each in look.get("stroke-dasharray", "").split()]
-            for part in _dashed(whole, dashes) if dashes else (whole,):
+            for part in _dashes(whole, dashes) if dashes else (whole,):
                 self._canvas.line(part, fill=line, width=width, joint="curve")
 
     def _color(self, look: Mapping[str, str], part: str, opacity: float) -> Color | None:
@@ -142,7 +142,7 @@ class _Painter:
         name = look.get(part, "none")
         if name == "none":
             return None
-        color = _blended(_tones(name), opacity * float(look.get(f"{part}-opacity", 1)))
+        color = _blend(_tones(name), opacity * float(look.get(f"{part}-opacity", 1)))
         self.colors.add(color)
         return color
 
@@ -183,7 +183,7 @@ def _tones(name: str) -> Color:
     return tuple(int(digits[at : at + 2], 16) for at in (0, 2, 4))
 
 
-def _blended(color: Color, share: float) -> Color:
+def _blend(color: Color, share: float) -> Color:
     """Return a translucent colour as it shows on the paper."""
     return tuple(round(paper + (tone - paper) * share) for tone, paper in zip(color, _PAPER, strict=True))
 
@@ -231,50 +231,50 @@ def _path(text: str) -> Iterator[tuple[list[Point], bool]]:
             if kind == "M" and at == 0:
                 if points:
                     yield points, False
-                points = [_moved(points[-1] if letter == "m" and points else (0.0, 0.0), numbers[:2])]
+                points = [_add(points[-1] if letter == "m" and points else (0.0, 0.0), numbers[:2])]
             else:
-                points += _drawn(points[-1], kind, numbers[at : at + size], is_relative=letter.islower())
+                points += _step_corners(points[-1], kind, numbers[at : at + size], is_relative=letter.islower())
     if points:
         yield points, False
 
 
-def _moved(start: Point, by: list[float]) -> Point:
+def _add(start: Point, by: list[float]) -> Point:
     return start[0] + by[0], start[1] + by[1]
 
 
-def _drawn(here: Point, kind: str, numbers: list[float], *, is_relative: bool) -> list[Point]:
-    """Return where one step of a path leads, by the corners of its line."""
+def _step_corners(here: Point, kind: str, numbers: list[float], *, is_relative: bool) -> list[Point]:
+    """Return the corners of one step of a path."""
     zero = here if is_relative else (0.0, 0.0)
     if kind == "H":
         return [(zero[0] + numbers[0], here[1])]
     if kind == "V":
         return [(here[0], zero[1] + numbers[0])]
-    end = _moved(zero, numbers[-2:])
+    end = _add(zero, numbers[-2:])
     if kind == "C":
-        return _curve(here, _moved(zero, numbers[:2]), _moved(zero, numbers[2:4]), end)
+        return _curve(here, _add(zero, numbers[:2]), _add(zero, numbers[2:4]), end)
     if kind == "A":
         # A quarter of a circle that turns right ends beside its centre or below it.
         across, down = end[0] - here[0], end[1] - here[1]
         corner = (end[0], here[1]) if across * down > 0 else (here[0], end[1])
-        return _curve(here, _between(here, corner), _between(end, corner), end)
+        return _curve(here, _control_point(here, corner), _control_point(end, corner), end)
     return [end]
 
 
-def _between(start: Point, corner: Point) -> Point:
+def _control_point(start: Point, corner: Point) -> Point:
     return start[0] + 0.5523 * (corner[0] - start[0]), start[1] + 0.5523 * (corner[1] - start[1])
 
 
 def _curve(a: Point, b: Point, c: Point, d: Point) -> list[Point]:
-    found = []
+    points = []
     for step in range(1, _CURVE_STEPS + 1):
         t = step / _CURVE_STEPS
         shares = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
         x, y = (sum(s * p[axis] for s, p in zip(shares, (a, b, c, d), strict=True)) for axis in (0, 1))
-        found.append((x, y))
-    return found
+        points.append((x, y))
+    return points
 
 
-def _dashed(points: list[Point], dashes: list[float]) -> Iterator[list[Point]]:
+def _dashes(points: list[Point], dashes: list[float]) -> Iterator[list[Point]]:
     """Yield the dashes of a line; ``dashes`` are the lengths of a dash and of the gap after it."""
     at, left, is_on = points[0], dashes[0], True
     part = [at]
@@ -301,14 +301,14 @@ _LABEL = re.compile(r'\baria-label="([^"]*)"')
 
 
 def with_fallbacks(html: str) -> str:
-    """Return HTML in which a PNG stands beside each inline SVG of ours; HTML that has these stays as it is."""
+    """Add a PNG to each inline SVG of ours; HTML that has them stays as it is."""
     if "<svg" not in html or 'class="kl-flat"' in html:
         return html
     return _STYLE + _SVG.sub(lambda found: _beside(found.group()), html)
 
 
 def without_fallbacks(html: str) -> str:
-    """Return HTML whose pictures get no PNG: those that show only when a page with a style sheet is clicked on."""
+    """Mark pictures that need no PNG: those that show after a click in styled pages only."""
     return html.replace("<svg ", f"<svg {_ALONE} ")
 
 
@@ -317,7 +317,7 @@ def _beside(svg: str) -> str:
     if svg.startswith(f"<svg {_ALONE}"):
         return svg
     try:
-        png, (width, _) = rasterized(svg)
+        png, (width, _) = rasterize(svg)
     except ParseError:
         return svg
     label = _LABEL.search(svg)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import UsageError, choice_message
-from kernellab.views.elements import shortened
+from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -44,8 +44,8 @@ _FARTHEST = 4.0
 
 
 def main_metric(frame: pandas.DataFrame) -> Metric:
-    """Return what a sweep is best told in: TFLOP/s where dots are counted, else GB/s, else ms."""
-    timed = _timed(frame)
+    """Return the metric of a sweep: TFLOP/s where dots are counted, else GB/s, else ms."""
+    timed = _timed_rows(frame)
     if timed["tflops"].notna().any():
         return "tflops"
     return "gbps" if timed["gbps"].notna().any() else "time_ms"
@@ -62,7 +62,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     """
     if metric is not None and metric not in METRICS:
         raise UsageError(choice_message("metric", metric, METRICS))
-    timed = _timed(frame)
+    timed = _timed_rows(frame)
     metric = metric or main_metric(frame)
     if timed.empty or timed[metric].isna().all():
         return None
@@ -81,7 +81,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         axes = new_axes(figure, theme, (rows, columns, place + 1))
         _draw_sweep(axes, frame, group, across, metric, theme)
         if names:
-            axes.set_title(_named(names, values), color=theme.text, fontsize=8.5)
+            axes.set_title(_values_label(names, values), color=theme.text, fontsize=8.5)
         label(
             axes,
             theme,
@@ -97,7 +97,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
 
 def sweep_heat_map(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
     """Return the best time of the kernel over the first two swept numbers; None where fewer vary, or nothing ran."""
-    timed = _timed(frame)
+    timed = _timed_rows(frame)
     own = timed[timed["implementation"] == frame.attrs["implementations"][0]] if not timed.empty else timed
     varied = [name for name in frame.attrs["swept"] if _is_number(own[name]) and own[name].nunique() > 2]
     if len(varied) < 2:
@@ -105,7 +105,7 @@ def sweep_heat_map(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | N
     return heat_map(own, varied[0], varied[1], dark=dark)
 
 
-def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _timed_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame[frame["rank"].notna()]
 
 
@@ -246,12 +246,12 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
 
 def _bar_label(frame: pandas.DataFrame, row: pandas.Series[Any]) -> str:
     values = [value_text(row[name]) for name in frame.attrs["swept"] if value_text(row[name]) != "-"]
-    return shortened(" ".join([str(row["implementation"]), *values]), 60)
+    return shorten(" ".join([str(row["implementation"]), *values]), 60)
 
 
-def _named(names: Sequence[str], values: Any) -> str:
+def _values_label(names: Sequence[str], values: Any) -> str:
     given = values if isinstance(values, tuple) else (values,)
-    return shortened(", ".join(f"{name}={value_text(value)}" for name, value in zip(names, given, strict=True)), 48)
+    return shorten(", ".join(f"{name}={value_text(value)}" for name, value in zip(names, given, strict=True)), 48)
 
 
 def _legend(figure: Figure, theme: Theme) -> None:
@@ -273,7 +273,7 @@ _SAME = 1.25
 
 
 def has_roofline(frame: pandas.DataFrame) -> bool:
-    """Tell whether the ceilings of the device are known, and what some row moves and computes."""
+    """Return whether the ceilings are known, and bytes and flops of some row."""
     return frame.attrs.get("ceilings") is not None and not _points(frame).empty
 
 
@@ -301,7 +301,7 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
 
 
 def _points(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows that were timed and whose bytes and flops are known, with their intensity."""
+    """Return the timed rows with known bytes and flops, with their intensity."""
     known = frame[(frame["rank"].notna()) & (frame["tflops"] > 0) & (frame["gbps"] > 0)].copy()
     known["intensity"] = 1000 * known["tflops"] / known["gbps"]
     if "implementation" not in known:
@@ -335,21 +335,21 @@ def _draw_roofs(
         fontsize=7.5,
         va="top",
     )
-    for names, rate in _merged(roofs):
+    for names, rate in _merge_roofs(roofs):
         axes.plot([1000 * rate / memory_gbps, span[1]], [rate, rate], color=theme.text, linewidth=1.1)
         text = f"{', '.join(names)} {rate:,.0f} TFLOP/s"
         axes.text(span[1] / 1.1, rate * 1.04, text, color=theme.text, fontsize=7.5, ha="right")
 
 
-def _merged(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
-    """Return the roofs from the lowest on; those that would lie on each other are one, at the highest of them."""
-    found: list[tuple[list[str], float]] = []
+def _merge_roofs(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
+    """Return the roofs from the lowest on; overlapping ones are one, at the highest of them."""
+    merged: list[tuple[list[str], float]] = []
     for kind, rate in sorted(roofs.items(), key=lambda pair: pair[1]):
-        if found and rate < _SAME * found[-1][1]:
-            found[-1] = ([*found[-1][0], kind], rate)
+        if merged and rate < _SAME * merged[-1][1]:
+            merged[-1] = ([*merged[-1][0], kind], rate)
         else:
-            found.append(([kind], rate))
-    return found
+            merged.append(([kind], rate))
+    return merged
 
 
 def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, theme: Theme) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.measure.comparison import OutputDifference
-from kernellab.views.elements import shortened
+from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -51,7 +51,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     each, with its config; more are a curve over their rank.
     """
     theme = DARK if dark else LIGHT
-    timed = _timed(frame)
+    timed = _timed_rows(frame)
     failures = _failure_lines(frame)
     has_lines = len(timed) <= _MOST_LABELLED
     lines = len(timed) or min(len(frame), _MOST_UNTIMED)
@@ -122,12 +122,12 @@ def varying(frame: pandas.DataFrame) -> list[str]:
 
 
 def config_text(row: Any, names: Sequence[str]) -> str:
-    """Return what tells a row from the others: ``BLOCK=64 warps=4``; what is not set is left out."""
+    """Return the parameters that differ between rows: ``BLOCK=64 warps=4``."""
     texts = {name.removeprefix("num_"): value_text(row[name]) for name in names}
     return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
-def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _timed_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
     """Return the rows that were timed: those with a rank, then those that differ from most, by their times."""
     ranked = frame[frame["rank"].notna()].sort_values("rank")
     differing = frame[(frame["status"] == "differs") & frame["time_ms"].notna()].sort_values("time_ms")
@@ -143,7 +143,7 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     _tell_differing(axes, timed, theme)
     axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
-        tick.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
+        tick.set_color(_colour(frame, index, theme) if index in _marked_labels(frame) else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
     label(axes, theme, x="ms, median with 99 % interval, cold L2")
     scale_times(axes, "x", timed["time_ms"], theme)
@@ -184,7 +184,7 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
     _tell_differing(axes, timed, theme)
     names = varying(frame)
-    for index in _marked(frame):
+    for index in _marked_labels(frame):
         row = timed.loc[index]
         axes.plot(row["rank"], row["time_ms"], _marker(frame, index), color=_colour(frame, index, theme), markersize=6)
     winner = frame.attrs.get("winner")
@@ -238,20 +238,18 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
         failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
-        return [
-            shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}", _LINE) for _, r in failed.iterrows()
-        ]
+        return [shorten(f"{r['status']}  {config_text(r, names)}: {r['reason']}", _LINE) for _, r in failed.iterrows()]
     lines = []
     for status, group in failed.groupby("status"):
         reason = group["reason"].value_counts().index[0]
-        lines.append(shortened(f"{status}  {plural(len(group), 'config')}, most often: {reason}", _LINE))
+        lines.append(shorten(f"{status}  {plural(len(group), 'config')}, most often: {reason}", _LINE))
     return lines
 
 
-def _marked(frame: pandas.DataFrame) -> list[Any]:
-    """Return the labels of the winner and of what ties with it, the winner last, so that it is drawn on top."""
-    found = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
-    return [label for label in found if label in frame.index and frame.loc[label, "status"] == "ok"]
+def _marked_labels(frame: pandas.DataFrame) -> list[Any]:
+    """Return the labels of the winner and its ties, the winner last, so that it is on top."""
+    labels = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
+    return [label for label in labels if label in frame.index and frame.loc[label, "status"] == "ok"]
 
 
 def _colour(frame: pandas.DataFrame, label: Any, theme: Theme) -> str:
@@ -282,7 +280,7 @@ _DIFFERENCE_LINE = 112  # characters of a difference
 
 
 def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
-    """Return the times of the configs of each group of equal outputs; None where none differ, or nobody compared.
+    """Draw the times of the configs by group of equal outputs; None if there is one group.
 
     The band of a group that holds more than half of the configs is marked: the winner is in it. How the outputs of two
     groups differ is said below.
@@ -300,7 +298,7 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
         _draw_configs(axes, frame, labels, place, theme)
     axes.set_yticks(range(len(bands)), [text for text, _ in bands])
     axes.set_ylim(len(bands) - 0.45, -0.55)
-    scale_times(axes, "x", frame.loc[[each for _, labels in bands for each in labels], "time_ms"], theme)
+    scale_times(axes, "x", frame.loc[[row for _, labels in bands for row in labels], "time_ms"], theme)
     most = "the marked group is" if found["majority"] == 0 else "no group is"
     title = f"configs whose outputs are equal; {most} more than half of all"
     label(axes, theme, x="ms, median with cold L2", title=title)
@@ -313,11 +311,11 @@ def _bands(frame: pandas.DataFrame, found: Mapping[str, Any]) -> list[tuple[str,
     groups, names = found["groups"], varying(frame)
     bands = []
     for letter, labels in zip(ascii_uppercase, groups[:_MOST_BANDS], strict=False):
-        common = shortened(_common(frame, labels, names), 34)
+        common = shorten(_common(frame, labels, names), 34)
         bands.append((f"{letter}: {plural(len(labels), 'config')}" + (f"\n{common}" if common else ""), labels))
     rest = groups[_MOST_BANDS:]
     if rest:
-        bands.append((plural(len(rest), "other group"), [each for labels in rest for each in labels]))
+        bands.append((plural(len(rest), "other group"), [row for labels in rest for row in labels]))
     if found["not_compared"]:
         bands.append(("not compared", found["not_compared"]))
     return bands
@@ -340,12 +338,12 @@ def _draw_configs(axes: Axes, frame: pandas.DataFrame, labels: Sequence[Any], pl
 
 
 def _pair_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return how the groups of each pair differ, a line each; those of the largest first."""
+    """Return the differences of each pair of groups, a line each, the largest group first."""
     lines = []
     for pair in found["pairs"]:
         first, second = (ascii_uppercase[place] for place in pair["groups"])
         how = "; ".join(OutputDifference(**each).text for each in pair["differences"])
-        lines.append(shortened(f"{first} and {second}: {how}", _DIFFERENCE_LINE))
+        lines.append(shorten(f"{first} and {second}: {how}", _DIFFERENCE_LINE))
     rest = len(lines) - _MOST_PAIRS
     more = f'... and {plural(rest, "other pair")} in .frame.attrs["agreement"]'
     return [*lines[:_MOST_PAIRS], more] if rest > 0 else lines

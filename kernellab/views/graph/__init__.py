@@ -16,7 +16,7 @@ from kernellab.ir.graph import Graph, main_file
 from kernellab.ir.uses import Slice, argument_slice, operation_slice, value_slice
 from kernellab.views.elements import file_text, style
 from kernellab.views.graph.dataflow import SourceText
-from kernellab.views.graph.diagram import Diagram, Node, ancestors, fitting, folded, restricted
+from kernellab.views.graph.diagram import Diagram, Node, ancestors, collapse, fitting, subdiagram
 from kernellab.views.graph.drawing import BOXES_AT_MOST, picture
 from kernellab.views.graph.ttir import operation_diagram, source_diagram
 from kernellab.workers.forks_and_interrupts import cached_property
@@ -25,7 +25,7 @@ OPERATIONS_AT_MOST = 150
 
 
 class View(StrEnum):
-    """What one box of the picture stands for."""
+    """The kind of a picture: its boxes are operations or source lines."""
 
     OPERATIONS = "operations"
     SOURCE = "source"
@@ -82,12 +82,12 @@ def diagram_of(
     text: Mapping[int, str] | None = None,
     collapsed: Collection[str] | None = None,
 ) -> Diagram:
-    """Return what `svg` draws, before it is laid out."""
+    """Return the diagram that `svg` draws, without a layout."""
     diagram = whole_diagram(graph, effects, view=view, text=text)
     if argument is not None:
         kept = nodes_of_slice(diagram, *_slice_of_argument(graph, diagram, argument, effects))
-        diagram = restricted(diagram, f"{diagram.title}: {argument}", kept)
-    return folded(diagram, fitting(diagram, BOXES_AT_MOST) if collapsed is None else collapsed)
+        diagram = subdiagram(diagram, f"{diagram.title}: {argument}", kept)
+    return collapse(diagram, fitting(diagram, BOXES_AT_MOST) if collapsed is None else collapsed)
 
 
 def whole_diagram(
@@ -253,7 +253,7 @@ class GraphPictures:
 
     @staticmethod
     def _fits(diagram: Diagram) -> bool:
-        return len(folded(diagram, fitting(diagram, BOXES_AT_MOST)).nodes) <= BOXES_AT_MOST
+        return len(collapse(diagram, fitting(diagram, BOXES_AT_MOST)).nodes) <= BOXES_AT_MOST
 
     def whole(self, view: str) -> Diagram:
         """Return a view with nothing folded."""
@@ -265,13 +265,13 @@ class GraphPictures:
         """Return the frames of a view that are folded at first, so that some 150 boxes are left."""
         return sorted(fitting(self.whole(view), OPERATIONS_AT_MOST))
 
-    def drawn(self, view: str, collapsed: Collection[str]) -> Picture:
-        """Return a view with frames folded, from memory where it was drawn before."""
+    def draw(self, view: str, collapsed: Collection[str]) -> Picture:
+        """Draw a view with collapsed frames, or return the earlier drawing."""
         key = (view, frozenset(collapsed))
         if key not in self._drawn:
             if len(self._drawn) >= _KEPT:
                 del self._drawn[next(iter(self._drawn))]
-            diagram = folded(self.whole(view), key[1])
+            diagram = collapse(self.whole(view), key[1])
             self._drawn[key] = Picture(diagram, picture(diagram, {node.id: self.style(node) for node in diagram.nodes}))
         return self._drawn[key]
 
@@ -314,7 +314,7 @@ class GraphPictures:
         for name in collapsed:
             if name not in known:
                 raise StateError(choice_message("frame", name, known, owner=self.graph.kernel.name))
-        diagram = folded(self.whole(view), frozenset(collapsed))
+        diagram = collapse(self.whole(view), frozenset(collapsed))
         if len(diagram.nodes) > BOXES_AT_MOST and self._fits(self.whole(view)):
             raise StateError(too_large(diagram, self.graph))
         return sorted(set(collapsed))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, joins, place_of, short_file
 from kernellab.ir.operations import MEMORY, TERMINATORS, Access
-from kernellab.views.elements import shortened
+from kernellab.views.elements import shorten
 from kernellab.views.graph.diagram import BoxKind
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
@@ -23,7 +23,7 @@ _FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the i
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """A value that a join may be; ``back`` tells that it comes from the iteration before."""
+    """A possible value of a join; ``back`` marks one of the previous iteration."""
 
     value: int
     back: bool
@@ -31,12 +31,12 @@ class Inflow:
 
 def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
     """Return the inflows of every join. A loop counts as entered, so its results come from its body alone."""
-    found: dict[int, dict[Inflow, None]] = defaultdict(dict)
+    incoming: dict[int, dict[Inflow, None]] = defaultdict(dict)
     for operation in graph.operations:
         if operation.name not in FOLDED:
             for target, source, back in joins(graph, operation):
-                found[target][Inflow(source, back)] = None
-    return {target: tuple(sources) for target, sources in found.items()}
+                incoming[target][Inflow(source, back)] = None
+    return {target: tuple(sources) for target, sources in incoming.items()}
 
 
 def origins(
@@ -51,12 +51,12 @@ def origins(
     An origin is ``back`` when the consumer gets it from an earlier iteration of a loop that it stands in itself.
     """
     home = set(owners(graph, consumer.block))
-    found: dict[int, bool] = {}
+    sources: dict[int, bool] = {}
     seen: set[int] = set()
 
     def follow(current: int, back: bool) -> None:
         if current not in joins or is_end(current):
-            found[current] = found.get(current, True) and back
+            sources[current] = sources.get(current, True) and back
             return
         if current not in seen:
             seen.add(current)
@@ -65,7 +65,7 @@ def origins(
                 follow(inflow.value, back or (inflow.back and loop in home))
 
     follow(value, False)
-    return tuple(Inflow(origin, back) for origin, back in found.items())
+    return tuple(Inflow(origin, back) for origin, back in sources.items())
 
 
 def owners(graph: Graph, block: int) -> Iterator[int | None]:
@@ -85,8 +85,8 @@ def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     return () if operation.name == "cf.br" else operation.operands
 
 
-def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
-    """Yield the first operation of each block that an operation decides to run.
+def controlled_operations(graph: Graph, operation: Operation) -> Iterator[Operation]:
+    """Yield the first operation of each block that an operation may run.
 
     A ``for`` is left out: its variable already leads into its block.
     """
@@ -106,7 +106,7 @@ def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
 
 
 def is_folded(graph: Graph, block: int) -> bool:
-    """Return whether a block belongs to the combine function of a reduction or scan, which is drawn as one box."""
+    """Return whether a block is the combine function of a reduction or scan, drawn as one box."""
     owner = graph.regions[graph.blocks[block].region].owner
     return owner is not None and graph.operations[owner].name in FOLDED
 
@@ -118,7 +118,7 @@ _STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
 
 @dataclass(frozen=True, slots=True)
 class MemoryTouch:
-    """What one operation does to memory: per kind of access the arguments, () where the effects do not name them."""
+    """Memory accesses of one operation: arguments by kind, () where the effects name none."""
 
     arguments: Mapping[Access, tuple[str, ...]]
     unknown: str = ""
@@ -140,7 +140,7 @@ class MemoryTouch:
 
 
 def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
-    """Return what each operation does, by its index.
+    """Return the memory accesses of each operation, by its index.
 
     Without effects, or for an operation that they do not list, its name tells the kind of access, not the argument.
     """
@@ -163,8 +163,8 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
     }
 
 
-def merged(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
-    """Return what several operations do together, or None where they touch nothing."""
+def merge_touches(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
+    """Join the memory accesses of several operations; None without any."""
     touched = list(parts)
     if not touched:
         return None
@@ -230,7 +230,7 @@ def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str]
         named = [[name for name in names if not name.startswith(REACHED)] for names in touch.arguments.values()]
         parts += [", ".join(names) for names in named if names]
         parts += ["?"] if touch.unknown else []
-    return shortened(" ".join(parts), 40)
+    return shorten(" ".join(parts), 40)
 
 
 def _bare(attribute: str) -> str:
@@ -251,9 +251,9 @@ def value_words(value: Value) -> str:
 
 
 def operation_tip(graph: Graph, operation: Operation, touch: MemoryTouch | None, source: SourceText) -> str:
-    """Return what hovering over an operation tells: its name, results, memory effect and source line."""
+    """Return the tooltip of an operation: name, results, memory effect, source line."""
     attributes = ", ".join(f"{name}={value}" for name, value in operation.attributes)
-    lines = [operation.name + (f"  {{{shortened(attributes, 100)}}}" if attributes else "")]
+    lines = [operation.name + (f"  {{{shorten(attributes, 100)}}}" if attributes else "")]
     lines += [value_words(graph.values[result]) for result in operation.results]
     if touch is not None:
         lines.append(touch.words())
@@ -264,7 +264,7 @@ def operation_tip(graph: Graph, operation: Operation, touch: MemoryTouch | None,
 
 
 def combiner(graph: Graph, operation: Operation) -> str:
-    """Return what a reduction or scan combines with: ``addf``, ``maxnumf``; "" for any other operation."""
+    """Return the operation of a reduction or scan: ``addf``, ``maxnumf``; "" for others."""
     if operation.name not in FOLDED:
         return ""
     names = [
@@ -305,7 +305,7 @@ class SourceText:
         return linecache.getline(place.file, place.line).strip()
 
     def is_own(self, place: Location) -> bool:
-        """Return whether a place is in ``file``; some stages know only the last part of a path."""
+        """Return whether a place is in ``file``; some stages have only the last part of a path."""
         return place.file == self.file or (bool(place.file) and place.file == short_file(self.file))
 
     def other(self, place: Location) -> str:

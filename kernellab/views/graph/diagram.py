@@ -26,7 +26,7 @@ from kernellab.workers.forks_and_interrupts import lock
 
 
 class BoxKind(StrEnum):
-    """What a box stands for. Each kind has a shape of its own beside its colour; a tensor is text on an arrow."""
+    """The kind of a box. Each has a shape beside its colour; a tensor is text on an arrow."""
 
     ARGUMENT = "argument"
     SCALAR = "scalar"
@@ -42,7 +42,7 @@ class BoxKind(StrEnum):
 
 
 class ArrowKind(StrEnum):
-    """What an arrow carries: data, an address, a mask, only the order of control, or a change of what was there."""
+    """The kind of an arrow: data, address, mask, order of control, or a changed value."""
 
     VALUE = "value"
     ADDRESS = "address"
@@ -74,7 +74,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An arrow. ``back`` tells that it leads into the next iteration of a loop."""
+    """An arrow; ``back`` marks one into the next iteration of a loop."""
 
     tail: str
     head: str
@@ -125,19 +125,19 @@ def merged_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     )
 
 
-def restricted(diagram: Diagram, title: str, kept: Collection[str]) -> Diagram:
-    """Return the part of a diagram that consists of some of its nodes."""
+def subdiagram(diagram: Diagram, title: str, kept: Collection[str]) -> Diagram:
+    """Return the part of a diagram with the ``kept`` nodes."""
     nodes = tuple(node for node in diagram.nodes if node.id in kept)
     return Diagram(
         title,
         nodes,
         tuple(edge for edge in diagram.edges if edge.tail in kept and edge.head in kept),
-        occupied(diagram.clusters, nodes),
+        occupied_clusters(diagram.clusters, nodes),
         tuple((above, below) for above, below in diagram.order if above in kept and below in kept),
     )
 
 
-def occupied(clusters: Iterable[RegionFrame], nodes: Iterable[Node]) -> tuple[RegionFrame, ...]:
+def occupied_clusters(clusters: Iterable[RegionFrame], nodes: Iterable[Node]) -> tuple[RegionFrame, ...]:
     """Return the clusters that hold one of the nodes, directly or within a cluster of theirs."""
     clusters = tuple(clusters)
     parents = {cluster.id: cluster.parent for cluster in clusters}
@@ -155,7 +155,7 @@ _WORDS = {BoxKind.READ: "load", BoxKind.WRITE: "store", BoxKind.ATOMIC: "atomic"
 _TOLD = 10  # boxes that a tooltip lists
 
 
-def folded(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
+def collapse(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
     """Return the diagram with one box, of the frame's id, in place of each collapsed frame and all that is in it."""
     hiding = _hiding(diagram, collapsed)
     members: dict[str, list[Node]] = defaultdict(list)
@@ -169,7 +169,7 @@ def folded(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
         name = shown.get(node.id, node.id)
         if name not in placed:
             placed[name] = node if name == node.id else _box(frames[name], members[name])
-    edges = (_moved(edge, shown) for edge in diagram.edges)
+    edges = (_redirect(edge, shown) for edge in diagram.edges)
     order = ((shown.get(above, above), shown.get(below, below)) for above, below in diagram.order)
     return Diagram(
         diagram.title,
@@ -181,7 +181,7 @@ def folded(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
 
 
 def fitting(diagram: Diagram, boxes: int) -> frozenset[str]:
-    """Return which frames to collapse so that at most ``boxes`` boxes are left: the innermost, the largest first.
+    """Choose the frames to collapse, innermost and largest first, so that ``boxes`` are left.
 
     Where that many are left even with every frame collapsed, all frames are returned.
     """
@@ -219,7 +219,7 @@ def _hiding(diagram: Diagram, collapsed: Collection[str]) -> Mapping[str | None,
     return hiding
 
 
-def _moved(edge: Edge, shown: Mapping[str, str]) -> Edge:
+def _redirect(edge: Edge, shown: Mapping[str, str]) -> Edge:
     return replace(edge, tail=shown.get(edge.tail, edge.tail), head=shown.get(edge.head, edge.head))
 
 
@@ -306,7 +306,7 @@ def to_dot(diagram: Diagram) -> str:
 
 
 def _ranks(diagram: Diagram) -> list[str]:
-    """Return what puts arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
+    """Put arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
     arguments = [
         node.id for node in diagram.nodes if node.kind in (BoxKind.ARGUMENT, BoxKind.SCALAR) and not node.cluster
     ]
@@ -370,7 +370,7 @@ def wasm_engine(dot: str) -> bytes | None:
 
 @cache
 def _renderer() -> Engine:
-    """Return what renders: with machine code out of wasmtime's cache, if it has one, since making it takes a second.
+    """Return the renderer; its machine code comes from wasmtime's cache, or takes a second.
 
     The package has no option for that (https://docs.wasmtime.dev/cli-cache.html), so its backend is put together here.
     """

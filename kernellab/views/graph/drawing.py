@@ -120,7 +120,7 @@ def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | Non
 
 
 def svg_element(title: str, description: str, width: float, height: float, body: list[str]) -> str:
-    """Return an ``<svg>`` of a size in pixels, with a title and a description for those who cannot see it."""
+    """Return an ``<svg>`` in pixels, with a title and a description for screen readers."""
     total_width, total_height = math.ceil(width + 2 * _MARGIN_PX), math.ceil(height + 2 * _MARGIN_PX)
     box = f"{-_MARGIN_PX:g} {-_MARGIN_PX:g} {total_width} {total_height}"
     attributes = {
@@ -138,7 +138,7 @@ def svg_element(title: str, description: str, width: float, height: float, body:
 
 
 def describe(diagram: Diagram) -> str:
-    """Return what the picture shows, in a sentence."""
+    """Describe a picture in a sentence."""
     counts = {kind: [node.lines[0] for node in diagram.nodes if node.kind is kind] for kind in BoxKind}
     parts = [f"{len(diagram.nodes)} boxes and {len(diagram.edges)} arrows"]
     if counts[BoxKind.ARGUMENT]:
@@ -199,7 +199,7 @@ def _box(node: Node, center: Point, css_class: str) -> str:
     x, y = center
     width, height = box_size(node)
     marked = f' class="{css_class}"' if css_class else ""
-    outline = "" if node.kind is BoxKind.TENSOR else _outlined(node, center, marked)
+    outline = "" if node.kind is BoxKind.TENSOR else _outline_path(node, center, marked)
     if node.folds:  # the edges of a pile
         pile = "".join(f"M{_n(x - width / 2 + gap)} {_n(y + height / 2 + gap)}h{_n(width)}" for gap in (3, 6))
         outline += f'<path d="{pile}" stroke="{_style(node).color}" stroke-opacity=".7"/>'
@@ -215,7 +215,7 @@ def _style(node: Node) -> _Box:
     return replace(style, color=_BOXES[BoxKind.UNKNOWN].color, is_dashed=True) if node.unsure else style
 
 
-def _outlined(node: Node, center: Point, marked: str) -> str:
+def _outline_path(node: Node, center: Point, marked: str) -> str:
     style, (width, height) = _style(node), box_size(node)
     dash = ' stroke-dasharray="4 2"' if style.is_dashed else ""
     return (
@@ -257,14 +257,14 @@ def _outline(kind: BoxKind, x: float, y: float, w: float, h: float) -> str:
     radius = (
         h if kind in (BoxKind.ARGUMENT, BoxKind.SCALAR, BoxKind.OUTPUT) else 0.0 if kind is BoxKind.UNKNOWN else 4.0
     )
-    return _rounded(x - w, y - h, 2 * w, 2 * h, radius)
+    return _rounded_rectangle(x - w, y - h, 2 * w, 2 * h, radius)
 
 
 def _polygon(*corners: Point) -> str:
     return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in corners) + "Z"
 
 
-def _rounded(left: float, top: float, width: float, height: float, radius: float) -> str:
+def _rounded_rectangle(left: float, top: float, width: float, height: float, radius: float) -> str:
     r, across, down = _n(radius), _n(width - 2 * radius), _n(height - 2 * radius)
     return (
         f"M{_n(left + radius)} {_n(top)}h{across}a{r} {r} 0 0 1 {r} {r}v{down}a{r} {r} 0 0 1 -{r} {r}"

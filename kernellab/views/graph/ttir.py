@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
-from kernellab.views.elements import shortened
+from kernellab.views.elements import shorten
 from kernellab.views.graph.dataflow import (
     BRANCHES,
     FOLDED,
@@ -18,12 +18,12 @@ from kernellab.views.graph.dataflow import (
     MemoryTouch,
     SourceText,
     constants,
-    controlled,
+    controlled_operations,
     direct_operands,
     inflows,
     is_folded,
     loop_variable,
-    merged,
+    merge_touches,
     operation_tip,
     operation_title,
     origins,
@@ -32,11 +32,20 @@ from kernellab.views.graph.dataflow import (
     touches,
     value_words,
 )
-from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, merged_edges, occupied
+from kernellab.views.graph.diagram import (
+    ArrowKind,
+    BoxKind,
+    Diagram,
+    Edge,
+    Node,
+    RegionFrame,
+    merged_edges,
+    occupied_clusters,
+)
 
 
 def flow_of(value: Value) -> ArrowKind:
-    """Return what an arrow from this value carries."""
+    """Return the kind of the arrow of a value."""
     if value.is_pointer:
         return ArrowKind.ADDRESS
     return ArrowKind.MASK if value.element == "i1" else ArrowKind.VALUE
@@ -54,7 +63,7 @@ def frame_label(operation: Operation, region: int, source: SourceText) -> str:
 
 
 class _TtirView:
-    """What the two views of a graph share: its arguments, the frames of its helpers, and the arrows between boxes."""
+    """Common parts of both views of a graph: arguments, frames of helpers, arrows."""
 
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         self.graph = graph
@@ -72,12 +81,12 @@ class _TtirView:
         order: Iterable[tuple[str, str]] = (),
     ) -> Diagram:
         """Return the picture: arguments on top of ``nodes``, without scalars that lead nowhere and empty frames."""
-        merged = merged_edges(edges)
-        touched = {edge.tail for edge in merged} | {edge.head for edge in merged}
+        arrows = merged_edges(edges)
+        touched = {edge.tail for edge in arrows} | {edge.head for edge in arrows}
         shown = tuple(
             node for node in (*self._arguments(), *nodes) if node.kind is not BoxKind.SCALAR or node.id in touched
         )
-        return Diagram(title, shown, merged, occupied((*self._helpers(), *clusters), shown), tuple(order))
+        return Diagram(title, shown, arrows, occupied_clusters((*self._helpers(), *clusters), shown), tuple(order))
 
     def _helpers(self) -> Iterator[RegionFrame]:
         for function in self.graph.functions:
@@ -145,7 +154,7 @@ class OperationView(_TtirView):
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per operation and carried value, in the order of the IR."""
-        yield from self._carried()
+        yield from self._loop_values()
         for operation in self.graph.operations:
             if operation.name in YIELDS or operation.name == "arith.constant" or self._in_fold(operation):
                 continue
@@ -157,8 +166,8 @@ class OperationView(_TtirView):
     def _in_fold(self, operation: Operation) -> bool:
         return is_folded(self.graph, operation.block)
 
-    def _carried(self) -> Iterator[Node]:
-        """Yield what the blocks of a function carry to each other."""
+    def _loop_values(self) -> Iterator[Node]:
+        """Yield the values that blocks of a function pass to each other."""
         for function in self.graph.functions:
             for block in self.graph.regions[function.region].blocks[1:]:
                 yield from self._block_arguments(block)
@@ -170,7 +179,7 @@ class OperationView(_TtirView):
                 starts = [
                     self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
                 ]
-                title = shortened(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
+                title = shorten(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
                 tip = f"carried value\n{value_words(known)}"
                 lines = (title, short_type(known))
                 yield Node(f"v{value}", lines, BoxKind.CONTROL, tip, self.cluster_of(block))
@@ -216,7 +225,7 @@ class OperationView(_TtirView):
         return [self._value_words(self.graph.values[index]) for index in shown]
 
     def _value_words(self, value: Value) -> str:
-        return shortened(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
+        return shorten(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
 
     def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
         """Return the title of a loop, and its bounds where all of them have a name or are constants."""
@@ -237,7 +246,7 @@ class OperationView(_TtirView):
             if operation.name not in YIELDS and not self._in_fold(operation):
                 for operand in direct_operands(self.graph, operation):
                     yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
-                for first in controlled(self.graph, operation):
+                for first in controlled_operations(self.graph, operation):
                     yield Edge(f"o{operation.index}", f"o{first.index}", ArrowKind.CONTROL, "")
         for value, sources in self.joins.items():
             known = self.graph.values[value]
@@ -330,10 +339,10 @@ class SourceView(_TtirView):
         return map(self._node, self.lines.values())
 
     def _node(self, line: _Line) -> Node:
-        touch = merged(self.touches[op.index] for op in line.operations if op.index in self.touches)
+        touch = merge_touches(self.touches[op.index] for op in line.operations if op.index in self.touches)
         text = self.source.line(line.place)
         number = self.source.words(line.place).removeprefix("line ")
-        title = f"{number}  {shortened(text or self._summary(line), _TEXT_LIMIT)}".strip()
+        title = f"{number}  {shorten(text or self._summary(line), _TEXT_LIMIT)}".strip()
         details = [part for part in (touch.words() if touch else "", self._result(line)) if part]
         kind = touch.kind if touch else BoxKind.COMPUTE
         if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
@@ -353,7 +362,7 @@ class SourceView(_TtirView):
         )
 
     def _summary(self, line: _Line) -> str:
-        """Stand in for a source line whose text is not at hand."""
+        """Stand in for a source line without text."""
         names = {
             name: None for op in line.operations for value in op.results if (name := self.graph.values[value].name)
         }
@@ -388,7 +397,7 @@ class SourceView(_TtirView):
             for operand in direct_operands(self.graph, operation):
                 flow = Inflow(operand, back=False)
                 yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
-            for first in controlled(self.graph, operation):
+            for first in controlled_operations(self.graph, operation):
                 yield Edge(head, self.line_of[first.index], ArrowKind.CONTROL, "")
 
     def order(self) -> Iterator[tuple[str, str]]:

@@ -47,8 +47,8 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._kept = earlier_words(keeper.earlier())
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore")
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore-source")
-        self._moves = LatestOnly(partial(pace_here, self._executor), self._worked, self._show)
-        self._sources = LatestOnly(partial(pace_here, self._texts), self._written, self._show_source, close_s=0.0)
+        self._moves = LatestOnly(partial(pace_here, self._executor), self._evaluate, self._show)
+        self._sources = LatestOnly(partial(pace_here, self._texts), self._render_source, self._show_source, close_s=0.0)
         self._latest: Evaluation | None = None
         self._is_setting = False
         self._picture: Any = None
@@ -60,9 +60,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             description="Keep", tooltip="Keep this point as a config of the kernel", icon="bookmark"
         )
         for widget in (*self._sliders.values(), self._target):
-            widget.observe(self._moved, "value")
+            widget.observe(self._on_move, "value")
         self._keep.on_click(self._pressed_keep)
-        self._screen.observe(self._unfolded, "is_open")
+        self._screen.observe(self._on_unfold, "is_open")
         controls = ipywidgets.Box([*self._sliders.values(), self._target, self._keep])
         controls.add_class("kl-controls")  # in as many columns as the page has room for
         super().__init__([controls, self._screen])
@@ -75,17 +75,17 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     @property
     def point(self) -> Evaluation | None:
-        """What was found at the point that shows."""
+        """The evaluation at the shown point."""
         return self._latest
 
     @property
     def values(self) -> dict[str, Any]:
-        """Where the controls stand."""
+        """The values of the controls."""
         return {name: slider.value for name, slider in self._sliders.items()}
 
     @property
     def evaluations(self) -> PointHistory:
-        """What was found at each point, in turn."""
+        """The evaluation of each point, in turn."""
         return self._evaluator.history
 
     @property
@@ -125,7 +125,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return self
 
     def wait(self) -> Evaluation:
-        """Return what is found where the sliders stand, as soon as it is shown."""
+        """Wait for the evaluation at the current slider positions, and return it."""
         if self._latest is None and self._moves.is_idle:
             self._move()
         self._moves.drain()
@@ -154,7 +154,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         super().close()
 
     def __repr__(self) -> str:
-        return text(self._shown())
+        return text(self._view())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Show the widget where there are widgets, elsewhere a picture or text of the current point.
@@ -166,7 +166,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return {**data, **self._still()}
 
     def _ipython_display_(self) -> None:
-        """Show the panel, and beside it the picture, which steps back as long as the panel lives.
+        """Show the panel and its static picture, which hides while the panel lives.
 
         The picture is an output of its own, since a widget whose kernel has ended shows nothing, and so that it can be
         brought up to date without touching the panel.
@@ -181,7 +181,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     def _still(self) -> dict[str, str]:
         """Return the picture and the text of the current point."""
-        shown = self._shown()
+        shown = self._view()
         return {"text/html": with_fallbacks(picture_html(shown)), "text/plain": text(shown)}
 
     def _point(self) -> Point:
@@ -194,7 +194,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             self._sliders[control.name].options = slider_of(control).options
         self._sliders[control.name].value = value
 
-    def _moved(self, change: Mapping[str, Any]) -> None:
+    def _on_move(self, change: Mapping[str, Any]) -> None:
         if not self._is_setting:
             self._move()
 
@@ -202,8 +202,8 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._screen.state = "busy"
         self._moves.move(self._point())
 
-    def _worked(self, point: Point, superseded: Superseded) -> Evaluation:
-        """Work a point out, in the thread of the executor."""
+    def _evaluate(self, point: Point, superseded: Superseded) -> Evaluation:
+        """Evaluate a point, in the thread of the executor."""
         job, post = self._moves.jobs, self._moves.post
 
         def tell(evaluation: Evaluation) -> None:
@@ -226,7 +226,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             self._sources.move(evaluation)
 
     def _paint(self, state: str = "") -> None:
-        shown = self._shown()
+        shown = self._view()
         failed = shown.latest is not None and shown.latest.has_failed
         with self._screen.hold_sync():
             self._screen.figures = figures_html(shown)
@@ -235,17 +235,17 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             self._screen.point = "" if shown.latest is None else values_text(shown.latest.point.named)
             self._screen.state = state or ("failed" if failed else "ready")
 
-    def _shown(self) -> PanelView:
+    def _view(self) -> PanelView:
         controls = tuple(self._controls.values())
         return PanelView(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept)
 
-    def _unfolded(self, change: Mapping[str, Any]) -> None:
-        good = self._shown().good
+    def _on_unfold(self, change: Mapping[str, Any]) -> None:
+        good = self._view().good
         if change["new"] and good is not None:
             self._sources.move(good)
 
-    def _written(self, evaluation: Evaluation, superseded: Superseded) -> str:
-        """Return the explorer of a point, in a thread of its own: it takes longer than the figures."""
+    def _render_source(self, evaluation: Evaluation, superseded: Superseded) -> str:
+        """Render the explorer of a point, in its own thread, since it is slower than the figures."""
         if evaluation.compiled is None or superseded:
             return ""
         return explorer_html(evaluation.compiled, self._source, uid=self._screen.model_id or "")
@@ -304,7 +304,7 @@ def take_value(menu: Any, here: Target | None, target: str) -> None:
 
 
 class Screen(anywidget.AnyWidget):
-    """What a panel shows.
+    """The state of a panel's display.
 
     ``figures`` and ``source`` are HTML, ``status`` the sentence for screen readers, ``state`` is ``ready``, ``busy`` or
     ``failed``. ``line`` of ``file`` and ``stage`` are what the user chose in the source, ``is_open`` whether that is

@@ -30,8 +30,8 @@ _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
-def opened(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, target: Target) -> Panel:
-    """Return the panel of a call whose ``meta`` are the ranges of its sliders, at its first point.
+def open_panel(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, target: Target) -> Panel:
+    """Open the panel of a call, with the ranges of its sliders in ``meta``, at its first point.
 
     Raises:
         UsageError: a range is none, or a name is unknown.
@@ -61,7 +61,7 @@ def opened_on_launch(
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """What is explored: a bound kernel, its grid, arguments by name, and keywords that may be ranges."""
+    """The explored launch: a bound kernel, its grid, arguments, and keywords that may be ranges."""
 
     kernel: Kernel
     grid: Any
@@ -75,7 +75,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
 
     kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)
-    subject = _subject(launch, closure.name, [each.text for each in closure.functions])
+    subject = _subject(launch, closure.name, [function.text for function in closure.functions])
     plan = planned(subject, launch.ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
     requests = Requests(
@@ -126,7 +126,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts) -> 
 
 
 def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject:
-    """Return what is known of a launch; keywords that are no ranges are arguments, ``texts`` those of its functions."""
+    """Return the facts of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
     from kernellab._triton.kernel import constexpr_value, declared, heuristic_names, jit_function
@@ -154,7 +154,7 @@ def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject
 
 
 def _has_loop(text: str) -> bool:
-    """Tell whether a function has a loop that is still one when it is compiled, and that can be pipelined."""
+    """Return whether a function has a loop that survives compiling and can be pipelined."""
     loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For | ast.While)]
     return any(isinstance(loop, ast.While) or "static_range" not in ast.unparse(loop.iter) for loop in loops)
 

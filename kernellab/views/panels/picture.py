@@ -16,9 +16,9 @@ from kernellab.views.elements import (
     Fact,
     compile_words,
     grid_words,
-    minified,
+    minify,
     resource_facts,
-    shortened,
+    shorten,
     style_sheet,
 )
 
@@ -38,7 +38,7 @@ class PanelView:
 
     @property
     def good(self) -> Evaluation | None:
-        """The point whose figures show: the latest, or where that failed, the last one that did not."""
+        """The point whose figures show: the latest, or the last good one where that failed."""
         latest = self.latest
         if latest is None or not latest.has_failed:
             return latest
@@ -51,13 +51,13 @@ class PanelView:
 
     @property
     def best(self) -> Evaluation | None:
-        """The fastest right point among those that compute the same as the one whose figures show."""
+        """The fastest right point among those with the same outputs as the shown one."""
         good = self.good
         return None if good is None else self.history.best_of(good.sizes, good.target)
 
 
 def sentence(shown: PanelView) -> str:
-    """Return what a screen reader is told when the figures change."""
+    """Describe changed figures for a screen reader."""
     evaluation = shown.latest
     if evaluation is None:
         return "No point yet."
@@ -75,7 +75,7 @@ def sentence(shown: PanelView) -> str:
 
 
 def status_words(evaluation: Evaluation) -> str:
-    """Return what became of a point: ``ok``, ``compile error``."""
+    """Return the status of a point: ``ok``, ``compile error``."""
     return str(evaluation.row.status).replace("_", " ")
 
 
@@ -93,7 +93,7 @@ def _time_parts(evaluation: Evaluation) -> tuple[str, str]:
 
 
 def against_words(evaluation: Evaluation, history: PointHistory) -> str:
-    """Return how a point that was timed compares with the best before it."""
+    """Compare a timed point with the best earlier one."""
     best, ratio = _best_before(evaluation, history), evaluation.against
     if best is None or ratio is None:
         return "the first that was timed"
@@ -124,30 +124,30 @@ def resource_words(evaluation: Evaluation) -> list[str]:
 
 
 def run_words(evaluation: Evaluation) -> str:
-    """Return what the interpreter did, or ""."""
+    """Describe the run on the interpreter; "" without one."""
     if evaluation.run is None:
         return ""
     programs = evaluation.run.grid[0] * evaluation.run.grid[1] * evaluation.run.grid[2]
     findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
-    found = plural(len(findings), "finding") if findings else "no findings"
-    return f"the interpreter ran {plural(programs, 'program')}, {found}"
+    words = plural(len(findings), "finding") if findings else "no findings"
+    return f"the interpreter ran {plural(programs, 'program')}, {words}"
 
 
 def facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
-    found = []
+    items = []
     row = evaluation.row
     if row.time_ms is not None:
-        found.append(Fact("time", *_time_parts(evaluation)))
-        found.append(Fact("against the best", *_against_fact(evaluation, history)))
+        items.append(Fact("time", *_time_parts(evaluation)))
+        items.append(Fact("against the best", *_against_fact(evaluation, history)))
         if row.gbps is not None:
-            found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
+            items.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
-            found.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
+            items.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
     if evaluation.compiled is not None:
-        found += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
-    found.append(_correctness(evaluation))
-    return found
+        items += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
+    items.append(_correctness(evaluation))
+    return items
 
 
 def _against_fact(evaluation: Evaluation, history: PointHistory) -> tuple[str, str]:
@@ -174,18 +174,18 @@ def _correctness(evaluation: Evaluation) -> Fact:
 
 
 def remarks(shown: PanelView) -> list[str]:
-    """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
+    """Return findings, notes of run and kernel, and the saved row."""
     evaluation = shown.good
-    found = list(shown.notes)
+    sentences = list(shown.notes)
     if evaluation is not None:
         if evaluation.run is not None:
-            found.append(f"Without a GPU nothing is timed: {run_words(evaluation)}.")
-            found += [finding_words(finding) for finding in evaluation.run.findings]
-            found += evaluation.run.notes
+            sentences.append(f"Without a GPU nothing is timed: {run_words(evaluation)}.")
+            sentences += [finding_words(finding) for finding in evaluation.run.findings]
+            sentences += evaluation.run.notes
         elif evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
-            found.append(_ended(evaluation.row.reason[:1].upper() + evaluation.row.reason[1:]))
-        found += evaluation.notes
-    return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
+            sentences.append(_sentence_end(evaluation.row.reason[:1].upper() + evaluation.row.reason[1:]))
+        sentences += evaluation.notes
+    return [*dict.fromkeys(each for each in [*sentences, shown.kept] if each)]
 
 
 def text(shown: PanelView) -> str:
@@ -209,7 +209,7 @@ def _range_text(control: Control) -> str:
     return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
 
 
-def _ended(reason: str) -> str:
+def _sentence_end(reason: str) -> str:
     return reason if not reason or reason.endswith((".", "!", "?")) else f"{reason}."
 
 
@@ -244,7 +244,7 @@ def picture_html(shown: PanelView) -> str:
         f"<dt>{escape(name)}</dt><dd>{escape(label_of(value))}</dd>"
         for name, value in (shown.latest.point.values if shown.latest else ())
     )
-    sheets = style_sheet(__package__, "panel.css") + minified(_STATIC_CSS)
+    sheets = style_sheet(__package__, "panel.css") + minify(_STATIC_CSS)
     points = plural(len(shown.history), "point")
     return (
         f'<div class="kp kp-static"><style>{sheets}</style>'
@@ -288,7 +288,7 @@ def _tile(fact: Fact) -> str:
 
 
 def point_words(each: Evaluation) -> str:
-    """Return what hovering over a point of the chart tells."""
+    """Return the tooltip of a point of the chart."""
     what = time_words(each) or (each.row.reason if each.has_failed else f"{each.row.registers} registers")
     return f"{each.number}. {each.point.text}, {each.target}: {status_words(each)}, {what}"
 
@@ -319,7 +319,7 @@ class _Chart:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the axis tells times."""
+        """Whether the axis has times."""
         return self.low > 0
 
     @property
@@ -338,11 +338,11 @@ class _Chart:
         return min(26.0, 0.6 * self.step)
 
     def x(self, index: int) -> float:
-        """Return where the middle of a point lies."""
+        """Return the horizontal centre of a point."""
         return _LEFT + (index + 0.5) * self.step
 
     def y(self, value: float) -> float:
-        """Return where a number lies."""
+        """Return the vertical position of a number."""
         low, high, at = (log10(each) if self.is_log else each for each in (self.low, self.high, value))
         return _BASE - (at - low) / (high - low) * (_BASE - _TOP)
 
@@ -351,14 +351,14 @@ class _Chart:
         if self.is_log:
             low, high = floor(log10(self.low)), floor(log10(self.high))
             marks = (1, 2, 5) if high - low < 2 else (1,)
-            found = [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
+            ticks = [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
         else:
             rough = (self.high - self.low) / 4
             power = 10.0 ** floor(log10(rough))
             step = next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough)
             first = int(self.low / step)
-            found = [step * i for i in range(first, first + 6)]
-        return [value for value in found if self.low <= value <= self.high]
+            ticks = [step * i for i in range(first, first + 6)]
+        return [value for value in ticks if self.low <= value <= self.high]
 
 
 def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluation | None) -> str:
@@ -389,16 +389,18 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
 
 
 def _changing(evaluations: Sequence[Evaluation]) -> list[tuple[str, list[str]]]:
-    """Return the controls whose values differ between points, each with its values in words; the target is one, too."""
-    values = [{**each.point.named, "target": each.target.removeprefix("hip:")} for each in evaluations]
-    names = dict.fromkeys(name for each in values for name in each)
-    words = {name: [label_of(each.get(name, "")) for each in values] for name in names}
-    return [(name, each) for name, each in words.items() if len(set(each)) > 1]
+    """Return the controls, and the target, whose values differ between points, with their words."""
+    values = [
+        {**evaluation.point.named, "target": evaluation.target.removeprefix("hip:")} for evaluation in evaluations
+    ]
+    names = dict.fromkeys(name for row in values for name in row)
+    words = {name: [label_of(row.get(name, "")) for row in values] for name in names}
+    return [(name, labels) for name, labels in words.items() if len(set(labels)) > 1]
 
 
 def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
     """Return a row of values below the points, each amid those that share it; what has no room is left out."""
-    parts = [_label(_LEFT - 6, y, shortened(name, _MOST_NAME), "end", _title(name))]
+    parts = [_label(_LEFT - 6, y, shorten(name, _MOST_NAME), "end", _title(name))]
     starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
     for i in starts[1:]:
         edge = chart.x(i) - chart.step / 2
@@ -446,7 +448,7 @@ def _occupancies(chart: _Chart) -> str:
 
 
 def _ring(chart: _Chart, index: int) -> str:
-    """Return what marks the current point: a ring, or a frame around its column."""
+    """Return the mark of the current point: a ring, or a frame around its column."""
     evaluation, x = chart.evaluations[index], chart.x(index)
     if evaluation.row.time_ms is not None:
         return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(evaluation.row.time_ms):.1f}" r="8"/>'
