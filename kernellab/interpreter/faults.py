@@ -135,6 +135,10 @@ class Unsupported(ProgramStopped):
     """The kernel uses what only a GPU can do."""
 
 
+class StorageIncomplete(ProgramStopped):
+    """An access to what was not copied: outside of the views of a large storage, but inside of that."""
+
+
 class InterpretedCheckFailed(ProgramStopped):
     """A ``tl.device_assert`` or ``tl.assume`` does not hold."""
 

@@ -10,6 +10,7 @@ recognisable. The low 16 bits equal those of the address in the notebook, so tha
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,7 +76,7 @@ class Shadow:
         """Return an array by its name, made of zeros where it did not matter before."""
         found: Array | None = getattr(self, name)
         if found is None:
-            found = np.zeros(self.length, dtype=_ENTRIES[name])
+            found = _sparse_zeros(self.length, _ENTRIES[name])
             setattr(self, name, found)
         return found
 
@@ -92,7 +93,30 @@ class Shadow:
         for name in _ENTRIES:
             array = getattr(self, name)
             if array is not None:
-                setattr(self, name, np.repeat(array, factor))
+                setattr(self, name, _repeated(array, factor))
+
+
+_LARGE_BYTES = 1 << 24
+
+
+def _sparse_zeros(length: int, dtype: Any) -> Array:
+    """Return zeros; of a large array, only the pages that are written to take memory, and small ones."""
+    size_bytes = length * np.dtype(dtype).itemsize
+    if size_bytes < _LARGE_BYTES:
+        return np.zeros(length, dtype)
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    zeros: Array = np.frombuffer(memory, dtype)
+    return zeros
+
+
+def _repeated(array: Array, factor: int) -> Array:
+    """Return each entry several times; pages of zeros take no memory."""
+    result = _sparse_zeros(array.size * factor, array.dtype)
+    places = np.flatnonzero(array)
+    for step in range(factor):
+        result[places * factor + step] = array[places]
+    return result
 
 
 TAG_SHIFT = 48
@@ -104,11 +128,12 @@ _MOST_MEMBERS = 64
 
 @dataclass(slots=True)
 class Storage:
-    """One storage in this process: its address here and in the notebook, in bytes."""
+    """One storage in this process: its address here and in the notebook, in bytes; see `StorageSpec`."""
 
     address: int
     size_bytes: int
     notebook_address: int
+    is_whole: bool
     shadow: Shadow
     regions: list[MemoryRegion] = field(default_factory=list)
 
@@ -166,7 +191,8 @@ def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], 
 def _storage(spec: StorageSpec, base: int, tensors: list[tuple[str, TensorSpec]], index: int) -> Storage:
     itemsizes = [tensor.itemsize for _, tensor in tensors if tensor.storage == index]
     shift = min(itemsizes, default=1).bit_length() - 1
-    return Storage(base + spec.offset_bytes, spec.size_bytes, spec.address, Shadow(spec.size_bytes, shift))
+    shadow = Shadow(spec.size_bytes, shift)
+    return Storage(base + spec.offset_bytes, spec.size_bytes, spec.address, spec.is_whole, shadow)
 
 
 def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> MemoryRegion:
@@ -182,7 +208,7 @@ def _elements(spec: TensorSpec) -> Array | None:
     places = spec.span_bytes // spec.itemsize
     if places <= 1 or _is_dense(spec):
         return None
-    elements = np.zeros(places, bool)
+    elements = _sparse_zeros(places, bool)
     np.lib.stride_tricks.as_strided(elements, spec.shape, spec.strides)[...] = True
     return None if elements.all() else elements
 

@@ -22,6 +22,7 @@ from kernellab.interpreter.faults import (
     Findings,
     InterpretedCheckFailed,
     Program,
+    StorageIncomplete,
     counted,
     current_line,
     mask_text,
@@ -335,6 +336,8 @@ class CheckedMemory:
             self._report_outside(region, addresses[~held], f"{access} in a gap of the view of {region.name}")
 
     def _report_outside(self, region: MemoryRegion, strays: Array, what: str) -> None:
+        if not region.storage.is_whole:
+            raise StorageIncomplete
         detail = f"{what}: element {region.element(int(strays[0]))}"
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)

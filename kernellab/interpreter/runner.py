@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import LaunchError, Place, WorkerTimeout
-from kernellab.launch.arguments import in_shared_memory
 from kernellab.launch.memory import tensors_at
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
+from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
 from kernellab.workers.forks_and_interrupts import uninterrupted
@@ -76,12 +76,17 @@ class Interpreter:
         closure, bindings = closure_of(function, tuple(constants.values()))
         require_taken(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
         values = {name: value for name, value in arguments.items() if name not in constants}
+        is_whole = False
         while True:
-            with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
+            with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as taken:
                 job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)
                 outcome = self._outcome(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 written = outcome.written if outcome.failure is None else frozenset[int]()
                 changed = uninterrupted(partial(taken.take_back, written))  # all of it, or nothing
+                copied_bytes = taken.copied_bytes
+            if outcome.needs_whole_storages:
+                is_whole = True
+                continue
             found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
             if not found:
                 break
@@ -90,7 +95,8 @@ class Interpreter:
             raise _shown(outcome, outcome.failure, closure).exception()
         if tell is not None and outcome.accesses is not None:
             tell(outcome.accesses)
-        return _run_of(outcome, changed, closure, grid)
+        run = _run_of(outcome, changed, closure, grid)
+        return dataclasses.replace(run, notes=(*run.notes, *_cost(copied_bytes, is_repeated=is_whole)))
 
     def _outcome(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
@@ -99,6 +105,20 @@ class Interpreter:
             return self.worker.run(job, timeout_s or self.timeout_s, progress)
         except WorkerTimeout as exc:
             raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=job.payload.closure.name) from exc
+
+
+_MANY_BYTES = 1 << 28
+
+
+def _cost(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
+    """Yield what it cost to take large arguments to the worker."""
+    if is_repeated:
+        yield (
+            f"the run was made again on all {copied_bytes / 2**20:,.0f} MiB of the arguments' storages, since it left "
+            "a view of them"
+        )
+    elif copied_bytes >= _MANY_BYTES:
+        yield f"{copied_bytes / 2**20:,.0f} MiB of arguments were copied, since launches on the CPU run in a worker"
 
 
 def _require_interpreted(function: Any) -> None:

@@ -33,6 +33,7 @@ from kernellab.interpreter.faults import (
     DeadlinePassed,
     InterpretedCheckFailed,
     Program,
+    StorageIncomplete,
     Unsupported,
     counted,
     line_of_traceback,
@@ -125,6 +126,8 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
             failure = _run(kernel, launch, memory, progress, constants)
             memory.promises.check_multiples()
             memory.take_back_addresses()
+        except StorageIncomplete:
+            return RunOutcome(time.perf_counter() - started, needs_whole_storages=True)
         finally:
             _set_alarm(0)
             builder.memory = None
@@ -150,6 +153,8 @@ def _run(
         function = prepare(kernel)
         arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
         _run_grid(function, arguments, launch, memory, survey, progress)
+    except StorageIncomplete:
+        raise
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
         if survey.fault is None:
             return _failure(exc, name, memory.program)

@@ -1,24 +1,16 @@
-"""A launch as plain data, and its arguments in memory that another process maps.
+"""A launch and its arguments as plain data.
 
-Tensors travel as views of storages; two arguments that are views of one storage stay so. For the CPU, all memory is
-copied once into one block that both processes map. The tensors of the user change only after a clean run, and only
-where the kernel changed something.
+Tensors travel as views of storages; two arguments that are views of one storage stay so.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
-import ctypes
-import mmap
 import numbers
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 from kernellab.errors import LaunchError
 from kernellab.workers.forks_and_interrupts import is_fork
@@ -59,11 +51,15 @@ class SharedBlock:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """One storage: where it lies in the block, and its address in the process of its owner. All in bytes."""
+    """One storage: where it lies in the block, and its address in the process of its owner. All in bytes.
+
+    Of one that is not whole, only the elements of arguments are there.
+    """
 
     offset_bytes: int
     size_bytes: int
     address: int
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,117 +207,12 @@ def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
     return [(n, tensor) for n, tensor in bases if isinstance(tensor, TensorSpec)]
 
 
-# Storages keep their alignment up to this many bytes, and lie at least that far apart.
-_ALIGNMENT = 256
-_CHUNK_BYTES = 1 << 24
-
-_Ranges = tuple[tuple[int, int], ...]
+Ranges = tuple[tuple[int, int], ...]
 """The addresses of all storages, in order; those that overlap count as one: two tensors may wrap the same memory."""
 
 
-@dataclass(slots=True)
-class SharedArguments:
-    """Arguments in shared memory: the launch as data, and what is needed to bring results back."""
-
-    launch: Launch
-    _arguments: Mapping[str, object]
-    _mapping: mmap.mmap
-    _file: IO[bytes]
-
-    def take_back(self, written: frozenset[int]) -> dict[str, int]:
-        """Copy the storages of some indices, which a clean run has written to, into the user's tensors.
-
-        Returns the number of changed elements per argument that holds memory; elements count as changed when their
-        bits differ.
-        """
-        tensors = [found for name, spec in self.launch.arguments for found in tensors_of(name, spec)]
-        changed = {name: self._changed_elements(spec) if spec.storage in written else 0 for name, spec in tensors}
-        for index in written:
-            self._copy_back(index)
-        return changed
-
-    def close(self) -> None:
-        """Give the memory back; where a profiler or debugger holds a frame that uses it, it goes with that frame."""
-        with contextlib.suppress(BufferError):
-            self._mapping.close()
-        self._file.close()
-
-    def _fill(self) -> None:
-        for index in range(len(self.launch.storages)):
-            self._worker_bytes(index)[...] = self._user_bytes(index)
-
-    def _user_bytes(self, index: int) -> Any:
-        """Return the user's memory as a numpy array; the arguments keep it alive."""
-        import numpy as np
-
-        spec = self.launch.storages[index]
-        if not spec.size_bytes:
-            return np.empty(0, np.uint8)
-        memory = (ctypes.c_ubyte * spec.size_bytes).from_address(spec.address)
-        return np.ctypeslib.as_array(memory)
-
-    def _worker_bytes(self, index: int) -> Any:
-        import numpy as np
-
-        spec = self.launch.storages[index]
-        return np.frombuffer(self._mapping, np.uint8, spec.size_bytes, spec.offset_bytes)
-
-    def _changed_elements(self, spec: TensorSpec) -> int:
-        import numpy as np
-
-        if not spec.span_bytes:
-            return 0
-        bits = np.dtype(f"V{spec.itemsize}" if spec.itemsize not in {1, 2, 4, 8} else f"u{spec.itemsize}")
-        strides = tuple(stride * spec.itemsize for stride in spec.strides)
-        before, after = (
-            np.ndarray(spec.shape, bits, held, spec.offset_bytes, strides)
-            for held in (self._user_bytes(spec.storage), self._worker_bytes(spec.storage))
-        )
-        return int(np.count_nonzero(before != after))
-
-    def _copy_back(self, index: int) -> None:
-        import numpy as np
-
-        before, after = self._user_bytes(index), self._worker_bytes(index)
-        for start in range(0, before.size, _CHUNK_BYTES):
-            old, new = before[start : start + _CHUNK_BYTES], after[start : start + _CHUNK_BYTES]
-            np.copyto(old, new, where=old != new)
-
-
-@contextlib.contextmanager
-def in_shared_memory(
-    arguments: Mapping[str, object], grid: tuple[int, int, int], *, uninitialised: frozenset[str] = frozenset()
-) -> Iterator[SharedArguments]:
-    """Yield the arguments of a launch as data, and give their memory back at the end.
-
-    ``arguments`` are bound by name: CPU tensors, ``TensorDescriptor``s, numbers, strings, None, dtypes of
-    ``triton.language``, and tuples of such. Values of constexprs that are none of these are left out by the caller.
-
-    Raises:
-        LaunchError: an argument cannot be taken along (another device, sparse, ...), or there is no room for it.
-    """
-    ranges = _ranges(arguments)
-    tensor = partial(_tensor_spec, ranges)
-    specs = tuple((name, spec_of(name, value, tensor, _other_spec)) for name, value in arguments.items())
-    _check_names(uninitialised, specs)
-    storages, size_bytes = _storages(ranges)
-    file, path, mapping = _block(max(size_bytes, 1))
-    launch = Launch(grid, specs, SharedBlock(path, len(mapping)), storages, uninitialised)
-    result = SharedArguments(launch, arguments, mapping, file)
-    try:
-        result._fill()
-        yield result
-    finally:
-        result.close()
-
-
-def _check_names(uninitialised: frozenset[str], specs: tuple[tuple[str, ArgumentSpec], ...]) -> None:
-    known = {name for name, _ in specs} | {found for name, spec in specs for found, _ in tensors_of(name, spec)}
-    for name in sorted(uninitialised - known):
-        raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
-
-
-def _ranges(arguments: Mapping[str, Any]) -> _Ranges:
+def ranges_of(arguments: Mapping[str, Any]) -> Ranges:
+    """Return where the storages of CPU tensors lie."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted({found for _, value in members_of(arguments.items()) for found in _range_of(value)}):
         if merged and start < merged[-1][1]:
@@ -338,17 +229,12 @@ def _range_of(value: Any) -> Iterator[tuple[int, int]]:
         yield storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
-def _storages(ranges: _Ranges) -> tuple[tuple[StorageSpec, ...], int]:
-    """Return where each range lies in the block, and the size of that in bytes."""
-    specs, size_bytes = [], 0
-    for start, end in ranges:
-        offset = size_bytes + _ALIGNMENT + (start - size_bytes) % _ALIGNMENT
-        specs.append(StorageSpec(offset, end - start, start))
-        size_bytes = offset + end - start + _ALIGNMENT
-    return tuple(specs), size_bytes
+def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
+    """Return a CPU tensor as a view of one of the storages.
 
-
-def _tensor_spec(ranges: _Ranges, name: str, value: Any) -> TensorSpec:
+    Raises:
+        LaunchError: it cannot be taken along: another device, sparse, without memory.
+    """
     tensor, dtype = (value.base, str(value.dtype)) if _is_reinterpreted(value) else (value, None)
     _check_tensor(name, tensor)
     if dtype is None:
@@ -384,12 +270,17 @@ def require_memory(name: str, tensor: Any) -> None:
         raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
 
 
-def _other_spec(name: str, value: Any) -> ArgumentSpec:
+def other_spec(name: str, value: Any) -> ArgumentSpec:
+    """Return a dtype or ``tl.constexpr`` as data.
+
+    Raises:
+        LaunchError: it is something else.
+    """
     kind = type(value)
     if kind.__module__.startswith("triton.") and kind.__name__ == "dtype":
         return DtypeSpec(value.name)
     if kind.__module__.startswith("triton.") and kind.__name__ == "constexpr":
-        return spec_of(name, value.value, partial(_tensor_spec, ()), _other_spec)
+        return spec_of(name, value.value, partial(tensor_spec, ()), other_spec)
     raise LaunchError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, which cannot be an argument of a kernel; "
         "expected a tensor, a TensorDescriptor, a number, None, or a tuple of such."
@@ -425,45 +316,3 @@ def _is_on_cpu(value: Any) -> bool:
     if not hasattr(value, "data_ptr") or getattr(getattr(value, "device", None), "type", None) != "cpu":
         return False
     return str(getattr(value, "layout", "")) == "torch.strided" and type(value).__name__ != "FakeTensor"
-
-
-def _block(size_bytes: int) -> tuple[IO[bytes], str, mmap.mmap]:
-    """Return memory that another process can map by its path and that no crash can leave behind.
-
-    It lies in memory, or in a deleted file in the folder for temporary files where memory is short.
-    """
-    failure: OSError | None = None
-    for opened in (_file_in_memory, _file_on_disk):
-        file = opened(size_bytes)
-        if file is None:
-            continue
-        try:
-            os.posix_fallocate(file.fileno(), 0, size_bytes)
-            return file, f"/proc/{os.getpid()}/fd/{file.fileno()}", mmap.mmap(file.fileno(), size_bytes)
-        except OSError as exc:
-            file.close()
-            failure = exc
-    reason = "" if failure is None else f": {failure.strerror or failure}"
-    raise LaunchError(
-        f"There is no room for a copy of the arguments, {size_bytes / 2**20:.0f} MiB, in memory or in "
-        f"{tempfile.gettempdir()}{reason}. Pass smaller tensors."
-    ) from failure
-
-
-def _file_in_memory(size_bytes: int) -> IO[bytes] | None:
-    if size_bytes > _available_bytes() or not hasattr(os, "memfd_create"):
-        return None
-    return os.fdopen(os.memfd_create("kernellab"), "r+b")
-
-
-def _file_on_disk(size_bytes: int) -> IO[bytes] | None:
-    if size_bytes > shutil.disk_usage(tempfile.gettempdir()).free:
-        return None
-    return tempfile.TemporaryFile(prefix="kernellab-")
-
-
-def _available_bytes() -> int:
-    """Return how much memory Linux says can be had without swapping."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return int(found.split()[1]) * 1024 if found is not None else 1 << 62

@@ -128,7 +128,8 @@ class RunOutcome:
     """What came of a launch in a worker.
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
-    ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note.
+    ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note. A run that
+    ``needs_whole_storages`` was broken off where it left the views that were copied.
     """
 
     seconds: float
@@ -139,6 +140,7 @@ class RunOutcome:
     failure: Failure | None = None
     strays: tuple[int, ...] = ()
     accesses: ElementAccesses | None = None
+    needs_whole_storages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

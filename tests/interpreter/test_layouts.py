@@ -15,6 +15,7 @@ from tests.interpreter import planted
 
 Launch = Callable[..., Run]
 SIZE = 64
+LARGE = 1 << 21  # of which not everything is copied
 
 
 @st.composite
@@ -32,6 +33,7 @@ def positions(view: tuple[int, int, int]) -> tuple[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [SIZE, LARGE])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     x=views(),
@@ -40,9 +42,9 @@ def positions(view: tuple[int, int, int]) -> tuple[int, int]:
     dtype=st.sampled_from(["float32", "int8", "bfloat16"]),
 )
 def test_loads_anywhere(
-    launch: Launch, x: tuple[int, int, int], y: tuple[int, int, int], offset: int, dtype: str
+    launch: Launch, size: int, x: tuple[int, int, int], y: tuple[int, int, int], offset: int, dtype: str
 ) -> None:
-    whole = torch.arange(SIZE).to(getattr(torch, dtype))
+    whole = torch.arange(size).to(getattr(torch, dtype))
     first, other = (whole[view[0] :][: view[1] * view[2] : view[2]] for view in (x, y))
     out = torch.zeros(1)
     position = x[0] + offset
@@ -50,16 +52,16 @@ def test_loads_anywhere(
     inside_view = start <= position < end
     inside_other = low <= position < high
     arguments = (planted.reads_the_view_of_another, (1,), first, other, out, offset)
-    if inside_view or (0 <= position < SIZE and not inside_other):
+    if inside_view or (0 <= position < size and not inside_other):
         run = launch(*arguments)
-        assert out.item() == position
+        assert out.item() == whole[position]
         is_element = inside_view and offset % x[2] == 0
         assert [f.kind for f in run.findings] == ([] if is_element else ["outside_view"])
     else:
         with pytest.raises(OutOfBounds) as caught:
             launch(*arguments)
         assert f"element {offset} " in caught.value.message
-        assert ("inside y" in caught.value.message) == (0 <= position < SIZE)
+        assert ("inside y" in caught.value.message) == (0 <= position < size)
         assert out.item() == 0
 
 
