@@ -152,7 +152,8 @@ class Lab(Workspace):
         """Find the fastest config of a kernel for these arguments; launch it once. What the store knows is not timed.
 
         ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
-        search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
+        search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are compiled, and
+        compared with ``check`` on the CPU within 20 s; none is timed.
         ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
         ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
         hold: a tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs

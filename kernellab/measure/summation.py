@@ -28,7 +28,7 @@ def sum_error(terms: torch.Tensor, dims: list[int], unit: float) -> torch.Tensor
     if not rows.numel():
         return terms.new_zeros(shape, dtype=torch.float64)
     step = max(1, _CHUNK // rows.shape[1])
-    return torch.cat([_row_errors(part.double(), unit) for part in rows.split(step)]).reshape(shape)
+    return torch.cat([_row_errors(part.double(), unit) for part in torch.split(rows, step)]).reshape(shape)
 
 
 def running_sum_error(terms: torch.Tensor, dim: int, unit: float) -> torch.Tensor:

@@ -467,7 +467,8 @@ def _bounds(tensor: Any) -> tuple[float | None, float | None]:
     import torch  # keeps `import kernellab` light
 
     is_short = tensor.numel() <= _RUNS * _RUN_LENGTH
-    if tensor.numel() == 0 or tensor.is_complex() or not (is_short or tensor.is_contiguous()):
+    has_values = tensor.numel() > 0 and tensor.device.type != "meta" and not tensor.is_complex()
+    if not has_values or not (is_short or tensor.is_contiguous()):
         return None, None
     flat, is_floating = tensor.detach().reshape(-1), tensor.is_floating_point()
     last = flat.numel() - _RUN_LENGTH
@@ -483,6 +484,7 @@ def _bounds(tensor: Any) -> tuple[float | None, float | None]:
 
 
 def _small_values(tensor: Any) -> tuple[int, ...] | None:
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL:
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+    if not is_whole or tensor.numel() > _SMALL or tensor.device.type == "meta":
         return None
     return tuple(map(int, tensor.detach().cpu().reshape(-1).tolist()))

@@ -36,6 +36,7 @@ def environment_of(runtime: Runtime, kernels: Registry, device: int | None = Non
         device_here(runtime, device),
         partial(_bench, runtime) if can_time(runtime) else None,
         progress=runtime.tuning_reporter,
+        interpret=runtime.interpret,
     )
 
 

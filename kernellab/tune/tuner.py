@@ -17,6 +17,7 @@ from kernellab.measure.config import NO_GPU, Config, Status, reason_of, resource
 from kernellab.measure.launches import Implementation, Measured
 from kernellab.measure.timing import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
+from kernellab.tune.cpu_check import AGREES
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
 from kernellab.tune.result import Agreement, Counts, Row, Stage, Watch, row_before, times_of, unwatched
@@ -80,7 +81,7 @@ class Tuner:
     and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. ``require``
     raises where what is asked does not fit the first kernel that compiles. ``suggested`` gives another config to try
     for what compiling one told, or None; ``listed`` are measured however much they spill. Without a pool, configs are
-    compiled only.
+    compiled, and ``check`` gives the status of each that fits, with its reason: None where nothing is compared.
     """
 
     search: Search
@@ -101,6 +102,7 @@ class Tuner:
     require: Callable[[Config, Compiled], None] = lambda config, compiled: None
     suggested: Callable[[Config, Row], Config | None] = lambda config, row: None
     listed: Collection[Config] = ()
+    check: Callable[[Config, Compiled], tuple[Status, str]] | None = None
     watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
@@ -137,6 +139,7 @@ class Tuner:
         try:
             self._screen_all()
             self._judge(launches=True)
+            self._check_untimed()
             if self.pool is not None:
                 final = self._settled() or self._finals(self.pool)
         except KeyboardInterrupt:
@@ -145,12 +148,22 @@ class Tuner:
                 raise
             final = Final(best, ())
         if self.pool is None:
-            fitting = (config for config, row in self._rows.items() if row.status is Status.NOT_TIMED)
-            final = Final(next((c for c in fitting if c in self._candidates), None), ())
+            fitting = [c for c, row in self._rows.items() if row.status is Status.NOT_TIMED and c in self._candidates]
+            final = Final(next((c for c in fitting if self._rows[c].checked), next(iter(fitting), None)), ())
         from_cache = bool(self._rows) and self._submitted == 0 and self.pool is not None
         self._counts.recount(self._rows, final.winner)
         self._tell("done")
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted, self._agreement)
+
+    def _check_untimed(self) -> None:
+        """Compare the configs that fit with the reference where nothing is timed; `checked` marks those that agree."""
+        if self.pool is not None or self.check is None:
+            return
+        for config in [config for config in self._rows if config in self._candidates]:
+            status, reason = self.check(config, self._candidates[config].kernel)
+            is_known = status is Status.WRONG or reason == AGREES
+            checked = self.policy.reference if is_known else ""
+            self._rows[config] = replace(self._rows[config], status=status, reason=reason, checked=checked)
 
     def _best_so_far(self) -> Config | None:
         """Return the fastest config after an interrupt; None where there is none."""
@@ -162,14 +175,20 @@ class Tuner:
         while asked := self.search.ask():
             wanted = asked
             while wanted:
-                self._screen_asked(wanted)
-                suggested = () if self._is_spent() else (self.suggested(each, self._rows[each]) for each in wanted)
+                self._screen_asked([config for config in wanted if config not in self._rows])
+                suggested = [] if self._is_spent() else self._suggested_by(wanted)
                 wanted = [config for config in dict.fromkeys(suggested) if config and config not in self._rows]
             for config in asked:
                 self.search.tell(config, self._rows[config].time_ms)
             if self._is_spent():
                 break
         self._spare_some()
+
+    def _suggested_by(self, configs: Iterable[Config]) -> list[Config | None]:
+        """Return what compiling configs suggests to try; nothing where a number of configs is what may be tried."""
+        if self.policy.budget_configs is not None:
+            return []
+        return [self.suggested(each, self._rows[each]) for each in configs]
 
     def _screen_asked(self, asked: Sequence[Config]) -> None:
         for config in asked:

@@ -16,6 +16,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.runtime import Interpret
 from kernellab.measure.bench_jobs import sets_blocks_alone
 from kernellab.measure.config import Config, Space, Status, configs_of
 from kernellab.measure.launches import Bench, Launches, arithmetic, implementation_of, moved_bytes, touched
@@ -24,6 +25,7 @@ from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.target import limits_of
 from kernellab.tune.agreement import remark_of
+from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Records, Row, Tuning, Watch, unwatched
@@ -52,7 +54,8 @@ class Options:
     that measure, the first of which holds the final; None is the current one.
 
     Of a generated list, a `Space` or one of `workloads`, what spills much is not measured while something else is left,
-    and where registers keep the device from being full, half of the block is tried too. A list of `triton.Config` is
+    and where registers keep the device from being full, half of the block is tried too, but not beyond what a search
+    asks for within ``budget_configs``. A list of `triton.Config` is
     measured as it is. ``policy`` says how much is measured of a config and in the final; its bounds on the search, and
     what outputs are compared with, are those of these options.
     """
@@ -82,6 +85,7 @@ Progress = Callable[[str], AbstractContextManager[Watch]]
 class Environment:
     """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
 
+    There, ``interpret`` runs configs on the CPU, to compare them with a reference; None compares none.
     ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
     """
 
@@ -91,6 +95,7 @@ class Environment:
     make_bench: MakeBench | None
     clock: Callable[[], float] = time.perf_counter
     progress: Progress | None = None
+    interpret: Interpret | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -249,7 +254,8 @@ def tuned(
 def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
     """Measure what was prepared at ``start_s``; see `tuned`."""
     launches, records, originals = tuning.launches, tuning.records, tuning.launches.originals
-    _take_reference(launches, next(iter(originals)), options, times=environment.make_bench is not None)
+    _take_reference(launches, next(iter(originals)), options, environment)
+    check = _cpu_check(environment, launches, options)
     known = {} if environment.make_bench is None else tuning.known(options)
     start = partial(best_start, records, known)
     search = search_of(options.search, options.configs, originals, options.count, options.seed, start)
@@ -272,6 +278,7 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
         require=partial(_require_outputs, launches),
         suggested=partial(suggested, options.configs if tuning.is_generated else None, limits_of(launches.target)),
         listed=() if tuning.is_generated else originals.keys(),
+        check=None if check is None else check.verdict,
     )
     watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
     try:
@@ -283,6 +290,7 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
     notes = [
         *environment.remarks,
         *launches.notes,
+        *(() if check is None else (check.note,)),
         *_complaints(compiler, outcome),
         *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
         *_remarks(outcome, is_timed=pool is not None),
@@ -290,7 +298,16 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
     return _result(environment, tuning, options, outcome, environment.clock() - start_s, notes)
 
 
-def _take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
+def _cpu_check(environment: Environment, launches: Launches, options: Options) -> CpuCheck | None:
+    """Return what compares configs on the CPU where nothing is timed; None without a reference."""
+    if environment.make_bench is not None or environment.interpret is None or launches.reference is None:
+        return None
+    left_s = SECONDS_AT_MOST if options.budget_s is None else min(options.budget_s, SECONDS_AT_MOST)
+    given = (environment.interpret, launches, launches.reference, options.timeout_s)
+    return CpuCheck(*given, left_s, environment.clock)
+
+
+def _take_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
     """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
     from kernellab._triton.kernel import declared
 
@@ -298,8 +315,9 @@ def _take_reference(launches: Launches, config: Config, options: Options, *, tim
         tuned = {name for name, _ in config.parameters}
         given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
         options.check.require(given)
-    if options.check is not None and not times:
-        launches.notes.append("The configs were not checked: without a GPU, a tuning launches none of them.")
+    times = environment.make_bench is not None
+    if options.check is not None and not times and environment.interpret is None:
+        launches.notes.append("The configs were not checked: nothing launches them here.")
     elif options.check is not None:
         from kernellab.measure.reference import reference_of  # most tunings need none of it
 

@@ -92,10 +92,14 @@ def test_a_number_of_configs_is_a_budget_and_a_search_has_its_own_option(noteboo
     assert notebook.names["tuning"].frame.attrs["search"] == "descent"
 
 
-def test_without_a_gpu_a_check_is_not_made_and_that_is_said(notebook: Notebook) -> None:
+def test_without_a_gpu_a_check_is_made_on_the_cpu(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run('tuning = %triton_tune --check "x + 1" shift[grid](x, out, 300)')
-    assert any("configs were not checked" in note for note in notebook.names["tuning"].notes)
+    assert any("configs that fit were launched on the CPU" in note for note in notebook.names["tuning"].notes)
+    assert {row.status for row in notebook.names["tuning"].rows} == {"not_timed"}
+    notebook.run('wrong = %triton_tune --check "x + 2" shift[grid](x, out, 300)')
+    assert {row.status for row in notebook.names["wrong"].rows} == {"wrong"}
+    assert "differs from the reference" in notebook.names["wrong"].rows[0].reason
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ from kernellab.target import limits_of, parse_target
 from kernellab.tune import workloads
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
-from kernellab.tune.search import halved_for_registers, relieved
+from kernellab.tune.search import Random, halved_for_registers, relieved
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 from tests.tune.test_tuning import FirstTwo
@@ -98,6 +101,39 @@ def test_what_is_suggested_is_tried_once_and_suggests_in_turn() -> None:
     assert bench.measured == [D, B, C, A]
     assert outcome.winner == A
     assert all(row.registers for row in told)
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_random_search_with_a_budget_tries_so_many_configs_and_no_halves(has_gpu: bool) -> None:
+    space = Space(BLOCK=[2**power for power in range(4, 12)], num_warps=[1, 2, 4, 8])
+    search = Random(space, 12, random.Random(0), batch=4)
+    times = {Config.of({"BLOCK": b, "num_warps": w}): 1.0 for b in space.values["BLOCK"] for w in (1, 2, 4, 8)}
+    known = {each: Row(each, Status.OK, time_ms=2.0) for each in itertools.islice(times, 5)}
+    bench = FakeBench(times) if has_gpu else None
+
+    def halved(config: Config, row: Row) -> Config | None:
+        half = config.with_values({"BLOCK": config.values["BLOCK"] // 2})
+        return half if half in times else None
+
+    for policy, many in ((Policy(budget_configs=12, finals_s=1e9), False), (Policy(finals_s=1e9), True)):
+        again = replace(search, _seen=set(), _given=0, rng=random.Random(0))
+        outcome = tune([], bench, search=again, suggested=halved, policy=policy, known=known if has_gpu else {})
+        assert (len(outcome.rows) > 12) is many
+        assert len(outcome.rows) >= 12
+
+
+def test_a_config_that_was_suggested_is_not_measured_again_when_the_search_asks_for_it() -> None:
+    bench = FakeBench({A: 1.0, B: 2.0, C: 3.0})
+    asked = [[C], [A, B]]
+
+    class Asking:
+        def ask(self) -> list[Config]:
+            return asked.pop(0) if asked else []
+
+        def tell(self, config: Config, time_ms: float | None) -> None: ...
+
+    tune([], bench, search=Asking(), suggested=lambda config, row: {C: B}.get(config))
+    assert bench.measured == [C, B, A]
 
 
 def test_spills_drop_a_config_unless_it_is_listed() -> None:

@@ -97,7 +97,8 @@ def summary(tuning: Tuning) -> str:
         compiled = sum(row.status not in _FINE or row.compile_s is not None for row in tuning.rows)
         part = f"{compiled} of " if compiled < len(tuning.rows) else ""
         many = plural(len(tuning.rows), "config")
-        return f"{tuning.kernel}: {part}{many} compiled {how}; the first that fits is {row.config.text}"
+        first = "the first that fits and agrees with the reference" if row.checked else "the first that fits"
+        return f"{tuning.kernel}: {part}{many} compiled {how}; {first} is {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
     best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}{_faster(tuning)}"
     return f"{tuning.kernel}: {plural(len(tuning.rows), 'config')} {how}; {best}"

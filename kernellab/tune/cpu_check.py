@@ -1,0 +1,119 @@
+"""Configs of a tuning without a GPU, compared with a reference on the CPU: each distinct computation once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab._triton.kernel import declared
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import Copies, size_bytes
+from kernellab.launch.poison import poison
+from kernellab.launch.runtime import Interpret
+from kernellab.measure.comparison import compare
+from kernellab.measure.config import NO_GPU, Config, Status, reason_of
+from kernellab.measure.launches import KernelLaunch, Launches, touched
+from kernellab.measure.reference import Reference
+
+SECONDS_AT_MOST = 20.0
+BYTES_AT_MOST = 256 << 20
+AGREES = f"{NO_GPU}; agrees with the reference on the CPU"
+
+Verdict = tuple[Status, str]
+
+
+@dataclass(slots=True)
+class CpuCheck:
+    """Compares configs with the reference of their launches, on copies, for ``left_s`` seconds at most.
+
+    ``timeout_s`` limits each of them. ``clock`` tells the seconds.
+    """
+
+    interpret: Interpret
+    launches: Launches
+    reference: Reference
+    timeout_s: float
+    left_s: float
+    clock: Callable[[], float]
+    compared: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    _known: dict[Any, Verdict | str] = field(default_factory=dict)  # or why one cannot be compared
+
+    def verdict(self, config: Config, compiled: Compiled) -> Verdict:
+        """Return the status of a config and its reason; one that is not checked keeps its status.
+
+        Raises:
+            UsageError: the reference does not fit the outputs.
+        """
+        launch = self.launches.of(config)
+        key = _computation(config, launch)
+        if key not in self._known:
+            if why_not := self._why_not(launch):
+                return self._skipped(why_not)
+            start_s = self.clock()
+            self._known[key] = self._compared(launch, compiled)
+            self.left_s -= self.clock() - start_s
+        found = self._known[key]
+        if isinstance(found, str):
+            return self._skipped(found)
+        self.compared += 1
+        return found
+
+    @property
+    def note(self) -> str:
+        """How many configs were compared, and why the others were not."""
+        total = self.compared + sum(self.skipped.values())
+        done = "launched on the CPU, and compared with the reference"
+        if not self.skipped:
+            return f"All {total} configs that fit were {done}."
+        reasons = "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
+        return f"{self.compared} of {total} configs that fit were {done}. Not checked: {reasons}."
+
+    def _skipped(self, why: str) -> Verdict:
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+        return Status.NOT_TIMED, f"{NO_GPU}; not checked on the CPU: {why}"
+
+    def _why_not(self, launch: KernelLaunch) -> str:
+        if self.left_s <= 0:
+            return "the seconds for it were spent"
+        if size_bytes(launch.arguments) > BYTES_AT_MOST:
+            return f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB"
+        return "its post_hook is called on a GPU alone" if launch.after is not None else ""
+
+    def _compared(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
+        copies = Copies(launch.arguments, compiled.effects, "cpu")
+        for name in declared(self.launches.kernel).reset_to_zero:
+            if copies.arguments.get(name) is not None:
+                copies.arguments[name].zero_()
+        for hook in launch.before:
+            hook({**copies.arguments, **launch.options})
+        poisoned = poison(copies.arguments, compiled.effects, copies=True)
+        try:
+            self.interpret(launch.function, copies.everything, launch.grid, min(self.timeout_s, self.left_s))
+        except WorkerTimeout:
+            return "it takes too long on the CPU"
+        except OutOfBounds as exc:
+            return Status.FAULT, reason_of(exc)
+        except KernellabError as exc:
+            return reason_of(exc)
+        poisoned.lift()
+        written = touched(compiled.effects, copies.behind)[0]
+        memory = {**memory_of(copies.arguments), **copies.reached}
+        outputs = {name: tensor for name, tensor in memory.items() if name in written}
+        counted = self.launches.outputs
+        values = {
+            name: value for name, value in self.reference.of(outputs).items() if counted is None or name in counted
+        }
+        checks = compare("the reference", values, outputs, poisoned.unwritten, poisoned.fills)
+        wrong = "; ".join(check.text for check in checks if not check.equal)
+        return (Status.WRONG, wrong) if wrong else (Status.NOT_TIMED, AGREES)
+
+
+def _computation(config: Config, launch: KernelLaunch) -> Any:
+    """Return what tells launches apart that compute something else: options of the compiler change nothing of it."""
+    plain = (bool, int, float, str, type(None))
+    scalars = tuple((name, value) for name, value in launch.arguments.items() if isinstance(value, plain))
+    return config.parameters, launch.grid, launch.before, scalars
