@@ -72,6 +72,14 @@ class Bounded(torch.Tensor):
     ) -> Any:
         return _dispatched(func, args, kwargs or {})
 
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to hand out memory, which a wrapper has none of.
+
+        Raises:
+            Untracked: always.
+        """
+        raise Untracked("the memory of a value is taken")
+
     def write(self, value: torch.Tensor, error: torch.Tensor | None, unit: float) -> None:
         """Take other elements, in place, rounded to the format of these."""
         rounding = unit_of(self.dtype)
@@ -102,6 +110,8 @@ class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False  # else torch imports all of its compiler, to keep that from tracing this
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default and not isinstance(args[0], Bounded):
+            return func(*args)  # what `Tensor.numpy` takes the memory of, which a wrapper has none of
         args, kwargs = tree_map(_entered, args), tree_map(_entered, kwargs or {})
         if not self.widens:
             return _dispatched(func, args, kwargs)

@@ -213,12 +213,15 @@ def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check"
 def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Reference:
     """Compute a reference, in float64 and with bounds where its operations allow it; the arguments stay as they are.
 
+    Its values have memory of their own, so they are those of before a launch that changes an argument in place.
+
     What it is computed from beside the arguments, such as values that were computed before, is not taken for exact.
 
     Raises:
-        UsageError: it cannot be computed, or is no tensor, tuple or dict of them.
+        UsageError: it cannot be computed, or is no tensor, tuple or dict of them, or an argument has no data.
     """
     check.require(arguments)
+    _require_data(arguments)
     if check.sources is None:
         result = bounded_values(check.values, arguments)
     else:
@@ -227,13 +230,28 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
             result = bounded_values(check.values, check.sources, exact)
         except UsageError:  # it may need what copies lack: the graph behind a tensor, its being the key of a dict
             result = _with_values(check.values({}))
+    changing = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
+
+    def entered(value: Any) -> ExpectedValue | None:
+        found = _entered(value, check.text)
+        shares = found is not None and found.value.untyped_storage().data_ptr() in changing
+        return replace(found, value=found.value.clone()) if found is not None and shares else found
+
     values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     if isinstance(result, Mapping):
-        values = {str(name): _entered(value, check.text) for name, value in result.items()}
+        values = {str(name): entered(value) for name, value in result.items()}
     else:
-        given = result if isinstance(result, tuple | list) else (result,)
-        values = tuple(_entered(value, check.text) for value in given)
+        values = tuple(map(entered, result if isinstance(result, tuple | list) else (result,)))
     return Reference(check.text, values, _identity(values))
+
+
+def _require_data(arguments: Mapping[str, Any]) -> None:
+    for name, tensor in memory_of(arguments).items():
+        if tensor.device.type == "meta":
+            raise UsageError(
+                f"check needs values, and {name} is a tensor without data (device meta); "
+                "give it data with torch.empty_like."
+            )
 
 
 def bounded_values(

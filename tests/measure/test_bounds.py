@@ -282,6 +282,27 @@ def test_what_leaves_torch_is_compared_by_a_share_of_the_largest() -> None:
     assert not check(through_numpy, lambda x: x, x).equal
 
 
+THROUGH_NUMPY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "numpy": lambda x: torch.from_numpy(x.numpy() + 8),
+    "asarray": lambda x: torch.from_numpy(np.asarray(x) + 8),
+    "view": lambda x: torch.from_numpy(x.view(-1).numpy() + 8),
+    "detach": lambda x: torch.from_numpy(x.detach().numpy() + 8),
+    "computed": lambda x: torch.from_numpy((x + 8).numpy()),
+    "list": lambda x: torch.tensor([value + 8 for value in x.tolist()]),
+    "dlpack of numpy": lambda x: torch.from_numpy(np.from_dlpack(x) + 8),
+    "dlpack": lambda x: torch.from_dlpack(x) + 8,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32], ids=str)
+@pytest.mark.parametrize("name", THROUGH_NUMPY)
+def test_a_reference_may_leave_torch_from_a_parameter_or_a_tensor_of_its_own(name: str, dtype: torch.dtype) -> None:
+    x, function = torch.arange(100).to(dtype), THROUGH_NUMPY[name]
+    for given in (function, lambda: function(x)):
+        (found,) = compare("reference", reference_of(check_of(given), {"x": x}).of({"out": x}), {"out": x + 8})
+        assert found.equal, found
+
+
 def test_infinities_and_masked_rows_have_bounds_as_others_have() -> None:
     def masked(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x.masked_fill(torch.ones(x.shape).triu(1).bool(), float("-inf")), -1)

@@ -1,0 +1,102 @@
+"""A kernel that updates its argument in place: at each door, a reference sees what the argument held before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import CheckFailed
+from tests.labs import shared_lab
+
+COUNT = 100
+FORMATS = (torch.float32, torch.float64, torch.int32, torch.int64, torch.bfloat16)
+
+
+@triton.jit
+def add_eight(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) + 8, mask=at < n)
+
+
+@triton.jit
+def clear(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * 0, mask=at < n)
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
+        yield lab
+
+
+def made(dtype: torch.dtype) -> torch.Tensor:
+    return (torch.arange(COUNT) - 50).to(dtype)
+
+
+def ran(lab: kernellab.Lab, kernel: Any, x: torch.Tensor, check: Any) -> bool:
+    try:
+        lab.run(kernel, (1,), x, COUNT, BLOCK=128, check=check)
+    except CheckFailed:
+        return False
+    return True
+
+
+def tuned(lab: kernellab.Lab, kernel: Any, x: torch.Tensor, check: Any) -> bool:
+    configs = [triton.Config({"BLOCK": 128})]
+    return lab.tune(kernel, (1,), x, COUNT, configs=configs, check=check).rows[0].status != "wrong"
+
+
+def explored(lab: kernellab.Lab, kernel: Any, x: torch.Tensor, check: Any) -> bool:
+    return bool(lab.explore(kernel, (1,), x, COUNT, BLOCK=[128, 256], check=check).wait().verdict.equal)
+
+
+DOORS: tuple[Callable[..., bool], ...] = (ran, tuned, explored)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_check_compares_with_what_an_argument_held_before(
+    lab: kernellab.Lab, door: Callable[..., bool], dtype: torch.dtype
+) -> None:
+    x = made(dtype)
+    right = (lambda x_ptr: x_ptr + 8, lambda x_ptr: x_ptr.add_(8), lambda: x + 8)
+    wrong = (lambda x_ptr: x_ptr, lambda: x, lambda: x[:], lambda: {"x_ptr": x})
+    for check in right:
+        assert door(lab, add_eight, x.copy_(made(dtype)), check)
+    for check in wrong:
+        assert not door(lab, add_eight, x.copy_(made(dtype)), check)
+    assert not door(lab, clear, x.copy_(made(dtype)), lambda x_ptr: x_ptr.clamp(min=0))
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_benchmarks_start_each_implementation_from_the_same_values(lab: kernellab.Lab, dtype: torch.dtype) -> None:
+    def statuses(function: Callable[[torch.Tensor], torch.Tensor]) -> list[str]:
+        x = made(dtype)
+        found = lab.bench(
+            add_eight, (1,), over={"BLOCK": [128, 256]}, inputs=lambda BLOCK: {"x_ptr": x, "n": COUNT},
+            versus={"reference": function}, check=True,
+        )  # fmt: skip
+        assert torch.equal(x, made(dtype))
+        return [row.status for row in found.rows if row.implementation == "add_eight"]
+
+    assert statuses(lambda x_ptr: x_ptr + 8) == ["not_timed"] * 2
+    assert statuses(lambda x_ptr: x_ptr.add_(8)) == ["not_timed"] * 2
+    assert statuses(lambda x_ptr: x_ptr) == ["wrong"] * 2
+
+
+def test_comparisons_start_both_sides_from_the_same_values(lab: kernellab.Lab) -> None:
+    for kernel in (add_eight, clear):
+        bound = lab.bind(kernel)
+        lab.kernels.add(bound)
+        lab.run(bound, (1,), made(torch.float32), COUNT, BLOCK=128)
+    assert lab.compare("add_eight", lambda x_ptr: x_ptr + 8).outputs[0].equal
+    assert lab.compare("add_eight", lambda x_ptr: x_ptr.add_(8)).outputs[0].equal
+    assert not lab.compare("add_eight", lambda x_ptr: x_ptr).outputs[0].equal
+    assert not lab.compare("add_eight", "clear").outputs[0].equal
