@@ -7,9 +7,10 @@ torch's side table. That operator has the rules of all tracers; what it mutates 
 dynamo takes a bound kernel for a Triton kernel, as it is one, but only where torch finds a GPU, and one with heuristics
 nowhere. There it traces through ``kernel[grid]``, for which `traced_on_grid` stands in.
 
-What torch's operator lacks, ``kernellab::launch`` does. That of torch takes tensors and numbers alone, neither tuples
-nor descriptors, and Inductor makes code of it for GPUs only. This one is opaque: every backend of `torch.compile` calls
-it as it is, so a compiled function runs without a GPU as well. Kernel and constants are in the side table, by number.
+What torch's operator lacks, ``kernellab::launch`` does. That of torch takes tensors and numbers alone, no tuples, no
+descriptors and no truth values that are symbols, and Inductor makes code of it for GPUs only. This one is opaque: every
+backend of `torch.compile` calls it as it is, so a compiled function runs without a GPU as well. Kernel and constants
+are in the side table, by number. What it mutates is hidden from autograd, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -42,24 +43,52 @@ def is_traced(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
 
 
 def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
-    """Add a launch to the graph that torch makes.
+    """Add a launch to the graph that torch makes; one of tensors with contents is made, with the values of its symbols.
 
     Raises:
         LaunchError: torch cannot trace launches of such a kernel, or with such arguments.
     """
-    from torch._higher_order_ops.triton_kernel_wrap import TraceableTritonKernelWrapper
-
-    kernel, args, meta = _plain(kernel, args, dict(meta))
-    if _NOT_BY_KEYWORD in meta and not isinstance(kernel, Autotuner):
-        kernel = autotune(configs=[Config({}, num_ctas=meta.pop(_NOT_BY_KEYWORD))], key=[])(kernel)
-    if _needs_opaque(kernel, args, meta):
-        _launch_opaquely(kernel, args, grid, meta)
-        return
     try:
-        TraceableTritonKernelWrapper(kernel, None, None)[grid](*args, **meta)
+        if _has_contents(args, meta):
+            return kernel[grid](*_with_values(args), **_with_values(dict(meta)))
+        _add_to_graph(*_plain(kernel, args, dict(meta)), grid)
     except RuntimeError as exc:
         name = jit_function(kernel).__name__
         raise LaunchError(f"torch cannot trace this launch of {name}: {exc}", kernel=name) from exc
+
+
+def _add_to_graph(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> None:
+    from torch._higher_order_ops.triton_kernel_wrap import TraceableTritonKernelWrapper
+
+    if _needs_opaque(kernel, args, meta):
+        _launch_opaquely(kernel, args, grid, meta)
+        return
+    names = jit_function(kernel).arg_names
+    meta = {name: value if name in names else _with_values(value) for name, value in meta.items()}
+    if _NOT_BY_KEYWORD in meta and not isinstance(kernel, Autotuner):
+        kernel = autotune(configs=[Config({}, num_ctas=meta.pop(_NOT_BY_KEYWORD))], key=[])(kernel)
+    TraceableTritonKernelWrapper(kernel, None, None)[grid](*args, **meta)
+
+
+def _has_contents(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
+    """Tell whether a launch that is not traced has tensors with contents, and symbols for numbers beside them."""
+    import torch
+
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        return False
+    return not any(_is_symbolic(torch, leaf) for leaf in _leaves((args, dict(meta))) if isinstance(leaf, torch.Tensor))
+
+
+def _with_values(value: Any) -> Any:
+    """Return nested arguments with the value of each symbol in its place, which is a guard of what torch traces."""
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+    if isinstance(value, tuple | list):
+        members = map(_with_values, value)
+        return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
+    if isinstance(value, dict):
+        return {name: _with_values(member) for name, member in value.items()}
+    return guard_scalar(value) if _is_symbol(value) else value
 
 
 def traced_on_grid(kernel: Bound, grid: Any) -> Any:
@@ -169,10 +198,10 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
 def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return a launch with what heuristics and defaults give, for a kernel without heuristics.
 
-    Heuristics under a tuner become values of its configs. What stands for a number is fixed there, with a guard.
+    Heuristics under a tuner become values of its configs. A symbol is fixed there, with a guard.
     """
     while isinstance(kernel, Heuristics):
-        meta |= _given_by(kernel, {**dict(zip(kernel.arg_names, args, strict=False)), **meta})
+        meta = dict(with_heuristics(kernel, args, meta))
         kernel = kernel.fn
     function = jit_function(kernel)
     known = {*function.arg_names[: len(args)], *meta}
@@ -192,21 +221,11 @@ def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
     inner = tuner.fn
     while isinstance(inner, Heuristics):
         for config in configs:
-            config.kwargs |= _given_by(inner, {**named, **config.kwargs})
+            given = with_heuristics(inner, (), {**named, **config.kwargs})
+            config.kwargs |= {name: _with_values(given[name]) for name in inner.values}
         inner = inner.fn
     pruned = {name: getattr(tuner, name) for name in ("perf_model", "early_config_prune")}
     return autotune(configs=configs, key=[], prune_configs_by={**pruned, "top_k": tuner.configs_top_k})(inner)
-
-
-def _given_by(kernel: Heuristics, named: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that heuristics give, one after the other."""
-    from torch.fx.experimental.symbolic_shapes import guard_scalar
-
-    found: dict[str, Any] = {}
-    for name, heuristic in kernel.values.items():
-        value = heuristic({**named, **found})
-        found[name] = guard_scalar(value) if _is_symbol(value) else value
-    return found
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -250,6 +269,7 @@ class _Place:
 
     among: Literal["changed", "read", "integers", "numbers"]
     index: int
+    is_truth_value: bool = False
 
 
 @dataclass(slots=True)
@@ -276,6 +296,8 @@ class _Arguments:
         if isinstance(value, torch.Tensor):
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
             return self._added("changed" if is_changed else "read", value)
+        if isinstance(value, torch.SymBool):  # Inductor takes none
+            return replace(self._added("integers", torch.sym_ite(value, 1, 0)), is_truth_value=True)
         if isinstance(value, torch.SymInt):
             return self._added("integers", value)
         if isinstance(value, torch.SymFloat):
@@ -296,6 +318,8 @@ def _needs_opaque(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]
     from torch._guards import TracingContext
 
     values = [*args, *meta.values()]
+    if any(isinstance(leaf, torch.SymBool) for leaf in _leaves(values)):
+        return True
     if any(isinstance(value, tuple) or hasattr(value, "block_shape") for value in values):
         return any(True for value in values for _ in _tensors(value))
     if TracingContext.try_get() is None or torch.compiler.is_exporting():
@@ -328,16 +352,22 @@ def _grids_of(kernel: Kernel, grid: Any, named: Mapping[str, Any]) -> list[Any]:
 
 
 def _mutated(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the parameters that torch finds a kernel to write through; None where it cannot tell."""
+    """Return the parameters that torch finds a kernel to write through.
+
+    None where it cannot tell, as where a constexpr is a symbol: what the kernel does may depend on its value.
+    """
     import torch
     from torch._higher_order_ops.triton_kernel_wrap import get_mutated_tensors, kernel_side_table
 
+    constexprs = {parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr}
     if any(isinstance(value, tuple) or hasattr(value, "block_shape") for value in named.values()):
+        return None
+    if any(_is_symbol(value) for name, value in named.items() if name in constexprs):
         return None
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         # What stands for a tensor may have no address, which torch's analysis asks for.
         tensors = {n: torch.empty(2, dtype=v.dtype) for n, v in named.items() if isinstance(v, torch.Tensor)}
-        symbols = {n: v for n, v in named.items() if isinstance(v, torch.SymInt | torch.SymFloat)}
+        symbols = {n: 2 for n, v in named.items() if _is_symbol(v)}  # what torch puts in their places
         rest = kernel_side_table.add_constant_args(
             {n: v for n, v in named.items() if n not in tensors and n not in symbols}
         )
@@ -384,7 +414,8 @@ def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
 def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
     """Return an argument of the kernel with the operator's arguments in their places."""
     if isinstance(part, _Place):
-        return given[part.among][part.index]
+        value = given[part.among][part.index]
+        return bool(value) if part.is_truth_value else value
     if isinstance(part, DescriptorParts):
         shape, strides = ([int(_value(size, given)) for size in sizes] for sizes in (part.shape, part.strides))
         return part._replace(base=_value(part.base, given), shape=shape, strides=strides).built()
@@ -401,10 +432,34 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=1)
+def _library() -> Any:
+    """Return torch's library of the operator, which is registered once in a process.
+
+    It has no part in autograd, and raises no version of what it changes, as a launch of Triton's.
+    """
+    import torch
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    library = torch.library.Library("kernellab", "DEF")
+    library.define("launch" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl("launch", _launch, "CompositeExplicitAutograd")
+    library.impl("launch", torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake("kernellab::launch", lambda *given: None, lib=library)
+    torch.ops.kernellab.launch.default.py_impl(FunctionalTensorMode)(_functionalise)
+    return library
+
+
+def _functionalise(mode: Any, *given: Any) -> None:
+    """Functionalise the operator as torch does any other, and hide from autograd what it changes."""
+    mode.__torch_dispatch__(_operator(), (), given, {})
+    bases = {id(base): base for tensor in given[2] for base in [tensor if tensor._base is None else tensor._base]}
+    for base in bases.values():
+        if hasattr(base, "mark_mutation_hidden_from_autograd"):
+            base.mark_mutation_hidden_from_autograd()
+
+
 def _operator() -> Any:
-    """Return the operator, which is registered once in a process."""
     import torch
 
-    made = torch.library.custom_op("kernellab::launch", _launch, mutates_args=("changed",), schema=_SCHEMA)
-    made.register_fake(lambda *given: None)
+    _library()
     return torch.ops.kernellab.launch.default

@@ -162,6 +162,46 @@ def test_a_mutated_input_is_hidden_from_autograd(lab: kernellab.Lab) -> None:
     torch.testing.assert_close(weight.grad, scratch)
 
 
+def increments(lab: kernellab.Lab) -> Any:
+    kernel = lab.bind(samples.scale_kernel)
+
+    def increment(memory: torch.Tensor) -> torch.Tensor:
+        kernel[(1,)](memory, memory, memory.numel(), BLOCK=128)
+        return memory.sum()
+
+    return increment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_what_a_launch_changes_may_be_saved_for_backward_before(lab: kernellab.Lab, backend: str) -> None:
+    increment = increments(lab)
+
+    def function(memory: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        product = memory * weight
+        increment(memory)
+        return product.sum()
+
+    def gradient(function: Function) -> torch.Tensor:
+        weight = torch.ones(8, requires_grad=True)
+        function(torch.arange(8.0), weight).backward()
+        assert weight.grad is not None
+        return weight.grad
+
+    torch.testing.assert_close(gradient(recompiled(function, backend)), gradient(function))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_compiled_launch_raises_no_version_of_what_it_changes(lab: kernellab.Lab, backend: str) -> None:
+    memory, weight = torch.arange(8.0), torch.ones(8, requires_grad=True)
+    loss = (memory * weight).sum()
+    recompiled(increments(lab), backend)(memory)
+    assert memory._version == 0
+    loss.backward()
+    torch.testing.assert_close(weight.grad, 3 * torch.arange(8.0) + 3)
+
+
 def test_tuples_are_traced_to_an_opaque_operator(lab: kernellab.Lab) -> None:
     pair = lab.bind(samples.sum_of_pair)
 
