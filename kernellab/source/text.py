@@ -96,10 +96,26 @@ def signature_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
 def signature_values(
     function: FunctionType, node: ast.FunctionDef | ast.Lambda, scope: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return what those names stand for in ``scope``; once asked, which is soon after the definition, it stays so."""
+    """Return what those names stand for in ``scope``; once asked, which is soon after the definition, it stays so.
+
+    A name that is a default by itself stands for the default that the function has: ``lambda meta, kind=kind: ...``.
+    """
     if function not in _DEFINED:
-        _DEFINED[function] = {name: scope[name] for name in sorted(signature_names(node)) if name in scope}
+        known = {**scope, **_named_defaults(function, node)}
+        _DEFINED[function] = {name: known[name] for name in sorted(signature_names(node)) if name in known}
     return _DEFINED[function]
+
+
+def _named_defaults(function: FunctionType, node: ast.FunctionDef | ast.Lambda) -> dict[str, Any]:
+    by_keyword = function.__kwdefaults__ or {}
+    defaults = [
+        *zip(node.args.defaults, function.__defaults__ or (), strict=False),
+        *(
+            (default, by_keyword.get(a.arg))
+            for a, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        ),
+    ]
+    return {default.id: value for default, value in defaults if isinstance(default, ast.Name)}
 
 
 _LARGEST = 1 << 16  # bytes of one value; what is larger is data, and belongs into a tensor

@@ -70,6 +70,16 @@ def test_heuristics_come_back_as_functions_of_the_same_text() -> None:
     assert [values["FEW"]({"n": n}) for n in (63, 64)] == [[True], [False]]
 
 
+def of_factor(factor: int) -> Any:
+    return triton.heuristics({"FEW": lambda a, factor=factor: a["n"] * factor})(decorated_kernel.fn.fn)
+
+
+def test_a_heuristic_comes_back_with_the_default_that_it_was_made_with() -> None:
+    small, large = of_factor(2), of_factor(3)
+    assert [revived(kernel).values["FEW"]({"n": 5}) for kernel in (small, large)] == [10, 15]
+    assert decorated_closure_of(small).digest != decorated_closure_of(large).digest
+
+
 def test_the_jit_function_keeps_its_options() -> None:
     function = revived(decorated_kernel).fn.fn
     assert type(function) is JITFunction
