@@ -43,7 +43,7 @@ from kernellab._triton.launch_key import (
 )
 from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, can_guard, guarded_source, launch_source
 from kernellab._triton.specialize import RUN_KNOBS
-from kernellab._triton.tracing import is_traced, traced_launch
+from kernellab._triton.tracing import is_traced, skip_in_dynamo, traced_launch
 from kernellab.errors import LaunchError
 
 
@@ -144,6 +144,7 @@ class Launcher:
 
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
+        skip_in_dynamo(Launcher.first, Launcher.miss, type(self.kernel).run)
         self.kernel.front = None
 
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
@@ -361,6 +362,7 @@ def _code_of(name: str, source: str) -> CodeType:
 def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
     """Return the function that a source defines, with ``scope`` as its globals."""
     exec(_code_of(name, source), scope)
+    skip_in_dynamo(scope[name])
     return scope[name]
 
 

@@ -121,6 +121,22 @@ def while_tracing(function: _Marked) -> _Marked:
     return function
 
 
+def skip_in_dynamo(*functions: Any) -> None:
+    """Let dynamo neither trace nor compile these functions: after a graph break it compiles all that is called."""
+    for function in functions:
+        function._torchdynamo_disable = True
+        _keep_from_compiling(function)
+
+
+def _keep_from_compiling(function: Any) -> None:
+    """Let dynamo compile neither a function that runs outside of its graphs nor what that calls."""
+    torch_dynamo = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dynamo", None)
+    frames = getattr(torch_dynamo, "eval_frame", None)
+    if hasattr(frames, "set_code_exec_strategy"):
+        strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        frames.set_code_exec_strategy(function.__code__, strategy)
+
+
 @while_tracing
 def side_table_number(kernel: Kernel) -> int:
     """Return the number of a kernel in torch's side table; each bound kernel has this as a method.
@@ -131,6 +147,7 @@ def side_table_number(kernel: Kernel) -> int:
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
+    _keep_from_compiling(_launch_in_graph)
     return int(kernel_side_table.add_kernel(kernel))
 
 

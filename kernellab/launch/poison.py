@@ -13,6 +13,7 @@ from typing import Any
 from kernellab.errors import CheckFailed
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.modes import bypass_modes
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
 # to be counts.
@@ -63,6 +64,7 @@ class Poison:
         """What the elements held before that were not written, where that is one value; ask once it was lifted."""
         return {each.name: fill_of(each.before[self.unwritten[each.name]]) for each in self.filled}
 
+    @bypass_modes()
     def lift(self) -> None:
         """Give elements that were not written their values back.
 
@@ -100,6 +102,7 @@ def fill_of(values: Any) -> float | None:
     return float(first) if bool((values == first).all()) else None
 
 
+@bypass_modes()
 def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = False) -> Poison:
     """Fill each tensor that the kernel writes and does not read, until what was there is brought back.
 
@@ -193,19 +196,25 @@ def no_new_nan(kernel: str, arguments: Mapping[str, Any], effects: Effects) -> I
     tensors = {n: t for n, t in memory_of(arguments).items() if t.is_floating_point() or t.is_complex()}
     is_known = not effects.unknown
     read = [t for n, t in tensors.items() if not is_known or n in effects.reads | effects.atomics]
-    if any(bool(_is_nan(tensor).any()) for tensor in read):
+    with bypass_modes():
+        has_nan = any(bool(_is_nan(tensor).any()) for tensor in read)
+        written = {n: t for n, t in tensors.items() if not is_known or n in effects.mutated}
+        before = {} if has_nan else {name: _is_nan(tensor) for name, tensor in written.items()}
+    if has_nan:
         yield
         return
-    written = {n: t for n, t in tensors.items() if not is_known or n in effects.mutated}
-    before = {name: _is_nan(tensor) for name, tensor in written.items()}
     poisoned = poison(arguments, effects)
     try:
         yield
     finally:
         poisoned.lift()
+    with bypass_modes():
+        _require_no_nan(kernel, written, {**before, **poisoned.unwritten})
+
+
+def _require_no_nan(kernel: str, written: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     for name, tensor in written.items():
-        kept = poisoned.unwritten.get(name, before[name])
-        made = _is_nan(tensor) & ~kept
+        made = _is_nan(tensor) & ~kept[name]
         if bool(made.any()):
             first = [int(index) for index in made.nonzero()[0]]
             raise CheckFailed(

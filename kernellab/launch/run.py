@@ -17,6 +17,7 @@ from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copier, Copies, device_of, size_bytes, with_reached
+from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
@@ -186,20 +187,22 @@ def observed(
     """
     import torch  # only where there is a GPU
 
-    everything = memory_of(with_reached(arguments, compiled.effects, "cuda"))
-    tensors = {name: tensor for name, tensor in everything.items() if tensor.is_cuda}
-    written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
-    candidates = {name: tensor for name, tensor in tensors.items() if name in written}
-    needed = sum(tensor.numel() * tensor.element_size() for tensor in candidates.values())
-    affordable = needed < torch.cuda.mem_get_info()[0] // 2
-    before = {name: tensor.clone() for name, tensor in candidates.items()} if affordable else {}
+    with bypass_modes():
+        everything = memory_of(with_reached(arguments, compiled.effects, "cuda"))
+        tensors = {name: tensor for name, tensor in everything.items() if tensor.is_cuda}
+        written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
+        candidates = {name: tensor for name, tensor in tensors.items() if name in written}
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in candidates.values())
+        affordable = needed < torch.cuda.mem_get_info()[0] // 2
+        before = {name: tensor.clone() for name, tensor in candidates.items()} if affordable else {}
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     handle = launch()
     end.record()
     end.synchronize()
     changed = {name: 0 for name in tensors if affordable or name not in written}
-    changed.update({name: int((bits_of(old) != bits_of(tensors[name])).sum()) for name, old in before.items()})
+    with bypass_modes():
+        changed.update({name: int((bits_of(old) != bits_of(tensors[name])).sum()) for name, old in before.items()})
     notes = () if affordable else ("what changed was not counted: the GPU lacks memory for copies",)
     return handle, Run(
         kernel=compiled.kernel,
@@ -245,6 +248,7 @@ def run_on_cpu(
     return found
 
 
+@bypass_modes()
 def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
     copier = Copier(lambda storage: storage.cpu())
     return Copies(arguments, effects or NO_EFFECTS, device_of(arguments), copier)

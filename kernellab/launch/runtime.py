@@ -19,6 +19,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
+from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch, show_unrecorded
@@ -137,6 +138,11 @@ class Runtime:
         self._sources[src] = compiled
         return triton_files(compiled), compiled.digest
 
+    def compile_seconds(self, digest: str) -> tuple[Mapping[str, float], bool]:
+        """Return the seconds of each stage of a compile, and whether they are those of an earlier one."""
+        compiled = self._compiled[digest]
+        return compiled.stage_seconds, compiled.from_cache
+
     def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch a bound kernel and return the `CompiledKernel` that Triton would return.
 
@@ -191,6 +197,7 @@ class Runtime:
         call = _Call(kernel, args, meta, CheckedGrid(kernel, None))
         return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
 
+    @bypass_modes()
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
         compiled, runs = self._sources.get(src), getattr(self._local, "runs", None)
@@ -473,6 +480,7 @@ class Runtime:
                 raise error from exc
 
 
+@bypass_modes()
 def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
     """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
     if len(recorder.before) >= _MOST_KEPT:

@@ -25,6 +25,7 @@ from kernellab._triton.kernel import Kernel, best_config
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
+from kernellab.launch.modes import bypass_modes
 from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
@@ -447,6 +448,7 @@ def _layout(value: Any) -> tuple[Any, ...] | None:
     return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
 
 
+@bypass_modes()
 def _tensor(name: str, tensor: Any) -> Argument:
     low, high = _bounds(tensor)
     return Argument(
