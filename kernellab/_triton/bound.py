@@ -91,9 +91,6 @@ class Runtime(Protocol):
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
 
-    def compile_seconds(self, digest: str) -> tuple[Mapping[str, float], bool]:
-        """Return the seconds of each stage of a compile, and whether they are those of an earlier one."""
-
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises."""
 
@@ -251,10 +248,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             self.runtime.compiled_files(src, target, options)  # mostly fails as well, and knows in which line
             raise CompileError(f"{self.__name__} does not compile: {exc}.", kernel=self.__name__) from exc
         files, digest = self.runtime.compiled_files(src, target, options)
-        handle = CompiledKernel(src, files, digest)
-        if knobs.compilation.listener is not None:
-            _notify_listener(handle, files, *self.runtime.compile_seconds(digest))
-        return handle
+        return CompiledKernel(src, files, digest)
 
     @property
     def cache_key(self) -> str:
@@ -280,19 +274,6 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             self.told.clear()
             self.forgotten += 1
         return self._captures
-
-
-def _notify_listener(handle: Any, files: Mapping[str, str], seconds: Mapping[str, float], from_cache: bool) -> None:
-    """Tell the listener that Triton has for compiles of one that a worker made, in microseconds, as Triton does."""
-    stages = {} if from_cache else {stage: int(s * 1e6) for stage, s in seconds.items()}
-    initialization = stages.pop("ast", 0)
-    knobs.compilation.listener(
-        src=handle.src,
-        metadata=handle.metadata._asdict(),
-        metadata_group=dict(files),
-        times=knobs.CompileTimes(initialization, list(stages.items()), 0),
-        cache_hit=from_cache,
-    )
 
 
 class BoundGluonKernel(BoundKernel):
@@ -483,7 +464,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
         kernel.__class__ = bound
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
-    kernel.front = None
+    kernel.launcher.restart()
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class

@@ -19,7 +19,7 @@ from typing import Any
 import triton
 from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars, ir
-from triton.compiler import make_backend
+from triton.compiler import CompiledKernel, make_backend
 from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
@@ -83,6 +83,20 @@ def build(given: Input, closure: Closure) -> Built:
             clock.lap(stage)
         files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
     return Built(files, clock.seconds, log.getvalue())
+
+
+def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, float], digest: str, hit: bool) -> None:
+    """Tell the listener for compiles, if Triton has one, of a compile that a worker made; a cache ``hit`` took no time.
+
+    Follows `triton.compile`, which counts microseconds.
+    """
+    listener = knobs.compilation.listener
+    if listener is None:
+        return
+    stages = {stage: 0 if hit else int(each * 1e6) for stage, each in seconds.items()}
+    times = knobs.CompileTimes(stages.pop("ast", 0), list(stages.items()), 0)
+    metadata = CompiledKernel(src, files, digest).metadata._asdict()
+    listener(src=src, metadata=metadata, metadata_group=dict(files), times=times, cache_hit=hit)
 
 
 def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:

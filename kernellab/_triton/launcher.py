@@ -144,7 +144,7 @@ class Launcher:
 
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
-        skip_in_dynamo(Launcher.first, Launcher.miss, type(self.kernel).run)
+        skip_in_dynamo(Launcher.first, Launcher.miss, LaunchOnGrid.__call__, type(self.kernel).run)
         self.kernel.front = None
 
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:

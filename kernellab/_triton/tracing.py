@@ -42,7 +42,7 @@ def is_traced(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
     return any(_is_symbolic(torch, value) for value in _leaves((args, dict(meta))))
 
 
-def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
+def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> Any:
     """Add a launch to the graph that torch makes; one of tensors with contents is made, with the values of its symbols.
 
     Raises:
@@ -51,7 +51,7 @@ def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mappin
     try:
         if _has_contents(args, meta):
             return kernel[grid](*_with_values(args), **_with_values(dict(meta)))
-        _add_to_graph(*_plain(kernel, args, dict(meta)), grid)
+        return _add_to_graph(*_plain(kernel, args, dict(meta)), grid)
     except RuntimeError as exc:
         name = jit_function(kernel).__name__
         raise LaunchError(f"torch cannot trace this launch of {name}: {exc}", kernel=name) from exc
@@ -131,7 +131,7 @@ def skip_in_dynamo(*functions: Any) -> None:
 def _keep_from_compiling(function: Any) -> None:
     """Let dynamo compile neither a function that runs outside of its graphs nor what that calls."""
     torch_dynamo = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dynamo", None)
-    frames = getattr(torch_dynamo, "eval_frame", None)
+    frames: Any = getattr(torch_dynamo, "eval_frame", None)
     if hasattr(frames, "set_code_exec_strategy"):
         strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
         frames.set_code_exec_strategy(function.__code__, strategy)
@@ -314,7 +314,7 @@ class _Arguments:
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
             return self._added("changed" if is_changed else "read", value)
         if isinstance(value, torch.SymBool):  # Inductor takes none
-            return replace(self._added("integers", torch.sym_ite(value, 1, 0)), is_truth_value=True)
+            return replace(self._added("integers", _integer_of(value)), is_truth_value=True)
         if isinstance(value, torch.SymInt):
             return self._added("integers", value)
         if isinstance(value, torch.SymFloat):
@@ -442,6 +442,12 @@ def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
     return part
 
 
+def _integer_of(value: Any) -> Any:
+    import torch
+
+    return torch.sym_ite(value, 1, 0)  # type: ignore[no-untyped-call]
+
+
 def _tensors(value: Any) -> Iterator[Any]:
     import torch
 
@@ -457,7 +463,7 @@ def _library() -> Any:
     import torch
     from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-    library = torch.library.Library("kernellab", "DEF")
+    library: Any = torch.library.Library("kernellab", "DEF")  # type: ignore[no-untyped-call]
     library.define("launch" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
     library.impl("launch", _launch, "CompositeExplicitAutograd")
     library.impl("launch", torch.library.fallthrough_kernel, "Autograd")

@@ -28,13 +28,17 @@ from kernellab._triton.drivers import around_launches
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
+from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3
-from kernellab.launch.poison import Key
+from kernellab.launch.modes import bypass_modes
+from kernellab.launch.poison import Key, key_of
 from kernellab.launch.run import Run
 from kernellab.source import Closure, lambda_definition
 from kernellab.workers.forks_and_interrupts import rlock
 
+_MOST_BYTES_KEPT = 1 << 28
+_MOST_KEPT = 16
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
 
@@ -199,6 +203,17 @@ class Recorder:
         record.given_grid = given_grid or record.given_grid
         record.launches += grid is not None
         record.run = run or record.run
+
+    @bypass_modes()
+    def keep_accumulators(self, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
+        """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
+        if len(self.before) >= _MOST_KEPT:
+            return
+        for name, tensor in memory_of(arguments).items():
+            key = id(kernel), key_of(tensor)
+            is_changed = name in effects.atomics or (name in effects.reads and name in effects.writes)
+            if is_changed and key not in self.before and tensor.numel() * tensor.element_size() <= _MOST_BYTES_KEPT:
+                self.before[key] = tensor.detach().clone()
 
     def last_run(self, kernel: Kernel) -> Run:
         """Return what the last launch did.

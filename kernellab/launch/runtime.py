@@ -16,7 +16,6 @@ from kernellab.compile.cache import Compiler, triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
 from kernellab.launch.modes import bypass_modes
@@ -26,8 +25,6 @@ from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
-_MOST_BYTES_KEPT = 1 << 28
-_MOST_KEPT = 16
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
@@ -127,7 +124,8 @@ class Runtime:
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path."""
-        from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
+        from kernellab._triton.compiling import notify_listener  # keeps `import kernellab` light
+        from kernellab._triton.specialize import target_of
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
         if self.trials is not None and self._isolates() and not self.compiler.has(job):
@@ -136,12 +134,9 @@ class Runtime:
             compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
         self._sources[src] = compiled
-        return triton_files(compiled), compiled.digest
-
-    def compile_seconds(self, digest: str) -> tuple[Mapping[str, float], bool]:
-        """Return the seconds of each stage of a compile, and whether they are those of an earlier one."""
-        compiled = self._compiled[digest]
-        return compiled.stage_seconds, compiled.from_cache
+        files = triton_files(compiled)
+        notify_listener(src, files, compiled.stage_seconds, compiled.digest, compiled.from_cache)
+        return files, compiled.digest
 
     def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch a bound kernel and return the `CompiledKernel` that Triton would return.
@@ -351,7 +346,7 @@ class Runtime:
             yield Poison()
             return
         arguments, effects = call.arguments, self._compiled[handle.hash].effects
-        _keep_accumulators(recorder, call.kernel, arguments, effects)
+        recorder.keep_accumulators(call.kernel, arguments, effects)
         poisoned = poison(arguments, effects)
         try:
             yield poisoned
@@ -478,18 +473,6 @@ class Runtime:
                 if error is None:
                     raise
                 raise error from exc
-
-
-@bypass_modes()
-def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
-    """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
-    if len(recorder.before) >= _MOST_KEPT:
-        return
-    for name, tensor in memory_of(arguments).items():
-        key = id(kernel), key_of(tensor)
-        is_changed = name in effects.atomics or (name in effects.reads and name in effects.writes)
-        if is_changed and key not in recorder.before and tensor.numel() * tensor.element_size() <= _MOST_BYTES_KEPT:
-            recorder.before[key] = tensor.detach().clone()
 
 
 def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:
