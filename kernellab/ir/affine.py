@@ -51,14 +51,14 @@ class Constants:
     _known: dict[int, int | None] = field(default_factory=dict)
 
     def integer(self, value: int) -> int | None:
-        """Return what ``value`` is known to be, true being 1, or None."""
+        """Return the known value of ``value``, true being 1, or None."""
         if value not in self._known:
             self._known[value] = self._find(value)
         return self._known[value]
 
     def rounds(self, loop: Operation) -> int | None:
-        """Return how often the body of an ``scf.for`` runs, or None where its bounds or step are not known."""
-        start, stop, step = (self.integer(each) for each in loop.operands[:3])
+        """Return the number of iterations of an ``scf.for``, or None for unknown bounds or step."""
+        start, stop, step = (self.integer(bound) for bound in loop.operands[:3])
         if start is None or stop is None or step is None or step <= 0:
             return None
         return max(0, -(-(stop - start) // step))
@@ -104,7 +104,7 @@ Sum = Mapping[int, int]
 
 @dataclass(slots=True)
 class Sums:
-    """What the values of a graph are the sums of. A value that is no sum is the sum of itself."""
+    """The terms of each sum of a graph. Any other value is the sum of itself."""
 
     constants: Constants
     _known: dict[int, Sum] = field(default_factory=dict)
@@ -238,7 +238,7 @@ NOTHING: Facts = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What an integer is in those lanes where all conditions in ``given`` hold.
+    """The value of an integer in the lanes where all conditions in ``given`` hold.
 
     With a ``base``, the number of an argument, it is an address: ``form`` bytes behind the one that was passed.
     """
@@ -254,7 +254,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a condition says: it is true just where all of ``when_true`` hold; where it is false, ``when_false`` do."""
+    """A condition: true exactly where all of ``when_true`` hold; where false, ``when_false`` hold."""
 
     when_true: Facts
     when_false: Facts = NOTHING
@@ -282,7 +282,7 @@ Known = Number | Truth | None
 
 
 def conditions_of(facts: Iterable[HeldCondition]) -> frozenset[Condition]:
-    """Return the conditions that follow from facts, each of which counts once what it is given is among them."""
+    """Return the conditions that follow from facts; each counts once its premises are known."""
     known: set[Condition] = set()
     waiting = list(facts)
     while True:
@@ -305,23 +305,23 @@ _Weights = dict[Term, int]
 
 
 def _greatest(form: Form, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> int:
-    return _eliminated(dict(form.terms), form.constant, ranges, _near(form, inequalities), depth)
+    return _eliminate(dict(form.terms), form.constant, ranges, _near(form, inequalities), depth)
 
 
 def _near(form: Form, inequalities: Sequence[Form]) -> list[Form]:
     """Return the inequalities that share a term with a form, directly or through others."""
-    reached, found, waiting = {term for term, _ in form.terms}, list[Form](), list(inequalities)
-    while len(found) < _MOST_INEQUALITIES:
+    reached, near, waiting = {term for term, _ in form.terms}, list[Form](), list(inequalities)
+    while len(near) < _MOST_INEQUALITIES:
         next_ = next((each for each in waiting if any(term in reached for term, _ in each.terms)), None)
         if next_ is None:
             break
         waiting.remove(next_)
-        found.append(next_)
+        near.append(next_)
         reached |= {term for term, _ in next_.terms}
-    return found
+    return near
 
 
-def _eliminated(weights: _Weights, constant: int, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> int:
+def _eliminate(weights: _Weights, constant: int, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> int:
     best = constant
     for (value, _), weight in weights.items():
         best += weight * ranges[value][weight > 0]
@@ -337,7 +337,7 @@ def _eliminated(weights: _Weights, constant: int, ranges: Ranges, inequalities: 
                 for other, own in each.terms:
                     left[other] = left.get(other, 0) - factor * own
                 left = {other: weight for other, weight in left.items() if weight}
-                best = min(best, _eliminated(left, constant - factor * each.constant, ranges, rest, depth - 1))
+                best = min(best, _eliminate(left, constant - factor * each.constant, ranges, rest, depth - 1))
     return best
 
 
@@ -347,7 +347,7 @@ def limits(width: int) -> Interval:
 
 
 def is_in(inner: Interval, outer: Interval) -> bool:
-    """Tell whether an interval lies in another one."""
+    """Return whether an interval lies in another one."""
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
@@ -367,7 +367,7 @@ def _corners(rule: Callable[[int, int], int]) -> _IntervalRule:
     return of
 
 
-def _divided(rule: Callable[[int, int], int]) -> _IntervalRule:
+def _division(rule: Callable[[int, int], int]) -> _IntervalRule:
     corners = _corners(rule)
     return lambda one, other: corners(one, other) if other[0] > 0 else None
 
@@ -385,7 +385,7 @@ def _unsigned_remainder(one: Interval, other: Interval) -> Interval | None:
     return (0, other[1] - 1) if other[0] > 0 else None
 
 
-def _masked(one: Interval, other: Interval) -> Interval | None:
+def _bitwise_and(one: Interval, other: Interval) -> Interval | None:
     above = [high for low, high in (one, other) if low >= 0]
     return (0, min(above)) if above else None
 
@@ -394,7 +394,7 @@ def _merged_bits(one: Interval, other: Interval) -> Interval | None:
     return (0, (1 << max(one[1], other[1]).bit_length()) - 1) if min(one[0], other[0]) >= 0 else None
 
 
-def _unsigned(rule: _IntervalRule) -> _IntervalRule:
+def _for_unsigned(rule: _IntervalRule) -> _IntervalRule:
     return lambda one, other: rule(one, other) if min(one[0], other[0]) >= 0 else None
 
 
@@ -405,20 +405,20 @@ def _truncated_quotient(a: int, b: int) -> int:
 INTERVALS: Mapping[str, _IntervalRule] = MappingProxyType(
     {
         "arith.muli": _corners(lambda a, b: a * b),
-        "arith.divsi": _divided(_truncated_quotient),
-        "arith.floordivsi": _divided(lambda a, b: a // b),
-        "arith.ceildivsi": _divided(lambda a, b: -(-a // b)),
-        "arith.divui": _unsigned(_divided(lambda a, b: a // b)),
+        "arith.divsi": _division(_truncated_quotient),
+        "arith.floordivsi": _division(lambda a, b: a // b),
+        "arith.ceildivsi": _division(lambda a, b: -(-a // b)),
+        "arith.divui": _for_unsigned(_division(lambda a, b: a // b)),
         "arith.remsi": _remainder,
         "arith.remui": _unsigned_remainder,
-        "arith.andi": _masked,
+        "arith.andi": _bitwise_and,
         "arith.ori": _merged_bits,
         "arith.xori": _merged_bits,
         "arith.shrsi": _shifted_right,
-        "arith.shrui": _unsigned(_shifted_right),
+        "arith.shrui": _for_unsigned(_shifted_right),
         "arith.minsi": _corners(min),
         "arith.maxsi": _corners(max),
-        "arith.minui": _unsigned(_corners(min)),
-        "arith.maxui": _unsigned(_corners(max)),
+        "arith.minui": _for_unsigned(_corners(min)),
+        "arith.maxui": _for_unsigned(_corners(max)),
     }
 )

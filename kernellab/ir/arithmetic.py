@@ -42,7 +42,7 @@ class Dot:
 
 
 def dot_work(graph: Graph, operation: Operation) -> Dot | None:
-    """Return what a dot computes, None for any other operation.
+    """Return the floating-point operations of a dot, None for any other operation.
 
     K is told by the elements of the left tile; of type ``e2m1`` there are two to a byte, whichever way it is packed.
     """
@@ -65,7 +65,7 @@ def elementwise_work(graph: Graph, operation: Operation) -> int | str:
     regions count nothing by themselves.
     """
     if operation.name in _COMBINING:
-        return _combined(graph, operation)
+        return _combine_work(graph, operation)
     owner = next(graph.owners(operation.block), None)
     if owner is not None and owner.name in _COMBINING:
         return 0
@@ -74,7 +74,7 @@ def elementwise_work(graph: Graph, operation: Operation) -> int | str:
     return _of_element(graph, operation)
 
 
-def _combined(graph: Graph, operation: Operation) -> int:
+def _combine_work(graph: Graph, operation: Operation) -> int:
     source = math.prod(graph.values[operation.operands[0]].shape)
     block = graph.bodies(operation)[0]
     each = sum(_of_element(graph, graph.operations[index]) for index in block.operations)
@@ -101,7 +101,7 @@ def _kind(element: str, precision: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a launch computes: floating-point operations, a multiplication and an addition counting as two.
+    """The floating-point operations of a launch; a multiply-add counts as two.
 
     ``dots`` gives those of the matrix products by the kind of number that goes in: ``fp16``, ``bf16``, ``tf32``,
     ``fp32``, ``fp8``, ``mxfp4``, ``int8``, ... ``elementwise`` counts all others but comparisons and conversions, a
@@ -125,10 +125,10 @@ class Arithmetic:
 
 def arithmetic_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Arithmetic:
     """Count what a launch computes. ``arguments`` are those of the launch by name; only whole numbers are looked at."""
-    first = _counted(graph, arguments, grid, by_rounds=False)
+    first = _count(graph, arguments, grid, by_rounds=False)
     if not first.dots_unknown and not first.elementwise_unknown:
         return _result(first)
-    again = _counted(graph, arguments, grid, by_rounds=True)
+    again = _count(graph, arguments, grid, by_rounds=True)
     if first.dots_unknown:
         first.dots, first.dots_unknown = again.dots, again.dots_unknown
     if first.elementwise_unknown:
@@ -138,7 +138,7 @@ def arithmetic_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Ar
 
 @dataclass(slots=True)
 class _Counts:
-    """What was counted so far; a text says why a count is not known."""
+    """The counts so far; a text gives the reason for an unknown one."""
 
     dots: dict[str, int] = field(default_factory=dict)
     elementwise: int = 0
@@ -146,7 +146,7 @@ class _Counts:
     elementwise_unknown: str = ""
 
 
-def _counted(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> _Counts:
+def _count(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> _Counts:
     counts = _Counts()
 
     def visit(operation: Operation, weight: Weight) -> None:

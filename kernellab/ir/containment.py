@@ -69,7 +69,7 @@ class ArgumentMemory:
 
 @dataclass(frozen=True, slots=True)
 class KnownLaunch:
-    """What is known of a launch: its grid, and by argument whole numbers, memory, and what integers of tensors lie in.
+    """A launch: its grid, and by argument integers, memory, and intervals of integer tensors.
 
     The ``held`` intervals are those of all elements, their bits read as signed integers.
     """
@@ -81,11 +81,11 @@ class KnownLaunch:
 
 
 class NotContained(Exception):
-    """An access may leave the memory of its argument, or nobody can tell; the text says which, and in which line."""
+    """An access may leave its argument, or cannot be bounded; the text has reason and line."""
 
 
 def deciding_loads(graph: Graph) -> frozenset[int]:
-    """Return the loads, by operation, whose values decide about an address, a mask or a region."""
+    """Return the loads whose values decide on an address, a mask or a region, by operation."""
     uses = Uses(graph)
     values = [value for operation in graph.operations for value in uses.deciding(operation)]
     leading = (graph.operations[index] for index in uses.leading_to(values))
@@ -147,7 +147,7 @@ class _Walk:
                 raise NotContained(f"{name} promises something of loaded values{_at(operation)}")
 
     def _is_decided(self, operation: Operation, *, with_own: bool = False) -> bool:
-        """Tell whether loaded values decide about an access or a region: whether, where, how long it runs.
+        """Return whether loaded values decide on an access or a region: if, where, how long it runs.
 
         With ``with_own``, whatever the operation reads counts, and what it loads.
         """
@@ -233,7 +233,7 @@ class _Walk:
     # Accesses
 
     def _access(self, operation: Operation) -> None:
-        """Show that an access stays in its memory, and tell what it loads."""
+        """Show that an access stays in its memory, and record the value that it loads."""
         row, operands = MEMORY[operation.name], operation.operands
         for result in operation.results:
             self.values.known[result] = None
@@ -264,7 +264,7 @@ class _Walk:
             raise NotContained(f"an address may lie outside {name}{_at(operation)}")
 
     def _reach(self, operation: Operation, pointer: Number) -> Interval | None:
-        """Return where an access goes, in bytes from what was passed; None if what a mask left out may lead there."""
+        """Return the byte interval of an access; None if masked lanes may lead there."""
         facts = [*self._mask(operation).when_true, *(HeldCondition(each) for each in self.values.context)]
         conditions = conditions_of(facts)
         if not pointer.given <= conditions:
@@ -272,7 +272,7 @@ class _Walk:
         return bounds_of(pointer.form, self.values.ranges, conditions)
 
     def _loaded(self, operation: Operation) -> Known:
-        """Return what a load gives: the interval of its tensor, if it can go nowhere else."""
+        """Return the interval of a load from its tensor, if it has no other source."""
         result = operation.results[0]
         pointer, width = self.values.number(operation.operands[0]), self.values.width(result)
         size = self.graph.values[operation.operands[0]].pointee_bytes
@@ -379,7 +379,7 @@ class _Walk:
             self.values.known[value] = guess.number(self.values, value, turn)
 
     def _counted(self, operation: Operation) -> tuple[Known, Facts, int]:
-        """Return what counts a loop, what its body knows of that, and how many rounds there are at most."""
+        """Return the counter of a loop, the facts for its body, and its greatest number of iterations."""
         low, high, step = (self.values.number(each) for each in operation.operands[:3])
         turn = _turn(operation)
         if low is None or high is None or step is None or step.form.terms or step.form.constant <= 0:
@@ -401,7 +401,7 @@ class _Walk:
             raise NotContained(f"a loop may take {self.rounds * rounds:,} rounds{_at(operation)}")
 
     def _combined(self, operation: Operation) -> None:
-        """Tell what a reduction or scan of integers gives: the greatest, the least, a sum."""
+        """Record the result of a reduction or scan of integers: the greatest, the least, a sum."""
         self._forget(operation.results)
         block = self.graph.bodies(operation)[0]
         number = self.values.number(operation.operands[0])
@@ -428,12 +428,12 @@ _PLAIN = SILENT | TERMINATORS | FOREIGN_CODE | {"tt.map_elementwise"}
 
 
 def _turn(operation: Operation) -> int:
-    """Return what the rounds of a loop are called as a term."""
+    """Return the term that counts the iterations of a loop."""
     return -1 - operation.index
 
 
 def _ways(values: Values, end: Operation) -> list[tuple[int, Facts]]:
-    """Return where a block goes on, and what holds there."""
+    """Return the successors of a block, and the conditions that hold there."""
     if end.name != "cf.cond_br":
         return [(successor, NOTHING) for successor in end.successors]
     truth = values.truth(end.operands[0])

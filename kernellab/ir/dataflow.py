@@ -28,7 +28,7 @@ from kernellab.ir.provenance import (
     Rules,
     address_of,
     arguments_of,
-    mixed,
+    opaque_result,
     union,
 )
 
@@ -37,20 +37,20 @@ def certain_blocks(graph: Graph, region: int) -> frozenset[int]:
     """Return the blocks of a region that run whenever it is entered and left: that stand on every way through it."""
     blocks = graph.regions[region].blocks
     successors = {block: graph.blocks[block].successors for block in blocks}
-    reached = _reached(successors, blocks[0], avoid=None)
+    reached = _reachable_blocks(successors, blocks[0], avoid=None)
     exits = {block for block in reached if not successors[block]}
-    return frozenset(block for block in reached if not exits & _reached(successors, blocks[0], avoid=block))
+    return frozenset(block for block in reached if not exits & _reachable_blocks(successors, blocks[0], avoid=block))
 
 
-def _reached(successors: Mapping[int, tuple[int, ...]], entry: int, avoid: int | None) -> set[int]:
-    found: set[int] = set()
+def _reachable_blocks(successors: Mapping[int, tuple[int, ...]], entry: int, avoid: int | None) -> set[int]:
+    reachable: set[int] = set()
     waiting = [entry]
     while waiting:
         block = waiting.pop()
-        if block != avoid and block not in found:
-            found.add(block)
+        if block != avoid and block not in reachable:
+            reachable.add(block)
             waiting += successors[block]
-    return found
+    return reachable
 
 
 def refuse_recursion(graph: Graph) -> None:
@@ -109,20 +109,20 @@ def _rounds(frame: Frame, operation: Operation, rounds: int) -> list[Alternative
         if len(starts) == MAX_ROUNDS:
             return None
         starts.append(current)
-        current = _round(frame, operation, current, doubtful=False)
+        current = _for_body(frame, operation, current, doubtful=False)
     return current
 
 
 def _any_rounds(frame: Frame, operation: Operation) -> list[Alternatives]:
     """Run a loop that may end after any round, also before the first, until nothing changes."""
     start = frame.states(operation.operands[3:])
-    return _settled(operation, start, lambda current: _round(frame, operation, current, doubtful=True))
+    return _fixed_point(operation, start, lambda current: _for_body(frame, operation, current, doubtful=True))
 
 
-def _settled(
+def _fixed_point(
     operation: Operation, start: list[Alternatives], turn: Callable[[list[Alternatives]], list[Alternatives]]
 ) -> list[Alternatives]:
-    """Return what values can be that begin as ``start`` and become what ``turn`` makes of them, however often."""
+    """Return the fixed point of ``turn``, started with ``start``."""
     current = start
     while True:
         joined = [union(pair, operation.index) for pair in zip(current, turn(current), strict=True)]
@@ -131,9 +131,10 @@ def _settled(
         current = joined
 
 
-def _round(frame: Frame, operation: Operation, carried: list[Alternatives], *, doubtful: bool) -> list[Alternatives]:
+def _for_body(frame: Frame, operation: Operation, carried: list[Alternatives], *, doubtful: bool) -> list[Alternatives]:
     start, _, step = frame.states(operation.operands[:3])
-    counter = start if step == NUMBER else mixed([start, step], operation.index, "it counts in steps of an address")
+    reason = "it counts in steps of an address"
+    counter = start if step == NUMBER else opaque_result([start, step], operation.index, reason)
     return frame.region(operation.regions[0], [counter, *carried], doubtful=doubtful)
 
 
@@ -145,24 +146,24 @@ def _while(frame: Frame, operation: Operation) -> None:
         passed[:] = frame.region(before, current)[1:]
         return frame.region(after, passed, doubtful=True)
 
-    _settled(operation, frame.states(operation.operands), turn)
+    _fixed_point(operation, frame.states(operation.operands), turn)
     frame.state.update(zip(operation.results, passed, strict=True))
 
 
 def _if(frame: Frame, operation: Operation) -> None:
     known = frame.analysis.constants.integer(operation.operands[0])
-    regions = [each for each in operation.regions if frame.analysis.graph.regions[each].blocks]
+    regions = [region for region in operation.regions if frame.analysis.graph.regions[region].blocks]
     if known is not None:
         regions = regions[:1] if known else regions[1:]
-    yields = [frame.region(each, [], doubtful=known is None) for each in regions]
+    yields = [frame.region(region, [], doubtful=known is None) for region in regions]
     for position, result in enumerate(operation.results):
-        frame.state[result] = union([each[position] for each in yields if each], operation.index)
+        frame.state[result] = union([values[position] for values in yields if values], operation.index)
 
 
 def _combine(frame: Frame, operation: Operation) -> None:
-    """Run the region of a reduction or scan, whose arguments are two partial results per operand."""
+    """Run the region of a reduction or scan on two partial results per operand."""
     start, region = frame.states(operation.operands), operation.regions[0]
-    results = _settled(operation, start, lambda current: frame.region(region, [*current, *current]))
+    results = _fixed_point(operation, start, lambda current: frame.region(region, [*current, *current]))
     frame.state.update(zip(operation.results, results, strict=True))
 
 
@@ -179,7 +180,7 @@ def _map(frame: Frame, operation: Operation) -> None:
 
 
 def _specialize(frame: Frame, operation: Operation) -> None:
-    """Run what the default warps do, and the partitions, whose arguments are what the operation captures."""
+    """Run the default warps and the partitions, with captured values as arguments."""
     default, *partitions = operation.regions
     captured = frame.states(operation.operands)
     results = frame.region(default, [])
@@ -220,7 +221,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a function does when it is called with certain arguments."""
+    """The effects of one call of a function with certain arguments."""
 
     results: tuple[Alternatives, ...]
     touches: tuple[Touch, ...]
@@ -244,7 +245,8 @@ class Analysis:
         """Return the summary of the kernel; argument i is called i."""
         function = self.graph.kernel
         addresses = [self.graph.values[value].is_pointer for value in function.arguments]
-        return self.summary(function, tuple(address_of(i) if each else NUMBER for i, each in enumerate(addresses)))
+        passed = tuple(address_of(i) if is_address else NUMBER for i, is_address in enumerate(addresses))
+        return self.summary(function, passed)
 
     def callee(self, operation: Operation) -> Function | None:
         """Return the function that a call goes to, or None where the module does not hold its body."""
@@ -252,7 +254,7 @@ class Analysis:
         return function if function is not None and self.graph.regions[function.region].blocks else None
 
     def summary(self, function: Function, arguments: tuple[Alternatives, ...]) -> Summary:
-        """Return what a function does when it is called with these alternatives, worked out once."""
+        """Return the effects of calling a function with these alternatives, computed once."""
         key = (function.name, arguments)
         if key not in self._summaries:
             frame = Frame(self)
@@ -308,10 +310,10 @@ class Frame:
         return [union(column, -1) for column in zip(*left.values(), strict=True)]
 
     def _branch(self, end: Operation, reached: set[int]) -> bool:
-        """Hand the operands of a branch to the blocks that it may go to; tell whether that brought anything new."""
+        """Pass the operands of a branch to its possible successors; return whether any is new."""
         graph = self.analysis.graph
         first = 1 if end.name == "cf.cond_br" else 0
-        taken = self._taken(end)
+        taken = self._known_successor(end)
         changed = False
         for position, successor in enumerate(end.successors):
             arguments = graph.blocks[successor].arguments
@@ -324,7 +326,7 @@ class Frame:
             changed |= self._join(arguments, values, end.index)
         return changed
 
-    def _taken(self, end: Operation) -> int | None:
+    def _known_successor(self, end: Operation) -> int | None:
         """Return the position of the only successor that a branch with a known condition goes to."""
         condition = self.analysis.constants.integer(end.operands[0]) if end.name == "cf.cond_br" else None
         return None if condition is None else int(not condition)
@@ -340,11 +342,11 @@ class Frame:
         return changed
 
     def value(self, value: int) -> Alternatives:
-        """Return what a value can be as far as the function has run: nothing before it is reached."""
+        """Return the alternatives of a value so far; none before it is reached."""
         return self.state.get(value, UNDEFINED)
 
     def states(self, values: Iterable[int]) -> list[Alternatives]:
-        """Return what each of some values can be so far."""
+        """Return the alternatives of some values so far."""
         return [self.value(value) for value in values]
 
     def _block(self, block: int) -> Operation:
@@ -381,7 +383,7 @@ class Frame:
             self._unknown(operation, operands)
 
     def _half(self, value: int, side: int) -> Alternatives:
-        """Return what one side of the last dimension of ``value`` can be: of a join, of that side's operand alone."""
+        """Return the alternatives of one half of the last dimension; of a join, one operand."""
         graph = self.analysis.graph
         operation = graph.maker(value)
         if operation is not None and operation.name == "tt.join":
@@ -408,7 +410,7 @@ class Frame:
             self.state[result] = frozenset({loaded}) if is_pointer else NUMBER
 
     def _masked(self, operation: Operation) -> bool | None:
-        """Tell whether a mask or a bound can switch an access off, or return None where it is always off."""
+        """Return whether a mask or bound may switch an access off; None if it always does."""
         row = MEMORY[operation.name]
         if row.clipped or operation.attribute("boundaryCheck", "array<i32>") != "array<i32>":
             return True
@@ -430,7 +432,7 @@ class Frame:
         code = operation.attribute("asm_string") if operation.name == "tt.elementwise_inline_asm" else None
         for access in foreign_accesses(code, pure=operation.attribute("pure") == "true"):
             self._touch(operation, access, targets, masked=False)
-        results = mixed(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
+        results = opaque_result(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
         self.state.update((result, results) for result in operation.results)
 
     def _unknown(self, operation: Operation, operands: list[Alternatives]) -> None:

@@ -45,7 +45,7 @@ class Site:
         return self.location.line
 
     def goes_to(self, name: str | None) -> bool:
-        """Tell whether this may be an access to some memory of a launch, by its name; to any, where that is None."""
+        """Return whether this may access the memory of a name; of any, for None."""
         return name is None or name == self.argument or (self.is_reached and name.startswith(f"{self.argument}["))
 
     @property
@@ -108,27 +108,27 @@ class Effects(Shown):
 
     @property
     def mutated(self) -> frozenset[str]:
-        """Arguments whose memory may change: written or atomically updated."""
+        """The arguments whose memory may change: written or atomically updated."""
         return self.writes | self.atomics
 
     @property
     def through(self) -> frozenset[str]:
-        """Arguments whose values are addresses that the kernel goes to."""
+        """The arguments that hold addresses which the kernel dereferences."""
         return frozenset[str]().union(*(effect.through for effect in self.unknown))
 
     @property
     def is_followed(self) -> bool:
-        """Whether all that is unknown is memory reached through arguments, which a launch can tell."""
+        """Whether all unknown effects go through arguments that hold addresses."""
         return all(effect.through for effect in self.unknown)
 
     @property
     def lost(self) -> str | None:
-        """Which access goes where nobody can tell before it does, in words; None where there is none."""
-        lines = [f"{each.operation} in line {each.line}" for each in self.unknown if each.is_lost]
+        """The first access whose address is unknown before the launch, in words, or None."""
+        lines = [f"{effect.operation} in line {effect.line}" for effect in self.unknown if effect.is_lost]
         return f"the address of {lines[0]} cannot be followed to the memory that it is in" if lines else None
 
-    def reached(self, *kinds: Access) -> frozenset[str]:
-        """Return the arguments through which memory is reached that is touched in one of these ways."""
+    def reached_through(self, *kinds: Access) -> frozenset[str]:
+        """Return the arguments whose stored addresses are accessed in one of these ways."""
         names = {site.argument for site in self.sites if site.kind in kinds and site.is_reached}
         return frozenset(name.removeprefix(REACHED) for name in names)
 
@@ -145,7 +145,7 @@ NO_EFFECTS = Effects((), ())
 
 
 def effects_of(graph: Graph) -> Effects:
-    """Return what the kernel of a graph does to the memory of its arguments.
+    """Return the memory effects of a graph's kernel, by argument.
 
     The answer holds for every launch with the types and constants of this graph. An argument that is reported may
     stay untouched in one run (a branch not taken, a mask that is all false); one that is not reported is never
@@ -163,12 +163,12 @@ def effects_of(graph: Graph) -> Effects:
     return Effects(
         arguments=tuple(dict.fromkeys(named)),
         sites=_sites(graph, touches, origins),
-        unknown=_unknown(graph, touches, origins),
+        unknown=_unknown_effects(graph, touches, origins),
     )
 
 
 def _origins(graph: Graph, touches: Sequence[Touch]) -> dict[int, Origin]:
-    """Return where the addresses come from that are made of numbers, by operation."""
+    """Return the origin of each address that is computed from integers, by operation."""
     stray = {touch.operation for touch in touches if touch.access is not None and _is_number(touch.target)}
     if not stray:
         return {}
@@ -185,7 +185,7 @@ def _is_number(target: Alternative) -> bool:
 
 def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[Site, ...]:
     """Return one site per operation, kind and argument; certain if some call of it is certain."""
-    found: dict[tuple[int, bool, int, Access], Site] = {}
+    sites: dict[tuple[int, bool, int, Access], Site] = {}
     for touch in touches:
         if touch.access is None:
             continue
@@ -199,16 +199,16 @@ def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -
             site = Site(
                 name, touch.access, operation.name, operation.index, operation.location, touch.masked, touch.conditional
             )
-            found[key] = _surer(found[key], site) if key in found else site
-    return tuple(found[key] for key in sorted(found))
+            sites[key] = _surer(sites[key], site) if key in sites else site
+    return tuple(sites[key] for key in sorted(sites))
 
 
 def _surer(one: Site, other: Site) -> Site:
     return replace(one, masked=one.masked and other.masked, conditional=one.conditional and other.conditional)
 
 
-def _unknown(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[UnknownEffect, ...]:
-    found: dict[tuple[int, str, str], UnknownEffect] = {}
+def _unknown_effects(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[UnknownEffect, ...]:
+    effects: dict[tuple[int, str, str], UnknownEffect] = {}
     for touch in touches:
         if touch.access is not None and argument_in(touch.target) is not None:
             continue
@@ -218,7 +218,7 @@ def _unknown(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin])
         origin = origins[touch.operation] if is_number else Origin()
         through = frozenset(graph.kernel.parameters[each] for each in origin.roots)
         reason = _reason(graph, touch, through)
-        found[touch.operation, str(touch.access), reason] = UnknownEffect(
+        effects[touch.operation, str(touch.access), reason] = UnknownEffect(
             touch.access,
             operation.name,
             operation.index,
@@ -229,7 +229,7 @@ def _unknown(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin])
             origin.is_nested,
             origin.is_lost,
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(effects[key] for key in sorted(effects))
 
 
 def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
@@ -258,13 +258,13 @@ def access_bytes(graph: Graph, operation: Operation) -> int:
 
 @cache
 def _analysis() -> str:
-    """Return what names the analysis: a hash of the text of this room. What another one found may differ."""
+    """Return a hash of the text of this room, the version of the analysis."""
     texts = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def effects_to_json(effects: Effects) -> str:
-    """Return what `effects_of` found as JSON, for `effects_from_json`; what operations are called the graph knows."""
+    """Write effects as JSON; names of operations are left to the graph."""
     sites = [(each.argument, each.kind, each.index, each.masked, each.conditional) for each in effects.sites]
     unknown = [
         (u.kind, u.index, u.reason, sorted(u.arguments), sorted(u.through), u.is_nested, u.is_lost)
@@ -275,19 +275,19 @@ def effects_to_json(effects: Effects) -> str:
 
 def effects_from_json(text: str, graph: Graph) -> Effects | None:
     """Return the effects of the kernel of a graph as `effects_to_json` wrote them, None if another analysis did."""
-    found = json.loads(text)
-    if found["analysis"] != _analysis():
+    data = json.loads(text)
+    if data["analysis"] != _analysis():
         return None
 
     def named(index: int) -> tuple[str, int, Location]:
         return graph.operations[index].name, index, graph.operations[index].location
 
     return Effects(
-        arguments=tuple(found["arguments"]),
-        sites=tuple(Site(argument, Access(kind), *named(i), *flags) for argument, kind, i, *flags in found["sites"]),
+        arguments=tuple(data["arguments"]),
+        sites=tuple(Site(argument, Access(kind), *named(i), *flags) for argument, kind, i, *flags in data["sites"]),
         unknown=tuple(
             UnknownEffect(kind and Access(kind), *named(i), reason, frozenset(arguments), frozenset(through), *flags)
-            for kind, i, reason, arguments, through, *flags in found["unknown"]
+            for kind, i, reason, arguments, through, *flags in data["unknown"]
         ),
     )
 

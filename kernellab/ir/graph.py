@@ -23,7 +23,7 @@ from kernellab.errors import Shown, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an operation or value comes from in the user's source.
+    """The source location of an operation or value.
 
     ``line`` counts from 1 and ``column`` as Triton gives it; ``name`` is the Python variable that a value was
     assigned to. Of an operation that was inlined from a helper, these are the place in the helper, and ``caller`` is
@@ -59,7 +59,7 @@ def calls_of(place: Location) -> Iterator[Location]:
 
 
 def is_library(file: str | None) -> bool:
-    """Return whether a file is part of Triton's own library of kernel functions."""
+    """Return whether a file belongs to Triton's library of kernel functions."""
     return file is not None and any(part in file for part in _LIBRARY)
 
 
@@ -187,7 +187,7 @@ class Graph(Shown):
         return self.operations[block.operations[-1]]
 
     def owners(self, block: int) -> Iterator[Operation]:
-        """Yield the operations whose regions a block lies in, from the inside out."""
+        """Yield the operations whose regions contain a block, innermost first."""
         owner = self.regions[self.blocks[block].region].owner
         while owner is not None:
             yield self.operations[owner]
@@ -208,7 +208,7 @@ Join = tuple[int, int, bool]
 
 
 def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    """Yield what an operation makes of values by passing them on: into its regions, out of them, to another block.
+    """Yield the values that an operation passes on: into its regions, out of them, to another block.
 
     A loop counts as entered, so that its results come from its body alone. An operation with regions that is not known
     may hand any operand to any block argument.
@@ -226,37 +226,37 @@ def _for_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
     block = graph.bodies(operation)[0]
     carried = block.arguments[1:]
     yielded = graph.end(block).operands
-    yield from _passed(operation.operands[FOR_BOUNDS:], carried)
-    yield from _passed(yielded, carried, back=True)
-    yield from _passed(yielded, operation.results)
+    yield from _pass_values(operation.operands[FOR_BOUNDS:], carried)
+    yield from _pass_values(yielded, carried, back=True)
+    yield from _pass_values(yielded, operation.results)
 
 
-def _passed(sources: Sequence[int], targets: Sequence[int], *, back: bool = False) -> Iterator[Join]:
+def _pass_values(sources: Sequence[int], targets: Sequence[int], *, back: bool = False) -> Iterator[Join]:
     return ((target, source, back) for source, target in zip(sources, targets, strict=False))
 
 
 def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
     before, after = graph.bodies(operation)[:2]
     going_on = graph.end(before).operands[1:]  # scf.condition: the flag, then what both sides get
-    yield from _passed(operation.operands, before.arguments)
-    yield from _passed(graph.end(after).operands, before.arguments, back=True)
-    yield from _passed(going_on, after.arguments)
-    yield from _passed(going_on, operation.results)
+    yield from _pass_values(operation.operands, before.arguments)
+    yield from _pass_values(graph.end(after).operands, before.arguments, back=True)
+    yield from _pass_values(going_on, after.arguments)
+    yield from _pass_values(going_on, operation.results)
 
 
 def _specialize_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
-    """Yield what partitions get of the captured operands, and what the default warps hand on."""
+    """Yield the captured operands of partitions, and the results of the default warps."""
     default, *partitions = (graph.regions[each].blocks for each in operation.regions)
     for blocks in partitions:
-        yield from _passed(operation.operands, graph.blocks[blocks[0]].arguments)
-    yield from _passed(graph.end(graph.blocks[default[-1]]).operands, operation.results)
+        yield from _pass_values(operation.operands, graph.blocks[blocks[0]].arguments)
+    yield from _pass_values(graph.end(graph.blocks[default[-1]]).operands, operation.results)
 
 
 def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
     rest = operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands
     for successor in operation.successors:
         targets = graph.blocks[successor].arguments
-        yield from _passed(rest, targets, back=successor <= operation.block)
+        yield from _pass_values(rest, targets, back=successor <= operation.block)
         rest = rest[len(targets) :]
 
 
@@ -265,7 +265,7 @@ def _region_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
         for target in block.arguments:
             yield from ((target, source, False) for source in operation.operands)
         if block.operations:
-            yield from _passed(graph.end(block).operands, operation.results)
+            yield from _pass_values(graph.end(block).operands, operation.results)
 
 
 SCHEMA = 1

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kernellab.ir.graph import Location, place_of
-from kernellab.ir.lines import Frame, Hint, StageLine, located
+from kernellab.ir.lines import Frame, Hint, StageLine, lines_with_locations
 
 
 class InstructionKind(StrEnum):
-    """What an instruction is notable for; the word that a user reads for it."""
+    """The kind of a notable instruction, in the words of the card."""
 
     LOAD = "loads"
     STORE = "stores"
@@ -117,7 +117,7 @@ def instruction_of(stage: str, line: str) -> Instruction | None:
 
 
 def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, LineProfile]:
-    """Return what the instructions of a stage do, by the file and number of their source line."""
+    """Return the notable instructions of a stage by file and line of their source."""
     totals: Counter[SourceKey] = Counter()
     notable: dict[SourceKey, Counter[Instruction]] = {}
     for line in lines:
@@ -259,8 +259,10 @@ def _llvm_bytes(text: str) -> int:
 def _llvm_call(rest: str) -> Instruction:
     assembly = _ASM.search(rest)
     if assembly:
-        found = [_ptx(each[1], each[2]) for part in _ASM_END.split(assembly[1]) if (each := _ASM_PART.match(part))]
-        return next((each for each in found if each.kind is not InstructionKind.OTHER), Instruction("asm"))
+        instructions = [
+            _ptx(each[1], each[2]) for part in _ASM_END.split(assembly[1]) if (each := _ASM_PART.match(part))
+        ]
+        return next((each for each in instructions if each.kind is not InstructionKind.OTHER), Instruction("asm"))
     name = rest.partition("@")[2].partition("(")[0]
     buffer = _AMD_BUFFER.search(name)
     if buffer:
@@ -311,30 +313,30 @@ _Key = tuple[Frame | None, InstructionKind | None]  # None stands for all
 
 
 def hint_of_ptx(text: str) -> Hint:
-    """Return what tells the place of a SASS instruction by the innermost frame of it.
+    """Return the innermost frame of each source place, for the instructions of SASS.
 
     It knows a place where all PTX of that frame, or all of the same kind (loads, stores, ...), has one true place, and
     where the frame has none of that kind, but the whole kernel has it in one place. Of a library line that came from
     several lines of the user's, it does not know for which of them an instruction is.
     """
-    found: dict[_Key, dict[Frame, Location]] = {}
+    hints: dict[_Key, dict[Frame, Location]] = {}
     for frame, kind, place in _instructions(text):
         for key in ((frame, None), (frame, kind), (None, kind)):
-            found.setdefault(key, {})[place.file, place.line] = place
-    certain = {key: next(iter(places.values())) for key, places in found.items() if len(places) == 1}
+            hints.setdefault(key, {})[place.file, place.line] = place
+    certain = {key: next(iter(places.values())) for key, places in hints.items() if len(places) == 1}
 
     def hint(frame: Frame, line: str) -> Location | None:
         instruction = instruction_of("sass", line)
         kind = instruction.kind if instruction else InstructionKind.OTHER
         if kind in _TRACED:
-            return certain.get((frame, kind) if (frame, kind) in found else (None, kind))
+            return certain.get((frame, kind) if (frame, kind) in hints else (None, kind))
         return certain.get((frame, None)) or certain.get((frame, kind))
 
     return hint
 
 
 def _instructions(text: str) -> Iterator[tuple[Frame, InstructionKind, Location]]:
-    for line, named, true in located(text):
+    for line, named, true in lines_with_locations(text):
         instruction = instruction_of("ptx", line) if named.line is not None else None
         if instruction is not None:
             yield (named.file, named.line), instruction.kind, place_of(true)

@@ -43,7 +43,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds an element: a register of a lane of a warp; ``copies`` counts how many registers of the block do."""
+    """The owner of an element: warp, lane, register; ``copies`` counts its registers in the block."""
 
     warp: int
     lane: int
@@ -61,15 +61,17 @@ class RegisterLayout:
     warps: tuple[Index, ...]
 
     def holders(self) -> dict[Index, Holder]:
-        """Return who holds each element; of several the one with the lowest numbers."""
-        found: dict[Index, Holder] = {}
+        """Return the owner of each element; of several, the one with the lowest numbers."""
+        holders: dict[Index, Holder] = {}
         copies: dict[Index, int] = {}
         for warp, at_warp in _moves(self.warps, len(self.shape)):
             for lane, at_lane in _moves(self.lanes, len(self.shape), at_warp):
                 for register, element in _moves(self.registers, len(self.shape), at_lane):
                     copies[element] = copies.get(element, 0) + 1
-                    found.setdefault(element, Holder(warp, lane, register))
-        return {each: Holder(holder.warp, holder.lane, holder.register, copies[each]) for each, holder in found.items()}
+                    holders.setdefault(element, Holder(warp, lane, register))
+        return {
+            each: Holder(holder.warp, holder.lane, holder.register, copies[each]) for each, holder in holders.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class MemoryLayout:
     places: Mapping[Index, int]
 
     def banks(self, element_bits: int) -> dict[Index, int]:
-        """Return the bank of each element, of which shared memory has 32, four bytes wide each."""
+        """Return the bank of each element; shared memory has 32 banks of four bytes."""
         return {each: place * element_bits // (8 * BANK_BYTES) % BANKS for each, place in self.places.items()}
 
 
@@ -96,7 +98,7 @@ Layout = RegisterLayout | MemoryLayout | TensorMemoryLayout
 
 
 def layout_of(encoding: Encoding, shape: Sequence[int]) -> Layout:
-    """Return how a tile of a shape lies, where the text of the encoding alone tells.
+    """Return the layout of a tile where the text of its encoding defines it.
 
     Raises:
         UsageError: there is no rule for the encoding, or a side is no power of two.
@@ -128,11 +130,11 @@ def _elements(shape: Index) -> Iterator[Index]:
     return itertools.product(*(range(size) for size in shape))
 
 
-def _swizzled(fields: Mapping[str, Any], shape: Index, *, is_rotating: bool = False) -> dict[Index, int]:
+def _swizzle_places(fields: Mapping[str, Any], shape: Index, *, is_rotating: bool = False) -> dict[Index, int]:
     """Return the places of a swizzle; one that rotates starts each repetition of its phases at another one."""
     order, vector, per_phase, phases = fields["order"], fields["vec"], fields["perPhase"], fields["maxPhase"]
     inner = order[0]
-    found = {}
+    places = {}
     for element in _elements(shape):
         row = element[order[1]] if len(order) > 1 else 0
         phase = row // per_phase % phases
@@ -140,8 +142,8 @@ def _swizzled(fields: Mapping[str, Any], shape: Index, *, is_rotating: bool = Fa
             phase ^= row // (per_phase * phases) % phases
         moved = list(element)
         moved[inner] = (element[inner] // vector ^ phase) * vector % shape[inner] + element[inner] % vector
-        found[element] = _place(moved, shape, order)
-    return found
+        places[element] = _place(moved, shape, order)
+    return places
 
 
 def _place(element: Sequence[int], shape: Sequence[int], order: Sequence[int]) -> int:
@@ -159,16 +161,16 @@ def _nvmma(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
     rows, columns = shape[::-1] if fields["transposed"] else shape
     wide = min(columns, swizzle * 8 // bits) if swizzle else columns
     vector, phases, per_phase = 128 // bits, max(1, swizzle // 16), max(1, 128 // max(swizzle, 16))
-    found: dict[Index, int] = {}
+    places: dict[Index, int] = {}
     for row, column in _elements((rows, columns)):
         phase = row // per_phase % phases if swizzle else 0
         inside = (column % wide // vector ^ phase) * vector % wide + column % vector
         place = column // wide * rows * wide + row * wide + inside
-        found[(column, row) if fields["transposed"] else (row, column)] = place
-    return found
+        places[(column, row) if fields["transposed"] else (row, column)] = place
+    return places
 
 
-def _padded(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
+def _padded_places(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
     if "order" in fields:
         places = {element: _place(element, shape, fields["order"]) for element in _elements(shape)}
     else:
@@ -191,21 +193,21 @@ def _tensor_memory(fields: Mapping[str, Any], shape: Index) -> dict[Index, tuple
     beside = 2 if tall == 64 and (rows > tall or columns > wide) else 1  # of 64 rows, two share the 32 of a warp
     down, across = (beside, 1) if rows > tall else (1, beside)
     repeats = max(1, rows // (tall * down))
-    found: dict[Index, tuple[int, int]] = {}
+    places: dict[Index, tuple[int, int]] = {}
     for row, column in _elements((rows, columns)):
         in_row, in_column = row % tall, column % wide
         half = row // tall % down + column // wide % across
         lane = in_row if tall != 64 else in_row // 16 * 32 + half * 16 + in_row % 16
         block = row // (tall * down) + column // (wide * across) * repeats
-        found[row, column] = (lane, (block * wide + in_column) * stride)
-    return found
+        places[row, column] = (lane, (block * wide + in_column) * stride)
+    return places
 
 
 _MEMORY: dict[str, Callable[[Mapping[str, Any], Index], dict[Index, int]]] = {
-    "swizzled_shared": _swizzled,
-    "amd_rotating_shared": partial(_swizzled, is_rotating=True),
+    "swizzled_shared": _swizzle_places,
+    "amd_rotating_shared": partial(_swizzle_places, is_rotating=True),
     "nvmma_shared": _nvmma,
-    "padded_shared": _padded,
+    "padded_shared": _padded_places,
     "shared_linear": _shared_linear,
 }
 
@@ -216,10 +218,10 @@ _DIALECT = re.compile(r"#ttn?g\.(\w+)")
 
 def encodings(ttgir: str) -> dict[str, Encoding]:
     """Return the layouts that a module names at its head, by their names (``#blocked``)."""
-    found: dict[str, Encoding] = {}
+    encodings: dict[str, Encoding] = {}
     for name, text in _ALIAS.findall(ttgir):
-        found[name] = encoding_in(text, found)
-    return found
+        encodings[name] = encoding_in(text, encodings)
+    return encodings
 
 
 def encoding_in(text: str, known: Mapping[str, Encoding]) -> Encoding:
@@ -258,30 +260,30 @@ def _value(parts: Sequence[str], at: int, known: Mapping[str, Encoding]) -> tupl
 
 def _list(parts: Sequence[str], at: int, known: Mapping[str, Encoding]) -> tuple[Any, int]:
     """Read up to the closing bracket; ``64:+8`` is a pair."""
-    found: list[Any] = []
+    match: list[Any] = []
     while parts[at] != "]":
         if parts[at] == ":":
-            found[-1] = (found[-1], int(parts[at + 2]))
+            match[-1] = (match[-1], int(parts[at + 2]))
             at += 3
         elif parts[at] == ",":
             at += 1
         else:
             value, at = _value(parts, at, known)
-            found.append(value)
-    return tuple(found), at + 1
+            match.append(value)
+    return tuple(match), at + 1
 
 
 def _fields(parts: Sequence[str], at: int, known: Mapping[str, Encoding], end: str) -> tuple[dict[str, Any], int]:
     """Read what stands up to the bracket that ends a layout, or a part of one; braces around all of it say nothing."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     while parts[at] != end:
         if parts[at] == "[":
-            found["paddings"], at = _list(parts, at + 1, known)
+            fields["paddings"], at = _list(parts, at + 1, known)
         elif parts[at + 1] == "=":
-            found[parts[at]], at = _value(parts, at + 2, known)
+            fields[parts[at]], at = _value(parts, at + 2, known)
         else:
             at += 1
-    return found, at + 1
+    return fields, at + 1
 
 
 def _words(value: Any) -> str:
@@ -352,11 +354,11 @@ class Layouts(Shown):
         Raises:
             UsageError: there is no such value.
         """
-        found = next((each for each in self.values if each.name == f"%{name.removeprefix('%')}"), None)
-        if found is None:
+        values = next((each for each in self.values if each.name == f"%{name.removeprefix('%')}"), None)
+        if values is None:
             known = ", ".join(each.name for each in self.values[:8])
             raise UsageError(f"{self.kernel} has no value {name!r} with a layout; there are {known}, ...")
-        return found
+        return values
 
 
 Registers = Mapping[tuple[str, tuple[int, ...]], RegisterLayout]
@@ -366,14 +368,14 @@ Registers = Mapping[tuple[str, tuple[int, ...]], RegisterLayout]
 def layouts_of(kernel: str, target: str, ttgir: str, registers: Registers) -> Layouts:
     """Return the values of a module that have a layout; ``registers`` is what Triton says of it."""
     known = encodings(ttgir)
-    found = _values(ttgir, known)
+    layouts = _values(ttgir, known)
     return Layouts(
-        kernel, target, tuple(replace(v, registers=registers.get((str(v.encoding), v.shape))) for v in found)
+        kernel, target, tuple(replace(v, registers=registers.get((str(v.encoding), v.shape))) for v in layouts)
     )
 
 
 def type_of(text: str, known: Mapping[str, Encoding]) -> tuple[str, tuple[int, ...], str, Encoding] | None:
-    """Return where a type of TTGIR lies, its shape, its element and its layout; None where it has no whole tile's.
+    """Return memory space, shape, element and layout of a TTGIR type; None without a whole tile.
 
     Where it lies is ``tensor`` or ``!ttg.memdesc``. A part of a tile lies where the whole one lies.
     """
@@ -389,17 +391,17 @@ def type_of(text: str, known: Mapping[str, Encoding]) -> tuple[str, tuple[int, .
 
 def _values(ttgir: str, known: Mapping[str, Encoding]) -> Iterator[LaidOutValue]:
     for line in stage_lines("ttgir", ttgir):
-        made = _RESULT.match(line.text)
-        if made is None or made[2].startswith("scf."):
+        results = _RESULT.match(line.text)
+        if results is None or results[2].startswith("scf."):
             continue
-        found = type_of(line.text.rpartition(" -> ")[2].rpartition(" : ")[2], known)
-        if found is None:
+        values = type_of(line.text.rpartition(" -> ")[2].rpartition(" : ")[2], known)
+        if values is None:
             continue
-        _, shape, element, encoding = found
+        _, shape, element, encoding = values
         rank = _rank(encoding, len(shape))
         count = prod(shape[: len(shape) - rank])
         place, tile = line.place, shape[len(shape) - rank :]
-        yield LaidOutValue(made[1], made[2], tile, element, encoding, place.line, short_file(place.file), count)
+        yield LaidOutValue(results[1], results[2], tile, element, encoding, place.line, short_file(place.file), count)
 
 
 def _first(text: str) -> str:
@@ -413,7 +415,7 @@ def _first(text: str) -> str:
 
 
 def _rank(encoding: Encoding, given: int) -> int:
-    """Return how many axes a layout is of; memory has one more for several buffers."""
+    """Return the rank of a layout; memory has one more axis for several buffers."""
     order: Sequence[int] | None = encoding.fields.get("order")
     if "shared" in encoding.kind and order is not None:
         return min(given, len(order))

@@ -186,10 +186,10 @@ def _debug_location(metadata: Mapping[str, Mapping[str, str]], identity: str) ->
 
 
 def _assembly(text: str) -> Iterator[StageLine]:
-    return (StageLine(line, place_of(location)) for line, _, location in located(text))
+    return (StageLine(line, place_of(location)) for line, _, location in lines_with_locations(text))
 
 
-def located(text: str) -> Iterator[tuple[str, Location, Location]]:
+def lines_with_locations(text: str) -> Iterator[tuple[str, Location, Location]]:
     """Yield each line of an assembly with the location that its ``.loc`` names, and with its true one.
 
     They differ within inline assembly of several lines, which LLVM counts as if each stood on a source line of its own.
@@ -212,7 +212,7 @@ def location_of_line(text: str, number: int) -> Location:
     lines = text.splitlines()
     mark = "// wanted"
     lines[number - 1 : number] = [f"{line} {mark}" for line in lines[number - 1 : number]]
-    return next((true for line, _, true in located("\n".join(lines)) if line.endswith(mark)), Location())
+    return next((true for line, _, true in lines_with_locations("\n".join(lines)) if line.endswith(mark)), Location())
 
 
 def _assembly_lines(text: str) -> Iterator[tuple[str, Location | None]]:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 
 class Access(StrEnum):
-    """What an operation does to memory. An atomic reads and writes; it is counted as neither of the two."""
+    """The memory access of an operation. An atomic counts neither as read nor as write."""
 
     READ = "read"
     WRITE = "write"
@@ -182,7 +182,7 @@ FOREIGN_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})
 
 
 def flow_of(name: str) -> Flow | None:
-    """Return how addresses pass through an operation, or None where the tables do not know it."""
+    """Return the flow of addresses through an operation, or None if the tables lack it."""
     flow = FLOWS.get(name)
     if flow is None and name.partition(".")[0] in PURE_DIALECTS:
         return Flow.MIX
@@ -196,7 +196,7 @@ _WRITING = re.compile(r"\b(?:st|red|atom|sust|multimem|cp|call|mbarrier|\w*_(?:s
 
 
 def foreign_accesses(assembly: str | None, *, pure: bool) -> tuple[Access, ...]:
-    """Return what code may do to the memory of an argument whose address it gets.
+    """Return the possible accesses of foreign code through an address that it gets.
 
     ``assembly`` is None for an extern function, of which only its name is known. Assembly is looked through for
     instructions that go to memory. Pure code writes only where such an instruction says so; impure code may read and

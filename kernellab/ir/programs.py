@@ -40,7 +40,7 @@ def literal(operation: Operation) -> Known:
 
 
 def scalars_of(graph: Graph, arguments: Mapping[str, Any]) -> list[Known]:
-    """Return what is known of the parameters of a kernel: the whole numbers among the arguments of a launch.
+    """Return the integer arguments of a launch by parameter.
 
     A descriptor stands for several parameters of its name, none of them known.
     """
@@ -54,31 +54,31 @@ def axis_of(operation: Operation) -> int:
     return _AXES[operation.attribute("axis", "x")]
 
 
-def computed(operation: Operation, operands: list[Known], element: str) -> Known:
+def apply_operation(operation: Operation, operands: list[Known], element: str) -> Known:
     """Return the result of a scalar operation, wrapped to its type ``element``; None where it is not known."""
     rule = _RULES.get(operation.name)
     known = [operand for operand in operands if operand is not None]
     if operation.name == "arith.select" and len(known) < len(operands):
         condition, yes, no = operands
-        return None if condition is None else chosen(condition, yes, no)
+        return None if condition is None else select(condition, yes, no)
     if rule is None or len(known) < len(operands):
         return None
     with np.errstate(all="ignore"):
-        found = rule(dict(operation.attributes), *known)
-    return None if found is None else _wrapped(found, element)
+        result = rule(dict(operation.attributes), *known)
+    return None if result is None else _wrap(result, element)
 
 
-def chosen(condition: Integers, yes: Known, no: Known) -> Known:
+def select(condition: Integers, yes: Known, no: Known) -> Known:
     """Return ``yes`` where the condition holds and ``no`` elsewhere; what no program asks for need not be known."""
     if yes is None or no is None:
         if yes is not None and bool(np.all(condition)):
             return yes
         return no if no is not None and not bool(np.any(condition)) else None
-    found: Integers = np.where(condition != 0, yes, no)
-    return found
+    chosen: Integers = np.where(condition != 0, yes, no)
+    return chosen
 
 
-def _wrapped(value: npt.NDArray[np.int64 | np.bool_], element: str) -> Known:
+def _wrap(value: npt.NDArray[np.int64 | np.bool_], element: str) -> Known:
     """Return the value as an integer of its type; index and i64 have 64 bits."""
     if element == "i1":
         return (value.astype(np.int64) & 1).astype(np.int64)
@@ -90,8 +90,8 @@ def _wrapped(value: npt.NDArray[np.int64 | np.bool_], element: str) -> Known:
 
 def _quotient(a: Integers, b: Integers) -> Integers:
     """Divide as C does, towards zero."""
-    found: Integers = (a - np.fmod(a, b)) // np.where(b == 0, 1, b)
-    return found
+    quotient: Integers = (a - np.fmod(a, b)) // np.where(b == 0, 1, b)
+    return quotient
 
 
 def _if_positive(rule: Callable[[Integers, Integers], Integers]) -> Callable[..., Known]:
@@ -107,7 +107,7 @@ def _plain(rule: Callable[..., Known]) -> Callable[..., Known]:
     return lambda attributes, *operands: rule(*operands)
 
 
-def _compared(attributes: Mapping[str, str], a: Integers, b: Integers) -> Known:
+def _compare(attributes: Mapping[str, str], a: Integers, b: Integers) -> Known:
     predicate = attributes.get("predicate", "")
     if predicate.startswith("u") and (bool(np.any(a < 0)) or bool(np.any(b < 0))):
         return None
@@ -156,13 +156,13 @@ _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
         "arith.maxsi": _plain(np.maximum),
         "arith.minui": _if_positive(np.minimum),
         "arith.maxui": _if_positive(np.maximum),
-        "arith.select": _plain(chosen),
+        "arith.select": _plain(select),
         "arith.extsi": _sign_extended,
         "arith.extui": _zero_extended,
         "arith.trunci": _sign_extended,
         "arith.index_cast": _sign_extended,
         "arith.index_castui": _zero_extended,
-        "arith.cmpi": _compared,
+        "arith.cmpi": _compare,
     }
 )
 
@@ -182,7 +182,7 @@ class CannotFollow(Exception):
 
 @dataclass(slots=True)
 class Programs:
-    """All programs of a launch, as far as scalars tell what they do.
+    """All programs of a launch, evaluated over scalars.
 
     ``visit`` is called for each operation with how often each program runs it. ``by_rounds`` follows loops round by
     round, so that what changes from one to the next is known; else the body of a loop is run once for all rounds.
@@ -212,9 +212,9 @@ class Programs:
             weight, values = entered[block]
             end = self.block(block, values, weight)
             if end.name == "tt.return":
-                results = _joined(results, [self.values.get(each) for each in end.operands], weight)
+                results = _join_values(results, [self.values.get(each) for each in end.operands], weight)
             for successor, leaving, passed in self._edges(end, weight):
-                entered[successor] = _merged(entered.get(successor), leaving, passed)
+                entered[successor] = _merge_edge(entered.get(successor), leaving, passed)
                 waiting[successor] -= 1
                 if not waiting[successor]:
                     ready.append(successor)
@@ -244,12 +244,12 @@ class Programs:
             _CONTROL[name](self, operation, weight)
         elif name.startswith("arith.") and len(operation.results) == 1:
             result = self.graph.values[operation.results[0]]
-            known = None if result.shape else computed(operation, self._operands(operation), result.element)
+            known = None if result.shape else apply_operation(operation, self._operands(operation), result.element)
             self._set(operation, [known])
         self.visit(operation, weight)
 
     def runs(self, weight: Integers) -> int:
-        """Return how often all programs together run something."""
+        """Return the number of executions of an operation by all programs."""
         return int(weight.sum()) if weight.shape else int(weight) * self.programs
 
     def _place(self, operation: Operation) -> Known:
@@ -269,7 +269,7 @@ class Programs:
         self.values.update(zip(operation.results, found, strict=False))
 
     def _edges(self, end: Operation, weight: Weight) -> list[tuple[int, Weight, list[Known]]]:
-        """Return where a block goes on: the next block, how often, and what it is passed."""
+        """Yield the successors of a block, with counts and passed values."""
         operands = self._operands(end)
         if end.name != "cf.cond_br":
             return [(successor, weight, operands) for successor in end.successors]
@@ -293,7 +293,7 @@ class Programs:
                 ends[way] = self._operands(self.block(block, [], part))
         unknown: list[Known] = [None] * len(operation.results)
         pairs = zip(*(end or unknown for end in ends), strict=True)
-        self._set(operation, unknown if condition is None else [chosen(condition, *pair) for pair in pairs])
+        self._set(operation, unknown if condition is None else [select(condition, *pair) for pair in pairs])
 
     def _for(self, operation: Operation, weight: Weight) -> None:
         start, stop, step, *carried = self._operands(operation)
@@ -315,7 +315,7 @@ class Programs:
                 break
             active = rounds > number
             end = self.block(block, [start + number * step, *carried], np.where(active, weight, 0))
-            carried = [chosen(active.astype(np.int64), *p) for p in zip(self._operands(end), carried, strict=True)]
+            carried = [select(active.astype(np.int64), *p) for p in zip(self._operands(end), carried, strict=True)]
         self._set(operation, carried)
 
     def _while(self, operation: Operation, weight: Weight) -> None:
@@ -335,7 +335,7 @@ class Programs:
                 self._set(operation, [None] * len(operation.results))
                 return
             going, leaving = _split(weight, condition, operation)
-            results = _joined(results, passed, leaving)
+            results = _join_values(results, passed, leaving)
             weight = going
             if isinstance(weight, str) or not bool(weight.any()):
                 self._set(operation, results)
@@ -352,19 +352,19 @@ class Programs:
 
 
 def incoming(graph: Graph, blocks: tuple[int, ...]) -> dict[int, int]:
-    """Return how many edges lead to each block that can be reached from the first."""
-    found = {blocks[0]: 0}
+    """Return the number of edges into each reachable block."""
+    counts = {blocks[0]: 0}
     waiting = [blocks[0]]
     while waiting:
         for successor in graph.blocks[waiting.pop()].successors:
-            if successor not in found:
+            if successor not in counts:
                 waiting.append(successor)
-            found[successor] = found.get(successor, 0) + 1
-    return found
+            counts[successor] = counts.get(successor, 0) + 1
+    return counts
 
 
 def _split(weight: Weight, condition: Known, operation: Operation) -> tuple[Weight, Weight]:
-    """Return how often the two ways of a branch are taken."""
+    """Return how often each side of a branch runs."""
     if isinstance(weight, str):
         return weight, weight
     if condition is None:
@@ -373,27 +373,27 @@ def _split(weight: Weight, condition: Known, operation: Operation) -> tuple[Weig
     return np.where(condition != 0, weight, 0), np.where(condition != 0, 0, weight)
 
 
-def _merged(
+def _merge_edge(
     before: tuple[Weight, list[Known]] | None, weight: Weight, values: list[Known]
 ) -> tuple[Weight, list[Known]]:
-    """Return how often a block is entered, and with which values, after one more edge that leads there."""
+    """Add one incoming edge to the count and the values of a block."""
     if before is None:
         return weight, values
     total, held = before
-    joined = _joined(held, values, weight)
+    joined = _join_values(held, values, weight)
     if isinstance(total, str) or isinstance(weight, str):
         return total if isinstance(total, str) else weight, [None] * len(joined)
     return total + weight, joined
 
 
-def _joined(held: list[Known], values: list[Known], weight: Weight) -> list[Known]:
+def _join_values(held: list[Known], values: list[Known], weight: Weight) -> list[Known]:
     """Return the values of the programs that come this way, and what the others held."""
     if not held:
         return values
     if isinstance(weight, str):
         return [None] * len(held)
     comes = (weight > 0).astype(np.int64)
-    return [chosen(comes, new, old) for new, old in zip(values, held, strict=True)]
+    return [select(comes, new, old) for new, old in zip(values, held, strict=True)]
 
 
 def _at(location: Location) -> str:

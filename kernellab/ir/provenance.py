@@ -57,7 +57,7 @@ def address_of(argument: int) -> Alternatives:
 
 
 def argument_in(alternative: Alternative) -> int | None:
-    """Return the argument in whose memory an address points, or None where it is no such address."""
+    """Return the argument whose memory an address points into, or None."""
     if isinstance(alternative, tuple) and len(alternative) == 1 and alternative[0][1] == 1:
         return alternative[0][0]
     return None
@@ -65,15 +65,15 @@ def argument_in(alternative: Alternative) -> int | None:
 
 def arguments_of(values: Iterable[Alternatives]) -> frozenset[int]:
     """Return every argument that some alternative derives from."""
-    found: set[int] = set()
+    arguments: set[int] = set()
     for value in values:
         for each in value:
-            found.update(each.arguments if isinstance(each, OpaqueAddress) else (argument for argument, _ in each))
-    return frozenset(found)
+            arguments.update(each.arguments if isinstance(each, OpaqueAddress) else (argument for argument, _ in each))
+    return frozenset(arguments)
 
 
 def carries_address(value: Alternatives) -> bool:
-    """Tell whether some alternative is more than a number."""
+    """Return whether some alternative is more than a number."""
     return value != NUMBER and any(each != () for each in value)
 
 
@@ -100,15 +100,15 @@ def combine(
     """Return ``rule`` of every pair of alternatives; an opaque one stays what it is."""
     if left == NUMBER == right:
         return NUMBER
-    found: set[Alternative] = set()
+    combined: set[Alternative] = set()
     for one, other in product(left, right):
         if isinstance(one, OpaqueAddress):
-            found.add(one)
+            combined.add(one)
         elif isinstance(other, OpaqueAddress):
-            found.add(other)
+            combined.add(other)
         else:
-            found.add(rule(one, other))
-    return union([frozenset(found)], operation)
+            combined.add(rule(one, other))
+    return union([frozenset(combined)], operation)
 
 
 def scaled_sum(left: Linear, right: Linear, factor: int, operation: int) -> Alternative:
@@ -123,8 +123,8 @@ def scaled_sum(left: Linear, right: Linear, factor: int, operation: int) -> Alte
     return tuple(sorted((argument, coefficient) for argument, coefficient in total.items() if coefficient))
 
 
-def mixed(values: Iterable[Alternatives], operation: int, reason: str) -> Alternatives:
-    """Return what a rule that keeps no linear form makes of its operands: a number, or an opaque value.
+def opaque_result(values: Iterable[Alternatives], operation: int, reason: str) -> Alternatives:
+    """Return the result of a non-linear rule: a number, or an opaque value.
 
     Opaque operands stay what they are, so that a report names the operation where the trace was lost.
     """
@@ -133,12 +133,12 @@ def mixed(values: Iterable[Alternatives], operation: int, reason: str) -> Altern
         return UNDEFINED
     opaque = {each for value in operands for each in value if isinstance(each, OpaqueAddress)}
     linear = [frozenset(each for each in value if not isinstance(each, OpaqueAddress)) for value in operands]
-    found: Alternatives = frozenset(opaque)
+    alternatives: Alternatives = frozenset(opaque)
     if any(carries_address(value) for value in linear):
-        found |= frozenset({OpaqueAddress(operation, reason, arguments_of(linear))})
+        alternatives |= frozenset({OpaqueAddress(operation, reason, arguments_of(linear))})
     if all(() in value for value in operands):
-        found |= NUMBER
-    return found
+        alternatives |= NUMBER
+    return alternatives
 
 
 _FOLLOWED = {
@@ -159,7 +159,7 @@ _LEAST_ADDRESS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the address of one operation comes from.
+    """The origin of the address of one operation.
 
     ``roots`` are the arguments whose values are such addresses: numbers, or tensors that hold them. ``is_nested`` tells
     that addresses lie in the memory behind these addresses, too, and ``is_lost`` that it is computed from loaded values
@@ -214,18 +214,18 @@ class Origins:
                         is_nested = True
                         waiting.append(maker.operands[0])
             else:
-                waiting += self._followed(maker)
+                waiting += self._operands_followed(maker)
         wide = frozenset(root for root, is_wide in roots.items() if is_wide)
-        found = wide or frozenset(roots)
-        return Origin(found, is_nested, is_lost=not found and self._is_computed(operation.operands[0]))
+        origins = wide or frozenset(roots)
+        return Origin(origins, is_nested, is_lost=not origins and self._is_computed(operation.operands[0]))
 
-    def _followed(self, maker: Operation) -> Iterator[int]:
+    def _operands_followed(self, maker: Operation) -> Iterator[int]:
         flow = Flow.COPY if maker.name == "tt.split" else flow_of(maker.name)
         if flow in _FOLLOWED:
             yield from maker.operands[_FOLLOWED[flow]]
 
     def _is_computed(self, address: int) -> bool:
-        """Tell whether a loaded value, a wide number or a constant address leads to ``address``, by whatever way."""
+        """Return whether ``address`` derives from a loaded value, a wide number or a constant address."""
         leading = [self.graph.operations[index] for index in self.uses.leading_to([address])]
         read = {value for operation in leading for value in operation.operands}
         numbers = [v for v in self.graph.kernel.arguments if v in read and not self.graph.values[v].is_pointer]
@@ -261,7 +261,7 @@ class Rules:
     def results(
         self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State
     ) -> list[Alternatives]:
-        """Return what each result of ``operation`` can be."""
+        """Return the alternatives of each result of ``operation``."""
         if flow in _ARITHMETIC:
             return [self._sum(flow, operation, operands, state)]
         return [self._result(flow, operation, operands)] * len(operation.results)
@@ -277,7 +277,7 @@ class Rules:
             case Flow.FIRST:
                 return operands[0]
             case Flow.SELECT:
-                return self._selected(operation, operands)
+                return self._select(operation, operands)
             case Flow.BITS:
                 return _merged_bits(operation, operands)
             case Flow.MASK:
@@ -286,7 +286,7 @@ class Rules:
                 return NUMBER
             case Flow.TRUNCATE if self._is_narrow(operation):
                 return NUMBER
-        return mixed(operands, operation.index, f"{operation.name} makes it from an address")
+        return opaque_result(operands, operation.index, f"{operation.name} makes it from an address")
 
     def _sum(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State) -> Alternatives:
         """Return the sum of an operation's terms; where one operand is no address, the terms need not be known."""
@@ -295,30 +295,30 @@ class Rules:
             return left
         terms = self.sums.of(operation.results[0])
         if operation.results[0] in terms:
-            return mixed(operands, operation.index, f"{operation.name} makes it from an address")
+            return opaque_result(operands, operation.index, f"{operation.name} makes it from an address")
         total = NUMBER
         for value, factor in terms.items():
-            total = _scaled(operation, total, state(value), factor)
+            total = _scaled_sum(operation, total, state(value), factor)
         return total
 
-    def _selected(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+    def _select(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
         condition = self.constants.integer(operation.operands[0])
         if condition is not None:
             return operands[1] if condition else operands[2]
         return union(operands[1:], operation.index)
 
     def _is_cut(self, operation: Operation) -> bool:
-        """Tell whether a mask leaves a small number."""
+        """Return whether a mask leaves a small number."""
         known = [self.constants.integer(each) for each in operation.operands]
         return any(each is not None and 0 <= each < SMALL_NUMBER for each in known)
 
     def _is_narrow(self, operation: Operation) -> bool:
-        """Tell whether a result has too few bits for an address."""
+        """Return whether a result has too few bits for an address."""
         bits = _BITS.match(self.constants.graph.values[operation.results[0]].element)
         return bits is not None and int(bits[1]) < 32
 
 
-def _scaled(operation: Operation, left: Alternatives, right: Alternatives, factor: int) -> Alternatives:
+def _scaled_sum(operation: Operation, left: Alternatives, right: Alternatives, factor: int) -> Alternatives:
     index = operation.index
     return combine(left, right, lambda one, other: scaled_sum(one, other, factor, index), index)
 

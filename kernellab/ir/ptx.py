@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Location
-from kernellab.ir.lines import located
+from kernellab.ir.lines import lines_with_locations
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Reader:
         """Read what stands between the braces of a kernel."""
         pending = ""
         is_header = is_body = False
-        for line, _, true in located(text):
+        for line, _, true in lines_with_locations(text):
             content = line.split("//")[0].strip()
             is_header = is_header or (".entry" in content and kernel in content)
             if not is_header or not content:
@@ -206,7 +206,7 @@ class _Reader:
                 text = label[2].strip()
             elif ";" in text:
                 statement, _, text = text.partition(";")
-                self._statement(statement.strip())
+                self._read_statement(statement.strip())
                 text = text.strip()
             else:
                 return text if not text.startswith(".") else ""
@@ -217,13 +217,13 @@ class _Reader:
             self.scopes[-1][1].add(name)
         if self.blocks[-1]:
             self.blocks.append([])
-        self.labels[self._scoped(name)] = len(self.blocks) - 1
+        self.labels[self._scoped_name(name)] = len(self.blocks) - 1
 
-    def _scoped(self, name: str) -> str:
+    def _scoped_name(self, name: str) -> str:
         scope = next((number for number, names in reversed(self.scopes) if name in names), None)
         return name if scope is None else f"{name}#{scope}"
 
-    def _statement(self, text: str) -> None:
+    def _read_statement(self, text: str) -> None:
         if text.startswith("."):
             declared = _DECLARED.match(text)
             if declared and self.scopes:
@@ -232,7 +232,7 @@ class _Reader:
         match = _STATEMENT.match(text)
         if match is None:
             return
-        guard = Register(self._scoped(match[2])) if match[2] else None
+        guard = Register(self._scoped_name(match[2])) if match[2] else None
         parts = tuple(match[3].split("."))
         operands = tuple(self._operand(each) for each in split_operands(match[4]))
         block = len(self.blocks) - 1
@@ -259,7 +259,7 @@ class _Reader:
         if _NUMBER.match(text):
             digits = text.removesuffix("U")
             return Immediate(int(digits, 16 if "x" in digits.lower() else 10))
-        name = self._scoped(text)
+        name = self._scoped_name(text)
         return Register(name) if text.startswith("%") or name != text else Symbol(text)
 
     def _address(self, text: str) -> Address:
@@ -282,12 +282,12 @@ class _Reader:
 
 
 def split_operands(text: str) -> list[str]:
-    """Return what stands between the commas that are in no braces or brackets."""
-    found, depth, start = [], 0, 0
+    """Split at the commas outside of braces and brackets."""
+    parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(letter, 0)
         if letter == "," and depth == 0:
-            found.append(text[start:at].strip())
+            parts.append(text[start:at].strip())
             start = at + 1
     last = text[start:].strip()
-    return [*found, last] if last else found
+    return [*parts, last] if last else parts

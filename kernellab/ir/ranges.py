@@ -54,7 +54,7 @@ class Values:
         self.constants = Constants(self.graph)
 
     def number(self, value: int) -> Number | None:
-        """Return what an integer or an address is; any value of its type where nothing is known, None for others."""
+        """Return an integer or address; any of its type if nothing is known, None for others."""
         found = self.known.get(value)
         if isinstance(found, Number):
             return found
@@ -62,7 +62,7 @@ class Values:
         return None if width is None else self.within(value, limits(width))
 
     def truth(self, value: int) -> Truth:
-        """Return what a condition says; where nothing is known, that it is true."""
+        """Return a condition; if nothing is known, an opaque one."""
         found = self.known.get(value)
         return found if isinstance(found, Truth) else Truth(self.itself(value))
 
@@ -79,7 +79,7 @@ class Values:
         return left, right
 
     def within(self, value: int, interval: Interval, given: frozenset[Condition] = frozenset()) -> Number:
-        """Return a value of which its interval alone is known."""
+        """Return a value with a known interval and nothing else."""
         self.ranges[value] = interval
         return Number(term_of(value, len(self.graph.values[value].shape)), given)
 
@@ -221,7 +221,7 @@ def _transposed(values: Values, operation: Operation) -> Known:
 
 
 def _mixed_lanes(values: Values, operation: Operation) -> Known:
-    """Return what is known where lanes change their places: the interval that all of them share."""
+    """Return the interval of a value whose lanes change places: the one of all lanes."""
     result, found = operation.results[0], list[Interval]()
     for operand in operation.operands:
         number = values.number(operand)
@@ -346,7 +346,7 @@ _RULES: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
 
 
 def _keeps(values: Values, operation: Operation) -> bool:
-    """Tell whether a cast of bits leaves an address an address, or an integer an integer."""
+    """Return whether a bit cast keeps an address an address, or an integer an integer."""
     source, result = values.graph.values[operation.operands[0]], values.graph.values[operation.results[0]]
     return source.is_pointer == result.is_pointer and (source.is_pointer or source.element == result.element)
 
@@ -357,7 +357,7 @@ Seen = tuple[Interval, Number]
 
 @dataclass(slots=True)
 class Carried:
-    """What a value that a loop carries may be: its start plus ``step`` in each round, else within ``interval``.
+    """A value that a loop carries: its start plus ``step`` per iteration, else within ``interval``.
 
     With neither, nothing is known of it. A guess is dropped once a round shows that it does not hold.
     """
@@ -368,7 +368,7 @@ class Carried:
     is_first: bool = True
 
     def number(self, values: Values, value: int, turn: int) -> Known:
-        """Return what the value is in the round that a number counts from 0 on."""
+        """Return the value in the iteration with a number from 0 on."""
         if self.start is None:
             return None
         bounds, start = self.start
@@ -385,7 +385,7 @@ class Carried:
         return None
 
     def holds(self, values: Values, value: int, seen: Seen | None, *, may_widen: bool) -> bool:
-        """Tell whether what a round made of the value fits; where it does not, guess something wider."""
+        """Check the value of an iteration against this guess; widen the guess where it does not fit."""
         if self.start is None:
             return True
         before = values.known[value]

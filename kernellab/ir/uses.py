@@ -46,7 +46,7 @@ class Uses:
 
     def forward(self, values: Iterable[int]) -> set[int]:
         """Return every operation that some value reaches."""
-        found: set[int] = set()
+        operations: set[int] = set()
         seen: set[int] = set()
         waiting = list(values)
         while waiting:
@@ -56,10 +56,10 @@ class Uses:
             seen.add(value)
             waiting += self.copies[value]
             for index in self.users[value]:
-                found.add(index)
+                operations.add(index)
                 if not self.graph.operations[index].regions and self.graph.operations[index].name != "tt.call":
                     waiting += self.graph.operations[index].results
-        return found
+        return operations
 
     def backward(self, operations: Iterable[int]) -> set[int]:
         """Return every operation that leads to one of ``operations``, these and what decides about them included."""
@@ -131,7 +131,7 @@ class Uses:
 
 
 def depends_on_data(graph: Graph) -> bool:
-    """Tell whether loaded values decide about an address, a mask, a branch, the length of a loop or an assertion.
+    """Return whether loaded values decide on an address, mask, branch, loop or assertion.
 
     Where they do not, two launches of the same grid, on arguments of the same sizes and with the same numbers, touch
     the same addresses and end the same way. Code from outside that is not pure may do anything, and an address that is
@@ -147,7 +147,7 @@ def depends_on_data(graph: Graph) -> bool:
 
 
 def brings_data(operation: Operation) -> bool:
-    """Tell whether an operation brings values that no argument and no constant decides."""
+    """Return whether the results of an operation depend on more than arguments and constants."""
     if operation.name in MEMORY:
         return bool(operation.results)
     return operation.name == "tt.int_to_ptr" or operation.name in FOREIGN_CODE
@@ -167,7 +167,7 @@ class Slice:
 
 
 def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None = None) -> Slice:
-    """Return what an argument leads to, and what leads to the operations that touch it.
+    """Return the operations that use an argument, and the operands of those that access it.
 
     Of an operation in a loop or branch, the operation that owns the region and what its bounds or condition derive
     from belong to the slice. ``touching`` are the operations that touch the argument, as its effects tell; without
@@ -188,16 +188,16 @@ def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None
 
 
 def operation_slice(graph: Graph, operations: Collection[int]) -> Slice:
-    """Return what operations lead to, through their results and what they pass into their regions, and derive from."""
+    """Return the operations before and after some operations, through results and regions."""
     uses = Uses(graph)
-    made: list[int] = []
+    results: list[int] = []
     for operation in (graph.operations[index] for index in operations):
-        made += [*operation.results, *(value for block in graph.bodies(operation) for value in block.arguments)]
-    forward = uses.forward(made) | set(operations)
+        results += [*operation.results, *(value for block in graph.bodies(operation) for value in block.arguments)]
+    forward = uses.forward(results) | set(operations)
     return Slice(frozenset(forward), frozenset(uses.backward(operations)))
 
 
 def value_slice(graph: Graph, value: int) -> Slice:
-    """Return what a value that no operation makes (an argument of a block) leads to, and what it derives from."""
+    """Return the operations before and after a block argument."""
     uses = Uses(graph)
     return Slice(frozenset(uses.forward([value])), frozenset(uses.leading_to([value])))

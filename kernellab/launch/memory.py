@@ -220,7 +220,10 @@ def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reac
             if is_nested and str(tensor.dtype) in _WORD_DTYPES:
                 inner.add(name)
                 waiting.append((root, name, tensor))
-    written, loaded = effects.reached(Access.WRITE, Access.ATOMIC), effects.reached(Access.READ, Access.ATOMIC)
+    written, loaded = (
+        effects.reached_through(Access.WRITE, Access.ATOMIC),
+        effects.reached_through(Access.READ, Access.ATOMIC),
+    )
     return Reached(
         tensors={name: tensor for name, (_, tensor) in found.items()},
         owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},

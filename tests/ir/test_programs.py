@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernellab.ir.graph import Location, Operation
-from kernellab.ir.programs import chosen, computed, integers
+from kernellab.ir.programs import apply_operation, integers, select
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
@@ -20,7 +20,7 @@ def operation(name: str, **attributes: str) -> Operation:
 
 
 def result(name: str, *operands: int, element: str = "i32", **attributes: str) -> int | None:
-    found = computed(operation(name, **attributes), [integers(each) for each in operands], element)
+    found = apply_operation(operation(name, **attributes), [integers(each) for each in operands], element)
     return None if found is None else int(found)
 
 
@@ -61,17 +61,17 @@ def test_unsigned_operations_on_negative_numbers_are_not_known() -> None:
 
 def test_an_unknown_operand_makes_the_result_unknown_unless_nobody_asks_for_it() -> None:
     known = integers(4)
-    assert computed(operation("arith.addi"), [known, None], "i32") is None
-    assert computed(operation("arith.select"), [integers(1), known, None], "i32") == 4
-    assert computed(operation("arith.select"), [integers(0), known, None], "i32") is None
-    assert computed(operation("arith.addf"), [known, known], "f32") is None
+    assert apply_operation(operation("arith.addi"), [known, None], "i32") is None
+    assert apply_operation(operation("arith.select"), [integers(1), known, None], "i32") == 4
+    assert apply_operation(operation("arith.select"), [integers(0), known, None], "i32") is None
+    assert apply_operation(operation("arith.addf"), [known, known], "f32") is None
 
 
 def test_programs_are_computed_side_by_side() -> None:
     programs = np.arange(4, dtype=np.int64)
-    found = computed(operation("arith.muli"), [programs, integers(3)], "i32")
+    found = apply_operation(operation("arith.muli"), [programs, integers(3)], "i32")
     assert found is not None
     assert found.tolist() == [0, 3, 6, 9]
-    picked = chosen(programs, programs, integers(7))
+    picked = select(programs, programs, integers(7))
     assert picked is not None
     assert picked.tolist() == [7, 1, 2, 3]

@@ -18,7 +18,7 @@ from kernellab.ir.provenance import (
     address_of,
     argument_in,
     combine,
-    mixed,
+    opaque_result,
     scaled_sum,
     union,
 )
@@ -83,17 +83,17 @@ def test_union_has_every_alternative(values: list[Alternatives]) -> None:
 
 
 def test_mixing_numbers_gives_a_number_and_mixing_an_address_does_not() -> None:
-    assert mixed([NUMBER, NUMBER], 4, "why") == NUMBER
-    assert mixed([NUMBER, address_of(2)], 4, "why") == {OpaqueAddress(4, "why", frozenset({2}))}
-    assert mixed([NUMBER, NUMBER | address_of(2)], 4, "why") == {(), OpaqueAddress(4, "why", frozenset({2}))}
+    assert opaque_result([NUMBER, NUMBER], 4, "why") == NUMBER
+    assert opaque_result([NUMBER, address_of(2)], 4, "why") == {OpaqueAddress(4, "why", frozenset({2}))}
+    assert opaque_result([NUMBER, NUMBER | address_of(2)], 4, "why") == {(), OpaqueAddress(4, "why", frozenset({2}))}
 
 
 def test_opaque_values_keep_the_operation_where_the_trace_was_lost() -> None:
     lost = OpaqueAddress(2, "first", frozenset({1}))
-    assert mixed([frozenset({lost}), NUMBER], 9, "second") == {lost}
+    assert opaque_result([frozenset({lost}), NUMBER], 9, "second") == {lost}
     assert combine(frozenset({lost}), address_of(0), lambda one, other: scaled_sum(one, other, 1, 9), 9) == {lost}
 
 
 def test_undefined_operands_give_an_undefined_result() -> None:
-    assert mixed([UNDEFINED, NUMBER], 4, "why") == UNDEFINED
+    assert opaque_result([UNDEFINED, NUMBER], 4, "why") == UNDEFINED
     assert combine(UNDEFINED, address_of(0), lambda one, other: scaled_sum(one, other, 1, 9), 9) == UNDEFINED

@@ -74,7 +74,7 @@ def test_address_from_memory_says_what_holds_it() -> None:
     for graph in graphs_of_case(kernels_unknown.follows_two_tables):
         effects = effects_of(graph)
         assert effects.through == {"table"}
-        assert effects.reached(Access.READ) == {"table"}
+        assert effects.reached_through(Access.READ) == {"table"}
         assert [each.is_nested for each in effects.unknown] == [False, True]
         assert (effects.reads, effects.is_followed, effects.lost) == ({"table"}, True, None)
 
