@@ -32,13 +32,12 @@ from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import CheckedGrid, Grid3
 from kernellab.launch.modes import bypass_modes
-from kernellab.launch.poison import Key, key_of
+from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
+from kernellab.launch.undo_log import UndoLog
 from kernellab.source import Closure, lambda_definition
 from kernellab.workers.forks_and_interrupts import rlock
 
-_MOST_BYTES_KEPT = 1 << 28
-_MOST_KEPT = 16
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
 
@@ -122,7 +121,8 @@ class LaunchRecord:
 
     ``kernel`` is the jit function; ``owner`` is what was launched, decorators and all, and ``closure`` that with all
     that it captured, as it was then: None where its source is not known. ``given_grid`` is the last grid as the user
-    gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it.
+    gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it. ``first`` and ``last``
+    are the numbers of its launches in the recorder's undo log, 0 where that keeps nothing.
     """
 
     kernel: JitKernel
@@ -135,6 +135,8 @@ class LaunchRecord:
     given_grid: Any = None
     closure: Closure | None = None
     where: str = "nowhere"
+    first: int = 0
+    last: int = 0
 
 
 def record_of(
@@ -171,8 +173,9 @@ class Recorder:
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
     false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
     ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
-    filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote;
-    ``before`` what a kernel read and changed, as it was before its first launch, by the kernel's identity and memory.
+    filled with a pattern before each launch, ``unwritten`` holds masks of the elements that no launch wrote, and
+    launches can be undone by the ``undo`` log. ``follows`` tells whether launches of another thread are recorded, too.
+    Kernels with the same code count as one: a function may make the kernel anew each time that it launches it.
     """
 
     timeout_s: float | None = None
@@ -182,8 +185,20 @@ class Recorder:
     uninitialised: frozenset[str] = frozenset()
     poison: bool = False
     unwritten: dict[Key, Any] = field(default_factory=dict)
-    before: dict[tuple[int, Key], Any] = field(default_factory=dict)
+    undo: UndoLog = field(default_factory=UndoLog)
+    follows: Callable[[], bool] = lambda: False
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
+    lock: Any = field(default_factory=rlock)
+
+    def has(self, kernel: JitKernel, compiled: Compiled) -> bool:
+        """Tell whether a specialization of a kernel was launched or compiled before."""
+        return (id(kernel.fn.__code__), compiled.digest) in self.records
+
+    @bypass_modes()
+    def keep_before(self, arguments: Mapping[str, Any], effects: Effects) -> None:
+        """Keep what a launch that comes now may change, so that it can be undone."""
+        wanted = [number for record in self.records.values() for number in (record.first, record.last) if number]
+        self.undo.begin(arguments, effects, wanted)
 
     def note(
         self,
@@ -195,25 +210,17 @@ class Recorder:
         given_grid: Any = None,
     ) -> None:
         """Enter a launch; of a compile alone, ``grid`` is None, and of an empty grid ``run``."""
-        key = (id(kernel), compiled.digest)
-        if key not in self.records:
-            self.records[key] = record_of(kernel, compiled, arguments)
-        record = self.records[key]
-        record.arguments, record.grid = arguments, grid or record.grid
-        record.given_grid = given_grid or record.given_grid
-        record.launches += grid is not None
-        record.run = run or record.run
-
-    @bypass_modes()
-    def keep_accumulators(self, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
-        """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
-        if len(self.before) >= _MOST_KEPT:
-            return
-        for name, tensor in memory_of(arguments).items():
-            key = id(kernel), key_of(tensor)
-            is_changed = name in effects.atomics or (name in effects.reads and name in effects.writes)
-            if is_changed and key not in self.before and tensor.numel() * tensor.element_size() <= _MOST_BYTES_KEPT:
-                self.before[key] = tensor.detach().clone()
+        with self.lock:
+            key = (id(kernel.fn.__code__), compiled.digest)
+            if key not in self.records:
+                self.records[key] = record_of(kernel, compiled, arguments)
+            record = self.records[key]
+            record.arguments, record.grid = arguments, grid or record.grid
+            record.given_grid = given_grid or record.given_grid
+            record.launches += grid is not None
+            record.run = run or record.run
+            record.last = self.undo.number
+            record.first = record.first or record.last
 
     def last_run(self, kernel: Kernel) -> Run:
         """Return what the last launch did.

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
+_NOT_RECORDED = Recorder()  # asks for nothing
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
@@ -77,6 +79,8 @@ class Runtime:
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _sources: MutableMapping[Any, Compiled] = field(default_factory=WeakKeyDictionary)
     _local: threading.local = field(default_factory=threading.local)
+    _recording: ContextVar[Recorder | None] = field(default_factory=lambda: ContextVar("recording", default=None))
+    _recorders: tuple[Recorder, ...] = ()
 
     def start_workers(self, *, compiling: bool = True) -> None:
         """Start what compiles, unless others do, and with a GPU what tries launches, in the background."""
@@ -165,7 +169,7 @@ class Runtime:
     def _launch_unlooked(self, call: _Call, warmup: bool) -> Any:
         """Launch without a look at what the outputs hold."""
         __tracebackhide__ = True
-        recorder = self._recorder
+        recorder = self.recorder
         if warmup or not self._asked.run:
             handle = self._through_triton(call, warmup=True)
             if recorder is not None and handle is not None:
@@ -256,15 +260,19 @@ class Runtime:
         interpret: bool = False,
         uninitialised: frozenset[str] = frozenset(),
         poison: bool = False,
+        follows: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorder]:
-        """Record the launches of this thread; see `Recorder`."""
-        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, interpret, uninitialised, poison)
-        self._local.recorder = recorder
+        """Record the launches of this thread, or of this task where a loop runs several; see `Recorder`."""
+        recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, follows=follows)
+        before = self._recording.get()
+        self._recording.set(recorder)
+        self._recorders = (*self._recorders, recorder)
         try:
             with self.switch.on():
                 yield recorder
         finally:
-            self._local.recorder = before
+            self._recording.set(before)
+            self._recorders = tuple(each for each in self._recorders if each is not recorder)
 
     @verb
     @contextmanager
@@ -285,17 +293,19 @@ class Runtime:
         return NO_CHECKS if checks is None else checks.of(call.kernel.__name__)
 
     @property
-    def _recorder(self) -> Recorder | None:
-        return getattr(self._local, "recorder", None)
+    def recorder(self) -> Recorder | None:
+        """What records the launches of this thread or task: its own recorder, or one that follows it."""
+        own = self._recording.get()
+        return own or next((each for each in reversed(self._recorders) if each.follows()), None)
 
     @property
     def _asked(self) -> Recorder:
         """What the recorder of this thread, if there is one, asks of launches."""
-        return self._recorder or Recorder()
+        return self.recorder or _NOT_RECORDED
 
     def _recorded(self, recorder: Recorder, call: _Call) -> Any:
         __tracebackhide__ = True
-        with self._poisoned(recorder, call) as poisoned:
+        with recorder.lock, self._poisoned(recorder, call) as poisoned:
             if self.is_offline():
                 with self._runs_kept() as runs:
                     handle = self._through_triton(call)
@@ -323,7 +333,7 @@ class Runtime:
 
     def _tell(self, call: _Call, handle: Any) -> None:
         """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""
-        is_kept = self.keep is not None and self._recorder is None and self.observers.is_withheld == 1
+        is_kept = self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
         kernel, grid = call.kernel, call.grid
         if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or is_kept):
             return
@@ -346,7 +356,7 @@ class Runtime:
             yield Poison()
             return
         arguments, effects = call.arguments, self._compiled[handle.hash].effects
-        recorder.keep_accumulators(call.kernel, arguments, effects)
+        recorder.keep_before(arguments, effects)
         poisoned = poison(arguments, effects)
         try:
             yield poisoned
@@ -367,7 +377,7 @@ class Runtime:
         if trial.has_launched:
             grid = call.grid.value or (0, 1, 1)
             return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
-        if (id(call.kernel), compiled.digest) in recorder.records:
+        if recorder.has(call.kernel, compiled):
             return self._through_triton(call), None
         from kernellab.launch.run import observed  # needs torch
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import CheckFailed, KernellabError
+from kernellab.errors import CheckFailed, KernellabError, UsageError
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import named_arguments, variants_of
 from kernellab.launch.memory import Copier, with_tensors
@@ -59,6 +60,45 @@ def launched_once(
     return recorder
 
 
+def checks_after(
+    check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
+) -> tuple[Check, ...]:
+    """Return how the outputs of the last launch of a record compare with a reference that is computed after it.
+
+    The reference sees what there was before that launch. Of several launches that update what they read, it may also be
+    meant for what they do together: then it sees what there was before the first.
+
+    Raises:
+        CheckFailed: the kernel has no store at all.
+        UsageError: the reference cannot be computed, or its values do not belong to the outputs.
+    """
+    effects, undo = record.compiled.effects, recorder.undo
+    updated = effects.atomics | (effects.reads & effects.writes)
+
+    def judged(number: int) -> tuple[Check, ...]:
+        _require_kept(record, recorder, number, updated)
+        with undo.before(number):
+            reference = reference_of(check, record.arguments).copied()
+        with undo.before(record.last + 1):
+            return checks_of(reference, check, record, recorder, runtime)
+
+    checks = judged(record.last)
+    if record.first == record.last or not updated or all(each.equal for each in checks):
+        return checks
+    of_all = judged(record.first)
+    return of_all if all(each.equal for each in of_all) else checks
+
+
+def _require_kept(record: LaunchRecord, recorder: Recorder, number: int, updated: frozenset[str]) -> None:
+    """Raise `UsageError` for a launch that changed what it reads where that was too large to be kept."""
+    for name in sorted(updated):
+        if not recorder.undo.is_kept(number, {name}):
+            raise UsageError(
+                f"--check: {record.compiled.kernel} updates {name} in place, and it is too large for a copy of what it "
+                "held before the launch; compare smaller tensors, or use lab.run(kernel, grid, ..., check=...)."
+            )
+
+
 def checks_of(
     reference: Reference, check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
 ) -> tuple[Check, ...]:
@@ -81,16 +121,25 @@ def checks_of(
     checks = tuple(compare(reference.text, values, outputs, masks, fills))
     if all(each.equal for each in checks):
         return checks
-    before = {name: recorder.before.get((id(record.kernel), key_of(tensor))) for name, tensor in outputs.items()}
     launch = WrongLaunch(
         record=record,
         values=values,
         unwritten=masks,
-        before={name: held for name, held in before.items() if held is not None},
+        before=_updated_before(record, recorder, outputs),
         check=check,
         repeat=partial(runtime.repeated, record),
+        undone=partial(recorder.undo.before, record.last),
     )
     return explained(launch, checks)
+
+
+def _updated_before(record: LaunchRecord, recorder: Recorder, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the kernel reads and changes as it was before its first launch, by name, where that was kept."""
+    effects = record.compiled.effects
+    names = outputs.keys() & (effects.atomics | (effects.reads & effects.writes))
+    names = {name for name in names if recorder.undo.is_kept(record.first, {name})}
+    with recorder.undo.before(record.first):
+        return {name: outputs[name].detach().clone() for name in names}
 
 
 def require_equal(check: Check, kernel: str) -> None:
@@ -131,7 +180,8 @@ class WrongLaunch:
     """A launch some of whose outputs differ from ``values``, what they are to hold, by name.
 
     ``unwritten`` are masks of the elements that no launch wrote and ``before`` what was read and changed, as it was
-    before the first launch, both by name. ``check`` computes the reference, and ``repeat`` launches again.
+    before the first launch, both by name. ``check`` computes the reference, and ``repeat`` launches again; in the
+    context that ``undone`` returns, memory holds what it held before the last launch.
     """
 
     record: LaunchRecord
@@ -140,6 +190,7 @@ class WrongLaunch:
     before: Mapping[str, Any]
     check: ReferenceFunction
     repeat: Repeat
+    undone: Callable[[], AbstractContextManager[None]]
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -326,7 +377,8 @@ def _reference_with(launch: WrongLaunch, tensor: Any, other: Any) -> Any:
 
     sources = launch.check.sources
     check = launch.check if sources is None else replace(launch.check, sources=replaced(sources))
-    return reference_of(check, replaced(launch.record.arguments))
+    with launch.undone():
+        return reference_of(check, replaced(launch.record.arguments))
 
 
 def _entries(data: bytes, like: Any, dtype: str) -> Any:

@@ -148,6 +148,16 @@ class Reference:
             self._named[names] = self._matched(outputs)
         return self._named[names]
 
+    def copied(self) -> Reference:
+        """Return the same values in memory of their own: they may be those of an argument, which is to change."""
+
+        def twin(value: ExpectedValue | None) -> ExpectedValue | None:
+            return None if value is None else replace(value, value=value.value.clone())
+
+        if isinstance(self.values, tuple):
+            return replace(self, values=tuple(map(twin, self.values)), _named={})
+        return replace(self, values={name: twin(value) for name, value in self.values.items()}, _named={})
+
     def _matched(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         written = ", ".join(outputs) or "nothing"
         if isinstance(self.values, tuple):

@@ -1,0 +1,136 @@
+"""Kernels that no lab has bound: noted when they are made, and launched through a lab while one watches.
+
+A cell may define a kernel in a function, a class or a loop, and launch it before the statement ends; or launch one of
+another module. Triton has no hook that comes before a launch. So while somebody watches, the methods of its classes
+that make and launch kernels ask the watchers first; they are Triton's own again after that. No kernel is changed here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+from kernellab._triton.bound import is_bound
+from kernellab._triton.kernel import Bound, Kernel, decorators_of, jit_function
+from kernellab.workers.forks_and_interrupts import rlock
+
+_LAUNCHES = ((JITFunction, "run"), (Heuristics, "run"), (Autotuner, "run"), (Autotuner, "warmup"))
+_KINDS = (JITFunction, Heuristics, Autotuner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watcher:
+    """``bound`` returns what is launched in place of a plain kernel, or None; ``made`` is told of a new one."""
+
+    bound: Callable[[Kernel], Bound | None]
+    made: Callable[[Kernel], None]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The watchers, and the methods of Triton that ask them as long as there is one."""
+
+    watchers: tuple[Watcher, ...] = ()
+    methods: dict[tuple[type, str], Any] = field(default_factory=dict)
+    lock: Any = field(default_factory=rlock)
+
+    def add(self, watcher: Watcher) -> None:
+        """Ask a watcher from now on."""
+        with self.lock:
+            if not self.watchers:
+                self.methods = {(kind, name): getattr(kind, name) for kind, name in _LAUNCHES}
+                self.methods |= {(kind, "__init__"): kind.__init__ for kind in _KINDS}
+                for (kind, name), method in self.methods.items():
+                    setattr(kind, name, _noting(method) if name == "__init__" else _launching(method, name))
+            self.watchers = (*self.watchers, watcher)
+
+    def remove(self, watcher: Watcher) -> None:
+        """Ask a watcher no longer."""
+        with self.lock:
+            self.watchers = tuple(each for each in self.watchers if each is not watcher)
+            if not self.watchers:
+                for (kind, name), method in self.methods.items():
+                    setattr(kind, name, method)
+
+
+_WATCHED = _Watched()
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Ask ``watcher`` about the plain kernels that are made and launched inside a with statement, by any thread."""
+    _WATCHED.add(watcher)
+    try:
+        yield
+    finally:
+        _WATCHED.remove(watcher)
+
+
+def _noting(method: Any) -> Any:
+    @functools.wraps(method)
+    def make(kernel: Any, *args: Any, **options: Any) -> None:
+        method(kernel, *args, **options)
+        for watcher in _WATCHED.watchers if _is_whole(kernel) else ():
+            watcher.made(kernel)
+
+    return make
+
+
+def _launching(method: Any, name: str) -> Any:
+    @functools.wraps(method)
+    def launch(kernel: Any, *args: Any, **meta: Any) -> Any:
+        __tracebackhide__ = True
+        bound = None
+        if _is_whole(kernel) and not is_bound(kernel):
+            bound = next((found for each in _WATCHED.watchers if (found := each.bound(kernel)) is not None), None)
+        if bound is None:
+            return method(kernel, *args, **meta)
+        try:
+            return _launch_bound(bound, name, args, meta)
+        finally:
+            _leave_choice(bound, kernel)
+
+    launch._torchdynamo_disable = True  # type: ignore[attr-defined]  # it is no code for a graph
+    return launch
+
+
+def _is_whole(kernel: Any) -> bool:
+    """Tell whether a kernel consists of Triton's own classes alone, without a wrapper of a library between them."""
+    while isinstance(kernel, Autotuner | Heuristics):
+        kernel = kernel.fn
+    return isinstance(kernel, JITFunction)
+
+
+def _launch_bound(bound: Any, name: str, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    """Launch a bound kernel by the call that ``run`` or ``warmup`` of a plain one got."""
+    __tracebackhide__ = True
+    if name == "warmup":
+        return bound.warmup(*args, **meta)
+    if meta.pop("warmup", False):
+        return bound.run(*args, warmup=True, **meta)
+    return bound[meta.pop("grid")](*args, **meta)
+
+
+def _leave_choice(bound: Any, kernel: Any) -> None:
+    """Leave at a plain kernel what Triton does: which config each of its autotuners took last."""
+    for twin, own in zip(decorators_of(bound), decorators_of(kernel), strict=True):
+        if twin is not own and hasattr(twin, "best_config"):
+            own.best_config = twin.best_config
+
+
+def with_hooks_of(kernel: Kernel, bound: Bound) -> Bound:
+    """Return a bound twin of ``kernel``, which calls the hooks that ``kernel`` has now."""
+    jit_function(bound).pre_run_hooks = list(jit_function(kernel).pre_run_hooks)
+    return bound
+
+
+def outermost(kernels: list[Any]) -> list[Any]:
+    """Return the kernels of a list that none of the others is a decorator around."""
+    inner = {id(decorator.fn) for kernel in kernels for decorator in decorators_of(kernel)}
+    return [kernel for kernel in kernels if id(kernel) not in inner]
