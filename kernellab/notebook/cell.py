@@ -1,34 +1,42 @@
 """Running a cell of plain Triton: statement by statement, its kernels bound as they are defined."""
 
 from __future__ import annotations
+import __future__
 
 import ast
+import codeop
 import contextlib
+import inspect
+import io
 import linecache
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import tokenize
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.kernel import Kernel, fix_signature
+from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
-from kernellab.errors import Place, UsageError
+from kernellab.errors import KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import from_annotations, mock_arguments
-from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
-from kernellab.measure.checked_run import checks_of, require_equal
+from kernellab.launch.recording import LaunchRecord, Recorder
+from kernellab.measure.checked_run import require_equal
 from kernellab.measure.comparison import Check
-from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
+from kernellab.measure.reference import check_in, reference_of
+from kernellab.notebook.cell_checks import GivenCheck, Judged, judge, parse_checks
+from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
 from kernellab.notebook.expressions import evaluated
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
 
-Namespace = dict[str, Any]
+_FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,8 @@ class CellOptions:
     """What the options of ``%%triton`` ask for.
 
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
-    ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
+    ``check`` an expression that the kernel's output is compared with, or several, each behind the name of its kernel
+    and a colon; ``show`` the stage to open;
     ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``interpret``, launches run on
     the CPU also where there is a GPU; with ``tune``, it is shown how the configs of autotuned kernels compare; with
     ``explore``, there are sliders over the last launch; with ``why``, launches are explained. ``capture`` is the name
@@ -48,7 +57,7 @@ class CellOptions:
     show: str | None = None
     run: bool = True
     args: str | None = None
-    check: str | None = None
+    check: str | tuple[str, ...] | None = None
     timeout_s: float | None = None
     isolate: bool = True
     interpret: bool = False
@@ -57,58 +66,102 @@ class CellOptions:
     capture: str | None = None
     why: bool = False
 
+    @property
+    def checks(self) -> tuple[GivenCheck, ...]:
+        """What outputs are compared with, each with the kernel that it is for."""
+        return parse_checks((self.check,) if isinstance(self.check, str) else self.check or ())
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell while it runs."""
+    """A cell while it runs; ``compiler`` has the flags that its code is compiled with, and gets those that it sets."""
 
     lab: Lab
+    source: str
     namespace: Namespace
     file: str
-    defined: dict[str, Any] = field(default_factory=dict)
-    bound: list[Any] = field(default_factory=list)
+    kernels: CellKernels
+    compiler: codeop.Compile
+    show: Callable[[Any], None]
 
 
 def run_cell(
     lab: Lab, text: str, namespace: Namespace, file: str, options: CellOptions, show: Callable[[Any], None]
 ) -> CellReport:
+    """Execute a cell in ``namespace`` and report on its kernels, as `awaited_cell` does; it may not wait for anything.
+
+    Raises:
+        KernellabError: a kernel does not compile, cannot be launched, or fails; or the cell waits.
+        Exception: whatever the cell's own Python raises, as it is.
+    """
+    __tracebackhide__ = True
+    return without_waiting(awaited_cell(lab, text, namespace, file, options, show))
+
+
+def without_waiting(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Return what a coroutine returns that waits for nothing.
+
+    Raises:
+        UsageError: it does.
+    """
+    __tracebackhide__ = True
+    try:
+        work.send(None)
+    except StopIteration as exc:
+        result: _Result = exc.value
+        return result
+    work.close()
+    raise UsageError("The cell waits for something, and no event loop runs it; run it as a cell of its own.")
+
+
+async def awaited_cell(
+    lab: Lab,
+    text: str,
+    namespace: Namespace,
+    file: str,
+    options: CellOptions,
+    show: Callable[[Any], None],
+    compiler: codeop.Compile | None = None,
+) -> CellReport:
     """Execute a cell in ``namespace`` and report on its kernels.
 
     ``file`` is the name that tracebacks and IR locations give the cell; line 1 of it is the line of the magic. The
-    value of a last expression goes to ``show``. What was defined before an error stays defined.
+    value of a last expression goes to ``show``. What was defined and launched before an error stays. A check that
+    cannot be made is among the problems of the report.
 
     Raises:
-        KernellabError: a kernel does not compile, cannot be launched, fails, or fails its check.
+        KernellabError: a kernel does not compile, cannot be launched, or fails.
         Exception: whatever the cell's own Python raises, as it is.
     """
     __tracebackhide__ = True
     source = f"\n{text}"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
-    cell = _Cell(lab, namespace, file)
+    given = options.checks
+    cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
     with lab.compiling_for(options.target), _recording(lab, options) as recorder:
-        with _captured(cell, options):
-            _execute(cell, recorder, source, show)
+        await _execute(cell, recorder, options)
         if options.name:
-            _enter(cell, recorder, _last_kernel(cell, options.name), options.name)
+            cell.kernels.enter_as(_last_kernel(cell, recorder, options.name), recorder, options.name)
         if options.args is not None:
             _compile_with(cell, options.args)
         else:
             _compile_derived(cell, recorder)
-        checks = _checked(cell, recorder, options)
-        reports = [
-            _kernel_report(lab, record, version, checks.get(id(record), ()))
-            for record, version in _remembered(cell, recorder, options, checked=checks)
-        ]
         records = list(recorder.records.values())
-        for tuning in _tunings(cell, recorder, options.check) if options.tune else ():
+        with lab.launches.recording():  # what a reference launches is none of the cell's
+            judged = judge(given, recorder, lab.launches, namespace) if options.run else Judged()
+        reports = [
+            _kernel_report(lab, record, version, judged.of(record))
+            for record, version in _remembered(cell, recorder, judged)
+        ]
+        for tuning in _tunings(cell, recorder, given) if options.tune else ():
             show(tuning)
     if options.explore:
-        show(_explored(cell, recorder, options))
+        show(_explored(cell, recorder, options, judged))
     if options.why:
         with lab.compiling_for(options.target):
             reports = [_with_why(lab, *pair) for pair in zip(reports, records, strict=True)]
-    return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
+    return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show, tuple(judged.problems))
 
 
 def _with_why(lab: Lab, report: KernelReport, record: LaunchRecord) -> KernelReport:
@@ -127,32 +180,38 @@ def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextMana
         isolate=options.isolate,
         interpret=options.interpret,
         poison=options.check is not None,
+        follows=follow_new_threads(),
     )
 
 
-def _execute(cell: _Cell, recorder: Recorder, source: str, show: Callable[[Any], None]) -> None:
-    """Run the statements, then enter the kernels: only now the helpers that stand below a kernel are known."""
+async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
+    """Run the statements, then enter the kernels: only now the helpers that stand below a kernel are known.
+
+    Where one raises, the launches before it are kept.
+    """
     __tracebackhide__ = True
     try:
-        for code, is_value in _statements(source, cell.file):
-            value = eval(code, cell.namespace)
-            _bind_new(cell)
-            if is_value and not _is_launch_result(value):
-                show(value)
-    except (TypeError, AssertionError, RuntimeError) as exc:
-        if remark := remark_on(exc):
+        with cell.kernels.watched(recorder), _captured(cell, options):
+            await _run_statements(cell)
+    except BaseException as exc:
+        if isinstance(exc, TypeError | AssertionError | RuntimeError) and (remark := remark_on(exc)):
             exc.add_note(remark)
+        with contextlib.suppress(KernellabError):  # it would hide what ended the cell
+            cell.kernels.enter(recorder)
+            list(_remembered(cell, recorder, Judged()))
         raise
-    finally:
-        for kernel in cell.bound:
-            _enter(cell, recorder, kernel)
+    cell.kernels.enter(recorder)
 
 
-def _enter(cell: _Cell, recorder: Recorder, kernel: Kernel, name: str | None = None) -> None:
-    """Enter a kernel as the cell launched it, in each of its versions, else as it is at the end of the cell."""
-    launched = [record.closure for record in recorder.records.values() if record.owner is kernel]
-    for closure in launched or [None]:
-        cell.lab.kernels.add(kernel, name, closure)
+async def _run_statements(cell: _Cell) -> None:
+    __tracebackhide__ = True
+    for code, is_value in _statements(cell):
+        value = eval(code, cell.namespace)
+        if code.co_flags & inspect.CO_COROUTINE:
+            value = await value
+        cell.kernels.bind_new()
+        if is_value and not _is_launch_result(value):
+            cell.show(value)
 
 
 @contextlib.contextmanager
@@ -183,38 +242,40 @@ def provide_modules(namespace: Namespace) -> None:
         namespace.setdefault(name, module)
 
 
-def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
+def _statements(cell: _Cell) -> Iterator[tuple[CodeType, bool]]:
+    """Yield the code of each statement, and whether its value is shown: that of a last expression without a semicolon.
+
+    A future feature that one imports holds for those after it, and in the cells that follow, as in any cell.
+    """
     try:
-        tree = ast.parse(source, file)
+        tree = ast.parse(cell.source, cell.file)
     except SyntaxError as exc:
-        place = Place(file, exc.lineno or 1, (exc.offset or 1) - 1)
+        place = Place(cell.file, exc.lineno or 1, (exc.offset or 1) - 1)
         raise UsageError(f"The cell is not valid Python: {exc.msg}.", place=place) from exc
     for index, node in enumerate(tree.body):
-        if index == len(tree.body) - 1 and isinstance(node, ast.Expr):
-            yield compile(ast.Expression(node.value), file, "eval", dont_inherit=True), True
-        else:
-            yield compile(ast.Module([node], []), file, "exec", dont_inherit=True), False
+        part: ast.Module | ast.Expression = ast.Module([node], [])
+        if index == len(tree.body) - 1 and isinstance(node, ast.Expr) and not _ends_in_semicolon(cell.source):
+            part = ast.Expression(node.value)
+        is_value = isinstance(part, ast.Expression)
+        flags = cell.compiler.flags & _FUTURE | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(part, cell.file, "eval" if is_value else "exec", flags, dont_inherit=True)
+        cell.compiler.flags |= code.co_flags & _FUTURE
+        yield code, is_value
 
 
-def _bind_new(cell: _Cell) -> None:
-    """Bind the kernels that the last statement defined."""
-    from kernellab._triton.bound import bind_in_place, is_bound
-    from kernellab._triton.kernel import is_kernel, jit_function
-
-    for name, value in list(cell.namespace.items()):
-        if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
-            fix_signature(jit_function(value))
-            bind_in_place(value, cell.lab.launches)
-            cell.bound.append(value)
-            cell.defined[name] = value
+def _ends_in_semicolon(source: str) -> bool:
+    """Tell whether the last thing in a cell is a semicolon, which keeps its value from being shown."""
+    skipped = {tokenize.ENDMARKER, tokenize.NEWLINE, tokenize.NL, tokenize.COMMENT, tokenize.DEDENT}
+    words = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in skipped]
+    return bool(words) and words[-1].string == ";"
 
 
 def _is_launch_result(value: object) -> bool:
     return value is None or type(value).__name__ == "CompiledKernel"
 
 
-def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
-    """Return the panel over the last launch of the cell; it checks outputs that no launch reads as the cell does.
+def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Judged) -> Any:
+    """Return the panel over the last launch of the cell, with its check, on what there was before where it has one.
 
     Raises:
         UsageError: the cell launches nothing.
@@ -224,15 +285,16 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
     launched = [record for record in recorder.records.values() if record.grid is not None]
     if not launched:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
-    effects = launched[-1].compiled.effects
-    reads = effects.mutated & (effects.reads | effects.atomics)
-    arguments = launched[-1].arguments
-    check = None if options.check is None or reads else reference_of(_reference(cell, options.check), arguments)
+    record, opened = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
+    given = judged.given.get(id(record))
     with cell.lab.compiling_for(options.target):
-        return opened_on_launch(cell.lab.launches, cell.lab.kernels, launched[-1], check)
+        if given is None:
+            return opened()
+        with recorder.undo.before(record.last):
+            return opened(reference_of(given.reference(cell.namespace), record.arguments).copied())
 
 
-def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
+def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...]) -> list[Any]:
     """Return how the configs of each autotuned kernel that the cell launched compare; nothing is launched on its data.
 
     Raises:
@@ -240,27 +302,39 @@ def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
     """
     from kernellab.tune.autotune import tunings_of
 
-    reference = None if check is None else check_in(check, cell.namespace)
-    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder.records.values(), reference)
+    records = list(recorder.records.values())
+    references = {
+        id(record): check_in(check.expression, cell.namespace)
+        for record in records
+        for check in given
+        if check.is_for(record, cell.namespace) and (check.kernel or record is records[-1])
+    }
+    found = tunings_of(cell.lab.launches, cell.lab.kernels, records, references)
     if not found:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
     return found
 
 
-def _last_kernel(cell: _Cell, name: str) -> Any:
-    kernels = _launchable(cell)
+def _last_kernel(cell: _Cell, recorder: Recorder, name: str) -> Any:
+    """Return the last kernel that the cell defines, else the last one of elsewhere that it launches."""
+    kernels = [kernel for _, kernel in cell.kernels.launchable()]
+    kernels = kernels or [kernel for kernel in cell.kernels.bound if _is_launched(kernel, recorder)]
     if not kernels:
         raise UsageError(f"--name {name}: the cell defines no kernel.")
-    return next(reversed(kernels.values()))
+    return kernels[-1]
+
+
+def _is_launched(kernel: Kernel, recorder: Recorder) -> bool:
+    return any(record.owner is kernel for record in recorder.records.values())
 
 
 def _compile_with(cell: _Cell, args: str) -> None:
-    kernels = _launchable(cell)
+    kernels = [kernel for _, kernel in cell.kernels.launchable()] + cell.kernels.enter_imported(cell.source)
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")
     example = '--args "x, out, n, BLOCK=1024"'
     given, meta = evaluated(f"_kl_taken({args})", args, cell.namespace, "--args", example)
-    for kernel in kernels.values():
+    for kernel in kernels:
         kernel.warmup(*given, grid=(1,), **meta)
 
 
@@ -273,18 +347,12 @@ def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
         known = mock_arguments(record.arguments)
         if known is not None:
             cell.lab.last_arguments[record.kernel.__name__] = known
-    for kernel in _unseen(cell, recorder).values():
+    for _, kernel in cell.kernels.unseen(recorder):
         function = jit_function_of(kernel)
         last = cell.lab.last_arguments.get(function.__name__, {})
         arguments = last if list(last) == list(function.arg_names) else from_annotations(function)
         if arguments is not None:
             function.warmup(grid=(1,), **arguments)
-
-
-def _unseen(cell: _Cell, recorder: Recorder) -> dict[str, Any]:
-    """Return the kernels that the cell defines and neither launches nor compiles."""
-    seen = {id(cell.lab.kernels.owner_of(record.kernel)) for record in recorder.records.values()}
-    return {name: kernel for name, kernel in _launchable(cell).items() if id(kernel) not in seen}
 
 
 def jit_function_of(kernel: Kernel) -> Any:
@@ -294,47 +362,27 @@ def jit_function_of(kernel: Kernel) -> Any:
     return jit_function(kernel)
 
 
-def _launchable(cell: _Cell) -> dict[str, Any]:
-    """Return the kernels of the cell that no other kernel of it uses as a helper, by name."""
-    used = {f.name for kernel in cell.defined.values() for f in closure_of(kernel)[0].functions[1:]}
-    return {name: kernel for name, kernel in cell.defined.items() if name not in used}
-
-
 def require_checks(report: CellReport) -> None:
-    """Raise `CheckFailed` for the first output of a cell that differs from its reference."""
+    """Raise `CheckFailed` for the first output of a cell that differs from its reference.
+
+    Raises:
+        KernellabError: a check could not be made.
+    """
     for kernel in report.kernels:
-        if kernel.check is not None:
-            require_equal(kernel.check, kernel.compiled.kernel)
+        for check in kernel.checks:
+            require_equal(check, kernel.compiled.kernel)
+    for problem in report.problems:
+        raise problem
 
 
-def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[int, tuple[Check, ...]]:
-    if options.check is None or not options.run:
-        return {}
-    launched = [record for record in recorder.records.values() if record.launches]
-    if not launched:
-        raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
-    record = launched[-1]
-    check = _reference(cell, options.check)
-    reference = reference_of(check, record.arguments)
-    return {id(record): checks_of(reference, check, record, recorder, cell.lab.launches)}
-
-
-def _reference(cell: _Cell, expression: str) -> ReferenceFunction:
-    return expression_in(expression, cell.namespace, "--check")
-
-
-def _remembered(
-    cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]
-) -> Iterator[tuple[LaunchRecord, Version | None]]:
+def _remembered(cell: _Cell, recorder: Recorder, judged: Judged) -> Iterator[tuple[LaunchRecord, Version | None]]:
     """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters.
 
     They come with the version that was launched. An empty grid launched nothing, and would not tell how grids follow
     from arguments.
     """
     for record in list(recorder.records.values()):
-        check = ""
-        if options.check is not None and id(record) in checked:
-            check = symbolic_expression(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)
+        check = judged.symbolic(record, cell.namespace)
         keep = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
         yield record, keep(cell.lab.kernels, record.kernel, record)
 
@@ -379,7 +427,7 @@ def _notes(record: LaunchRecord) -> tuple[str, ...]:
 
 def _hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
     """Yield how to launch each kernel that the cell defines and neither launches nor compiles."""
-    for name, kernel in _unseen(cell, recorder).items():
+    for name, kernel in cell.kernels.unseen(recorder):
         yield (
             f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
             f'or compile it with %%triton --args "...".'

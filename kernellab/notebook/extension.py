@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from IPython import get_ipython
@@ -24,6 +25,7 @@ from kernellab.notebook.magics import (
     TritonMagics,
     TuneMagics,
     WhyMagics,
+    awaiting_lines,
     lab_of_shell,
 )
 from kernellab.target import known_targets
@@ -43,6 +45,8 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
+    _stop_awaiting(shell)
+    shell.input_transformers_post.append(partial(awaiting_lines, shell))
     live = progress_of(shell)
     HOOK.on_show = live.replaced_by
     shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
@@ -50,6 +54,12 @@ def load_ipython_extension(shell: Any) -> None:
         lab.launches.report_to(live)
     _take_over(shell.user_ns, lab)
     lab.start()
+
+
+def _stop_awaiting(shell: Any) -> None:
+    """Take away what awaits cells."""
+    transformers = shell.input_transformers_post
+    transformers[:] = [each for each in transformers if getattr(each, "func", None) is not awaiting_lines]
 
 
 def _take_over(namespace: Mapping[str, Any], lab: Lab) -> None:
@@ -69,6 +79,7 @@ def unload_ipython_extension(shell: Any) -> None:
             shell.magics_manager.magics[kind].pop(name, None)
     if complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(complete_options)
+    _stop_awaiting(shell)
     HOOK.on_show = None
     shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
     magics = shell.magics_manager.registry.pop("TritonMagics", None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import asyncio
+import inspect
 import linecache
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +24,7 @@ from kernellab.export.merging import Merged
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.measure.reference import check_in
-from kernellab.notebook.cell import CellOptions, require_checks, run_cell
+from kernellab.notebook.cell import CellOptions, awaited_cell, require_checks, without_waiting
 from kernellab.notebook.expressions import (
     evaluated,
     expression,
@@ -40,6 +44,7 @@ from kernellab.views.explorers.exploration import STAGE_NAMES
 from kernellab.views.report import CellReport
 
 STAGES = ("source", "graph", *STAGE_NAMES)
+_CELL_MAGIC = re.compile(r"get_ipython\(\)\.run_cell_magic\('triton', (?P<given>.*)\)\s*", re.DOTALL)
 _CellText = tuple[int, None, list[str], str]
 """What linecache holds of a file: its length, no time of change, its lines and its name."""
 
@@ -74,7 +79,12 @@ class TritonMagics(_LabMagics):
     @argument("--show", help=f"Open the card on one of: {', '.join(STAGES)}.")
     @argument("--no-run", action="store_true", help="Compile launches, do not run them.")
     @argument("--args", nargs="?", help='Compile without a launch: --args "x, y, out, n, BLOCK=1024".')
-    @argument("--check", help='Compare the output with an expression: --check "x + y".')
+    @argument(
+        "--check",
+        action="append",
+        help='Compare the output with an expression: --check "x + y". It sees what there was before the launch. '
+        'Of several kernels it is for the last whose output it fits, or for one: --check "add: x + y", once for each.',
+    )
     @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
     @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
     @argument("--interpret", action="store_true", help="Run launches on the CPU, which checks every access.")
@@ -89,11 +99,18 @@ class TritonMagics(_LabMagics):
     def triton(self, line: str, cell: str) -> None:
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
+        run = self.shell.loop_runner if _waits(self.shell, cell) and not _is_loop_running() else without_waiting
+        run(self.awaited(line, cell))
+
+    async def awaited(self, line: str, cell: str) -> None:
+        """Run a cell that may wait for something, in the event loop that waits for this; see `awaiting_lines`."""
+        __tracebackhide__ = True
         given = parsed(self.triton, "%%triton", line)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            report = run_cell(self.lab, cell, self.shell.user_ns, place, _cell_options(given), display)
+            where = (self.shell.user_ns, place, _cell_options(given), display, self.shell.compile)
+            report = await awaited_cell(self.lab, cell, *where)
         except KernellabError as exc:
             exc.verbose = given.verbose
             raise
@@ -123,7 +140,7 @@ def _cell_options(given: Any) -> CellOptions:
         show=given.show,
         run=not given.no_run,
         args=given.args,
-        check=given.check,
+        check=None if given.check is None else tuple(given.check),
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
         interpret=given.interpret,
@@ -158,6 +175,37 @@ def _without_magics(shell: Any, cell: str) -> str:
     lines = cell.splitlines()
     empty = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
     return "\n" * empty + str(shell.transform_cell(cell))
+
+
+def awaiting_lines(shell: Any, lines: list[str]) -> list[str]:
+    """Return the code of a cell, with a ``%%triton`` cell that waits for something at its top awaited.
+
+    IPython then runs it in its event loop, as it does other such cells; a magic that is called cannot wait there.
+    """
+    text = "".join(lines)
+    call = _CELL_MAGIC.fullmatch(text)
+    if call is None or not shell.autoawait:
+        return lines
+    line, cell = ast.literal_eval(f"({call['given']})")
+    magics = "get_ipython().magics_manager.registry['TritonMagics']"
+    return [f"await {magics}.awaited({line!r}, {cell!r})\n"] if _waits(shell, cell) else lines
+
+
+def _waits(shell: Any, cell: str) -> bool:
+    """Tell whether a cell waits for something at its top."""
+    try:
+        code = compile(shell.transform_cell(cell), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError):
+        return False
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _deliver(shell: Any, report: CellReport, given: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,21 +128,20 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
 
 
 def tunings_of(
-    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], check: ReferenceFunction | None = None
+    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], checks: Mapping[int, ReferenceFunction]
 ) -> list[Tuning]:
     """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is.
 
-    ``check`` is the reference of the last launch. Where the kernel reads what it writes, that has gone by.
+    ``checks`` are references by the identity of the record. Where the kernel reads what it writes, that has gone by.
     """
     environment, found = environment_of(runtime, kernels), {}
-    records = list(records)
     for record in records:
         kernel = kernels.owner_of(record.kernel)
         supplied = _supplied(kernel)
         if record.given_grid is None or not supplied or id(kernel) in found:
             continue
         given = {name: value for name, value in record.arguments.items() if name not in supplied}
-        own = check if record is records[-1] else None
+        own = checks.get(id(record))
         if own is not None and _reads_what_it_writes(kernel, record):
             environment = replace(environment, remarks=(ACCUMULATES,))
             own = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
-from kernellab.errors import Shown
+from kernellab.errors import KernellabError, Shown
 from kernellab.explain.explanation import Explanation
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
@@ -72,11 +72,15 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class CellReport(Shown):
-    """The report of one cell. ``hints`` suggest a next step, such as a launch of a kernel."""
+    """The report of one cell.
+
+    ``hints`` suggest a next step, such as a launch of a kernel; ``problems`` say why a check could not be made.
+    """
 
     kernels: tuple[KernelReport, ...]
     hints: tuple[str, ...] = ()
     show: str | None = None
+    problems: tuple[KernellabError, ...] = ()
 
 
 def argument_reports(compiled: Compiled, elements: Mapping[str, int], run: Run | None) -> tuple[ArgumentReport, ...]:

@@ -113,3 +113,148 @@ def test_long_products_pass_and_the_bound_told_is_that_of_the_element(notebook: 
     told = re.search(r"elements\. \[\d+, \d+\] is off by (\S+) where (\S+) is allowed", str(ran.error))
     assert told is not None
     assert float(told[1]) > float(told[2])
+
+
+UPDATE = """
+@triton.jit
+def {name}(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(x_ptr + offsets, {value}, mask=offsets < n)
+"""
+
+
+@pytest.fixture
+def signed(notebook: Notebook) -> Notebook:
+    """Return a notebook whose ``x`` has numbers of both signs."""
+    notebook.names["x"] = torch.linspace(-2, 2, 100, device=DEVICE)
+    return notebook
+
+
+def updated(name: str, value: str, launch: str = "{name}[(2,)](x, 100, BLOCK=64)") -> str:
+    return UPDATE.format(name=name, value=value) + launch.format(name=name)
+
+
+def test_a_reference_sees_what_there_was_before_an_update_in_place(signed: Notebook) -> None:
+    before = signed.names["x"].clone()
+    ran = signed.triton(updated("adds", "x + 8"), '--check "x + 8"')
+    assert ran.error is None
+    assert "x_ptr equals x + 8: yes" in ran.shown[0]["text/plain"]
+    assert torch.equal(signed.names["x"], before + 8)
+
+
+def test_an_update_in_place_that_stores_zeros_is_wrong(signed: Notebook) -> None:
+    ran = signed.triton(updated("zeroes", "x * 0"), '--check "x.relu()"')
+    assert isinstance(ran.error, CheckFailed)
+    assert not signed.names["x"].any()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["holder.value + 8", "views[0] + 8", "(lambda: x)() + 8", "x.numpy() + 8" if DEVICE == "cpu" else "x + 8"],
+)
+def test_what_was_before_is_seen_by_any_way_to_the_memory(signed: Notebook, reference: str) -> None:
+    signed.run("from types import SimpleNamespace\nholder = SimpleNamespace(value=x)\nviews = [x.view(100)]")
+    options = f'--check "torch.as_tensor({reference})"'
+    assert signed.triton(updated("adds_by_any_way", "x + 8"), options).error is None
+
+
+def test_a_reference_that_is_the_argument_itself_is_what_it_was(signed: Notebook) -> None:
+    assert signed.triton(updated("keeps", "x + 0"), '--check "x"').error is None
+    assert isinstance(signed.triton(updated("changes", "x + 1"), '--check "x"').error, CheckFailed)
+
+
+@pytest.mark.parametrize("reference", ["x + 8", "x + 24"])
+def test_several_updates_are_compared_with_the_last_or_with_all_together(signed: Notebook, reference: str) -> None:
+    cell = updated("repeats", "x + 8", "for _ in range(3):\n    {name}[(2,)](x, 100, BLOCK=64)")
+    assert signed.triton(cell, f'--check "{reference}"').error is None
+    assert isinstance(signed.triton(cell, '--check "x + 16"').error, CheckFailed)
+
+
+def test_parts_of_an_update_are_compared_as_a_whole(signed: Notebook) -> None:
+    cell = updated("in_parts", "x + 8", "for start in (0, 50):\n    {name}[(1,)](x[start:], 50, BLOCK=64)")
+    assert signed.triton(cell, '--check "x[50:] + 8"').error is None
+
+
+def test_an_input_that_a_later_kernel_overwrites_is_what_it_was_for_the_first(signed: Notebook) -> None:
+    signed.names["out"] = torch.zeros(100, device=DEVICE)
+    first = (
+        updated("first_of_two", "2 * x", "")
+        .replace("(x_ptr, n", "(x_ptr, out_ptr, n")
+        .replace("store(x_", "store(out_")
+    )
+    launch = "first_of_two[(2,)](x, out, 100, BLOCK=64)\nsecond_of_two[(2,)](x, 100, BLOCK=64)\n"
+    last = "second_of_two[(2,)](out, 100, BLOCK=64)"
+    cell = first + updated("second_of_two", "x - 1", "") + launch + last
+    assert signed.triton(cell, '--check "first_of_two: 2 * x"').error is None
+    assert signed.triton(cell, '--check "second_of_two: out - 1"').error is None
+
+
+def test_memory_holds_what_the_cell_left_after_a_reference_that_raises(signed: Notebook) -> None:
+    before = signed.names["x"].clone()
+    ran = signed.triton(updated("outlives", "x + 8"), '--check "x + nowhere"')
+    assert ran.error is not None
+    assert torch.equal(signed.names["x"], before + 8)
+
+
+def test_the_lab_and_the_option_judge_an_update_in_place_alike(signed: Notebook) -> None:
+    assert signed.triton(updated("alike", "x.to(tl.float32) + 8"), '--check "x + 8"').error is None
+    lab = "get_ipython().magics_manager.registry['TritonMagics'].lab"
+    assert signed.run(f"{lab}.run(alike, (2,), x, 100, BLOCK=64, check=lambda x_ptr: x_ptr + 8)").error is None
+
+
+TWO = updated("one", "x + 1", "") + updated("other", "x - 1", "") + "one[(2,)](x, 100, BLOCK=64)\n"
+
+
+def test_a_check_that_cannot_be_made_leaves_both_cards(signed: Notebook) -> None:
+    ran = signed.triton(f"{TWO}other[(2,)](x, 100, BLOCK=64)", '--check "nowhere"')
+    assert "'nowhere' is not defined" in str(ran.error)
+    assert [shown["text/plain"][:5] for shown in ran.shown] == ["one@1"]
+    assert "other@1" in ran.shown[0]["text/plain"]
+
+
+def test_of_several_launches_the_last_that_the_expression_fits_is_judged(signed: Notebook) -> None:
+    signed.names["large"] = torch.zeros(128, device=DEVICE)
+    ran = signed.triton(f"{TWO}other[(2,)](large, 128, BLOCK=64)", '--check "x + 1"')
+    assert ran.error is None
+    assert "x_ptr equals x + 1: yes" in ran.shown[0]["text/plain"]
+
+
+def test_each_kernel_has_a_check_of_its_own(signed: Notebook) -> None:
+    cell = f"{TWO}other[(2,)](x, 100, BLOCK=64)"
+    ran = signed.triton(cell, '--check "one: x + 1" --check "other: x - 1"')
+    assert ran.error is None
+    assert ran.shown[0]["text/plain"].count(": yes") == 2
+    assert isinstance(signed.triton(cell, '--check "one: x + 2" --check "other: x - 1"').error, CheckFailed)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ('--check "neither: x"', "launches no neither; it launches one"),
+        ('--check "x" --check "one: x"', "name the kernel of each"),
+        ('--check "one: x" --check "one: 2 * x"', "two for one"),
+    ],
+)
+def test_a_check_for_no_kernel_of_the_cell_is_refused(signed: Notebook, options: str, words: str) -> None:
+    assert words in str(signed.triton(TWO, options).error)
+
+
+def test_an_expression_with_colons_is_no_name_of_a_kernel(signed: Notebook) -> None:
+    ran = signed.triton(TWO, '--check "(lambda y: y[:100] + 1)(x)"')
+    assert ran.error is None
+
+
+def test_a_kernel_is_named_as_the_notebook_calls_it(signed: Notebook) -> None:
+    cell = (
+        UPDATE.format(name="inner", value="x + 1")
+        + "class Kernels:\n    add = inner\nKernels.add[(2,)](x, 100, BLOCK=64)"
+    )
+    assert signed.triton(cell, '--check "Kernels.add: x + 1"').error is None
+
+
+def test_sliders_over_an_update_in_place_keep_its_check(signed: Notebook) -> None:
+    ran = signed.triton(updated("slid", "x + 8"), '--explore --check "x + 8"')
+    assert ran.error is None
+    panel = next(shown["text/plain"] for shown in ran.shown if "Exploring" in shown["text/plain"])
+    assert "differs" not in panel

@@ -1,0 +1,147 @@
+"""The kernels of a cell while it runs: those that it defines, wherever that is, and those that it only launches."""
+
+from __future__ import annotations
+
+import symtable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+from kernellab._triton.closure import closure_of
+from kernellab._triton.kernel import Kernel, fix_signature, is_jit_function, is_kernel, jit_function
+from kernellab.lab import Lab
+from kernellab.launch.recording import Recorder
+
+Namespace = dict[str, Any]
+
+
+@dataclass(slots=True)
+class CellKernels:
+    """The kernels of one cell; ``file`` is the name of the cell, under which Python knows the code of its functions.
+
+    ``bound`` are those that the lab launches, kernels of other modules as twins, in the order in which they were bound.
+    """
+
+    lab: Lab
+    namespace: Namespace
+    file: str
+    bound: list[Any] = field(default_factory=list)
+    _made: list[ref[Any]] = field(default_factory=list)
+
+    @contextmanager
+    def watched(self, recorder: Recorder) -> Iterator[None]:
+        """Launch the kernels that are not bound through the lab, inside a with statement, where ``recorder`` records.
+
+        One that the cell defines is bound as it is. Of one of another module, which stays as it is, the lab's twin is
+        launched.
+        """
+        from kernellab._triton.plain_kernels import Watcher, watched, with_hooks_of
+
+        def bind(kernel: Kernel) -> Any:
+            if self.lab.launches.recorder is not recorder:
+                return None
+            if self._is_defined_here(kernel):
+                return self._bind_in_place(kernel)
+            twin = self.lab.bind(kernel)
+            if not any(each is twin for each in self.bound):
+                self.bound.append(twin)
+            return with_hooks_of(kernel, twin)
+
+        def note(kernel: Kernel) -> None:
+            if self.lab.launches.recorder is recorder and self._is_defined_here(kernel):
+                if is_jit_function(kernel):
+                    fix_signature(kernel)
+                self._made.append(ref(kernel))
+
+        with watched(Watcher(bind, note)):
+            yield
+
+    def bind_new(self) -> None:
+        """Bind the kernels that the cell has defined up to now."""
+        from kernellab._triton.bound import is_bound
+
+        for kernel in self._defined():
+            if not is_bound(kernel):
+                self._bind_in_place(kernel)
+
+    def enter(self, recorder: Recorder) -> None:
+        """Enter the kernels of the cell as it launched them, in each of their versions, else as they are now."""
+        for kernel in self.bound:
+            self.enter_as(kernel, recorder)
+
+    def enter_as(self, kernel: Kernel, recorder: Recorder, name: str | None = None) -> None:
+        """Enter a kernel under ``name``, or its own."""
+        launched = [record.closure for record in recorder.records.values() if record.owner is kernel]
+        for closure in launched or [None]:
+            self.lab.kernels.add(kernel, name, closure)
+
+    def launchable(self) -> list[tuple[str, Any]]:
+        """Return the kernels that the cell defines, and what they are called, without those that others of it call."""
+        kernels = self._named()
+        used = {function.name for _, kernel in kernels for function in closure_of(kernel)[0].functions[1:]}
+        return [(name, kernel) for name, kernel in kernels if jit_function(kernel).__name__ not in used]
+
+    def unseen(self, recorder: Recorder) -> list[tuple[str, Any]]:
+        """Return the kernels that the cell defines and neither launches nor compiles, and what they are called."""
+        seen = {id(record.kernel.fn.__code__) for record in recorder.records.values()}
+        return [(n, kernel) for n, kernel in self.launchable() if id(jit_function(kernel).fn.__code__) not in seen]
+
+    def enter_imported(self, source: str) -> list[Any]:
+        """Bind and enter the kernels of elsewhere that the cell imports or assigns, and return their twins."""
+        table = symtable.symtable(source, self.file, "exec")
+        given = [each.get_name() for each in table.get_symbols() if each.is_imported() or each.is_assigned()]
+        found = [self.namespace[name] for name in given if is_kernel(self.namespace.get(name))]
+        twins = [self.lab.bind(kernel) for kernel in found if not self._is_defined_here(kernel)]
+        for twin in twins:
+            self.lab.kernels.add(twin)
+        return twins
+
+    def _is_defined_here(self, kernel: Kernel) -> bool:
+        return bool(jit_function(kernel).fn.__code__.co_filename == self.file)
+
+    def _bind_in_place(self, kernel: Any) -> Any:
+        from kernellab._triton.bound import bind_in_place
+
+        bind_in_place(kernel, self.lab.launches)
+        self.bound.append(kernel)
+        return kernel
+
+    def _defined(self) -> list[Any]:
+        """Return the kernels that the cell has defined and that are still there, decorators and all."""
+        from kernellab._triton.plain_kernels import outermost
+
+        return outermost([kernel for each in self._made if (kernel := each()) is not None])
+
+    def _named(self) -> list[tuple[str, Any]]:
+        """Return the kernels that the cell defines, and what they are called; of one that is defined anew, the last.
+
+        A function may define several under one name, which all are there.
+        """
+        found: dict[Any, tuple[str, Any]] = {}
+        for kernel in self._defined():
+            name, _, own = jit_function(kernel).fn.__qualname__.rpartition("<locals>.")
+            alias = next((n for n, value in self.namespace.items() if value is kernel), own)
+            called = own if self.namespace.get(own) is kernel else alias
+            found[id(kernel) if name else called] = called, kernel
+        return list(found.values())
+
+
+def follow_new_threads() -> Callable[[], bool]:
+    """Return what tells whether the calling thread was started since, or makes a backward pass for another one.
+
+    torch makes that of a GPU in threads of its own, which stay.
+    """
+    import torch
+
+    before = frozenset(threading.enumerate())
+
+    def follows() -> bool:
+        thread = threading.current_thread()
+        if isinstance(thread, threading._DummyThread):  # one that was not started by Python
+            return bool(torch._C._current_graph_task_id() != -1)
+        return thread not in before
+
+    return follows
