@@ -206,8 +206,8 @@ def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -
     lines += ["    arguments = inputs(device)"]
     if plan.launch.check:
         lines += [
-            "    wanted = reference(**arguments)  # of what there is before the launch",
             f"    {launched(plan, ', **meta')}",
+            "    wanted = reference(**arguments)  # after the launch, so that it may name an output",
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(held(plan.launch, name)[0] for name in plan.mutated)}]",
             f"    shares = {shares}  # of the largest element, by which others may differ",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import ref
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable, named_target
@@ -46,7 +47,7 @@ class Workspace:
         self._resolving = rlock()
         at_fork(self, in_child=Workspace._leave_lost_gpu)
         self._launches: Runtime | None = None
-        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._twins: dict[int, tuple[ref[Any], Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
         self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
@@ -121,9 +122,10 @@ class Workspace:
         if is_bound(kernel) and kernel.runtime is self.launches:
             return kernel
         original, twin = self._twins.get(id(kernel), (None, None))
-        if original is not kernel:
+        if original is None or original() is not kernel:
             twin = bound_copy(kernel, self.launches)
-            self._twins[id(kernel)] = (kernel, twin)
+            number, twins = id(kernel), self._twins
+            self._twins[number] = (ref(kernel, lambda gone: _drop(twins, number, gone)), twin)
             self.launches.activate()
         return twin
 
@@ -172,6 +174,12 @@ class Workspace:
     def _leave_lost_gpu(self) -> None:
         if self._launches is not None and self._launches.trials is not None and is_lost_to_fork():
             self._launches.go_offline()
+
+
+def _drop(twins: dict[int, tuple[ref[Any], Any]], number: int, gone: ref[Any]) -> None:
+    """Drop the twin of a kernel that is gone, unless another kernel has its number by now."""
+    if twins.get(number, (None,))[0] is gone:
+        del twins[number]
 
 
 def measuring_here() -> Environment | None:

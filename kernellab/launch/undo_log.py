@@ -47,13 +47,16 @@ class UndoLog:
 
     def begin(self, arguments: Mapping[str, Any], effects: Effects, wanted: Iterable[int]) -> None:
         """Keep what the next launch may change; of earlier launches, only those ``wanted`` can be undone from now."""
+        import torch  # a launch needs it anyway
+
         self._forget_but(wanted)
         self.number += 1
         is_known = not (effects.unknown or effects.through)
         tensors = memory_of(with_reached(arguments, effects, device_of(arguments)))
-        for name, tensor in tensors.items():
-            if tensor.numel() and (not is_known or name in effects.mutated):
-                self._keep(name, _bytes_of(tensor))
+        with torch.inference_mode(False):  # what is made there cannot be changed outside
+            for name, tensor in tensors.items():
+                if tensor.numel() and (not is_known or name in effects.mutated):
+                    self._keep(name, _bytes_of(tensor))
 
     def is_kept(self, number: int, names: Iterable[str]) -> bool:
         """Tell whether arguments of a launch can have the values back that they had before it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import symtable
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from kernellab.lab import Lab
 from kernellab.launch.recording import Recorder
 
 Namespace = dict[str, Any]
+_CELL = re.compile(r"In\[\d+\]'*")
 
 
 @dataclass(slots=True)
@@ -100,7 +102,9 @@ class CellKernels:
         return twins
 
     def _is_defined_here(self, kernel: Kernel) -> bool:
-        return bool(jit_function(kernel).fn.__code__.co_filename == self.file)
+        """Tell whether a kernel is of this cell, or of a function of an earlier one, which makes it now."""
+        file = jit_function(kernel).fn.__code__.co_filename
+        return bool(file == self.file or _CELL.fullmatch(file))
 
     def _bind_in_place(self, kernel: Any) -> Any:
         from kernellab._triton.bound import bind_in_place

@@ -79,3 +79,14 @@ def test_the_version_of_a_tensor_stays_what_it_is() -> None:
     with log.before(number):
         pass
     assert x._version == version
+
+
+def test_a_launch_in_inference_mode_can_be_undone_outside() -> None:
+    log = UndoLog()
+    with torch.inference_mode():
+        x = torch.zeros(3)
+        number = begun(log, x=x)
+        x += 1
+    with log.before(number):
+        assert not x.any()
+    assert x.tolist() == [1, 1, 1]

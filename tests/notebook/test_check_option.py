@@ -258,3 +258,14 @@ def test_sliders_over_an_update_in_place_keep_its_check(signed: Notebook) -> Non
     assert ran.error is None
     panel = next(shown["text/plain"] for shown in ran.shown if "Exploring" in shown["text/plain"])
     assert "differs" not in panel
+
+
+def test_a_kernel_that_overwrites_without_reading_is_compared_with_what_there_was(signed: Notebook) -> None:
+    ran = signed.triton(updated("overwrites", "tl.zeros((BLOCK,), tl.float32)"), '--check "x.relu()"')
+    assert isinstance(ran.error, CheckFailed)
+
+
+def test_a_launch_in_inference_mode_is_compared(signed: Notebook) -> None:
+    launch = "with torch.inference_mode():\n    y = x.clone()\n    {name}[(2,)](y, 100, BLOCK=64)"
+    assert signed.triton(updated("inferred", "x + 8", launch), '--check "x + 8"').error is None
+    assert signed.triton(updated("inferred_itself", "x + 8", launch), '--check "y + 8"').error is None

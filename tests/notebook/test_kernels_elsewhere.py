@@ -202,6 +202,39 @@ def test_two_autotuners_of_an_imported_kernel_are_refused(places: Notebook, tmp_
     assert "2 times" in str(ran.error)
 
 
+def test_a_kernel_that_a_function_of_an_earlier_cell_makes_is_bound(places: Notebook) -> None:
+    places.triton(f"def make():{nested('made_later')}    return made_later")
+    assert (
+        places.triton(f"made = make()\n{LAUNCH.format(name='made')}").shown[0]["text/plain"].startswith("made_later@1")
+    )
+    assert type(places.names["made"]) is not triton.JITFunction
+
+
+def test_kernels_that_are_made_anew_for_each_launch_have_one_card_and_do_not_stay(
+    places: Notebook, module: str
+) -> None:
+    cell = f"def make():{nested('made_anew')}    return made_anew\n"
+    cell += "for _ in range(5):\n    make()[(2,)](x, out, 100, BLOCK=64)"
+    (card,) = places.triton(cell).shown
+    assert card["text/plain"].count("made_anew@1") == 1
+    assert "5 launches" in card["text/plain"]
+
+
+def test_a_traced_launch_of_an_imported_kernel_is_a_node(places: Notebook, module: str) -> None:
+    cell = f"""
+import {module}
+from torch.fx.experimental.proxy_tensor import make_fx
+graph = make_fx(lambda x, out: ({module}.launch(x, out), out + 1)[1])(x, out)
+"""
+    assert places.triton(cell).error is None
+    assert "triton_kernel_wrapper" in places.names["graph"].code
+
+
+def test_a_capture_holds_the_launch_of_an_imported_kernel(places: Notebook, module: str) -> None:
+    assert places.triton(f"import {module}\n{module}.launch(x, out)", "--capture captured").error is None
+    assert "1 step from 2 inputs" in str(places.names["captured"])
+
+
 @pytest.mark.gpu
 def test_the_first_launch_of_a_kernel_in_a_function_is_tried_on_a_gpu(places: Notebook) -> None:
     stray = (
