@@ -263,10 +263,10 @@ class Runtime:
         follows: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread, or of this task where a loop runs several; see `Recorder`."""
-        recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, follows=follows)
         before = self._recording.get()
+        recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, follows=follows)
         self._recording.set(recorder)
-        self._recorders = (*self._recorders, recorder)
+        self._recorders += (recorder,)
         try:
             with self.switch.on():
                 yield recorder
@@ -295,8 +295,7 @@ class Runtime:
     @property
     def recorder(self) -> Recorder | None:
         """What records the launches of this thread or task: its own recorder, or one that follows it."""
-        own = self._recording.get()
-        return own or next((each for each in reversed(self._recorders) if each.follows()), None)
+        return self._recording.get() or next((each for each in reversed(self._recorders) if each.follows()), None)
 
     @property
     def _asked(self) -> Recorder:
