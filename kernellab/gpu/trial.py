@@ -51,7 +51,7 @@ from kernellab.launch.memory import Reached, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, Ranges, TrialLog
 from kernellab.target import device_name, driver_version
-from kernellab.workers.forks_and_interrupts import rlock
+from kernellab.workers.forks_and_interrupts import in_background, rlock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
@@ -116,7 +116,7 @@ class GpuTrials:
             with contextlib.suppress(KernellabError):  # the first trial will say it
                 self.wait_ready(device, with_torch=with_torch)
 
-        threading.Thread(target=run, daemon=True).start()
+        in_background(run)
 
     def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
         """Return once the worker of a device has its CUDA context, so that no launch pays for that with its time.

@@ -7,7 +7,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
@@ -23,7 +24,7 @@ from kernellab.registry import Registry, keep
 from kernellab.settings import read_settings
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import Scratch, at_fork, rlock, uninterrupted
+from kernellab.workers.forks_and_interrupts import Scratch, at_fork, in_background, rlock, uninterrupted
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class Workspace:
         if self.launches.is_offline():
             self._interpreter.start()
         self.launches.start_workers()
-        thread = threading.Thread(target=_warm, daemon=True)
-        thread.start()
+        thread = in_background(*_WARMING)
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
             thread.join(self.settings.timeout_s)
@@ -207,12 +207,21 @@ def _of_process() -> Workspace:
     return workspace
 
 
-def _warm() -> None:
-    import kernellab.interpreter.worker
-    import kernellab.measure.gpu_bench
-    import kernellab.tune.autotune  # noqa: F401 - its imports take a while
+def _specialize_once() -> None:
     from kernellab._triton import specialize
-    from kernellab.views.graph import diagram
 
     specialize.warm()
+
+
+def _lay_out_once() -> None:
+    from kernellab.views.graph import diagram
+
     diagram.warm()
+
+
+# What takes a while the first time, in steps as small as can be: a session that ends waits for one.
+_WARMING = (
+    *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
+    *(partial(import_module, name) for name in ("kernellab.measure.gpu_bench", "kernellab.tune.autotune")),
+    *(_specialize_once, _lay_out_once),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,6 +49,7 @@ from kernellab.measure.launches import (
     require_good,
 )
 from kernellab.measure.reference import Reference
+from kernellab.workers.forks_and_interrupts import in_background
 from kernellab.workers.worker import Answer, Handler, Job, Request, Worker
 
 _START_S = 120.0
@@ -143,7 +143,7 @@ class WorkerBench:
                 self.trials.wait_ready(device, with_torch=self._goes_with_torch)
                 worker.prepare(self._getting_ready(device), _START_S)
 
-        threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
+        in_background(run)
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time; see `Bench.measure`.

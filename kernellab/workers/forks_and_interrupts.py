@@ -257,9 +257,13 @@ class Stop:
     def check(self, subject: str) -> None:
         """Go on, unless somebody asked to stop.
 
+        In a thread of `in_background`, the end of the session asks.
+
         Raises:
             WorkerDied: somebody did.
         """
+        if isinstance(threading.current_thread(), _Background) and session_is_over():
+            self.ask("ended with the session")
         if self.why:
             raise WorkerDied(f"{subject} {self.why}.")
 
@@ -322,6 +326,33 @@ def uninterrupted_with_progress(
             raise Interrupted(f"{subject} was interrupted.") from None
         raise
     return work.result()
+
+
+class _Background(threading.Thread):
+    """A thread of `in_background`."""
+
+
+def in_background(*steps: Callable[[], object]) -> threading.Thread:
+    """Run steps, one after the other, in a thread of their own.
+
+    The end of the session waits for the step under way, and no other begins. Python would end a daemon thread wherever
+    it stands, and inside of a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
+    """
+
+    def run() -> None:
+        for step in steps:
+            if session_is_over():
+                return
+            step()
+
+    thread = _Background(target=run)
+    thread.start()
+    return thread
+
+
+def session_is_over() -> bool:
+    """Tell whether the main thread has ended, so that the process ends as soon as its other threads have."""
+    return not threading.main_thread().is_alive()
 
 
 Source = Callable[[Stop], Iterator[T]]

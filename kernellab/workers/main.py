@@ -31,7 +31,8 @@ from kernellab.workers.process import FORK, READY, Channel, Closed, packed
 from kernellab.workers.worker import Call, failure_of
 
 _PARENT_POLL_S = 1.0
-_PR_SET_PDEATHSIG = 1
+_LAST_WAIT_S, _LAST_POLL_S = 1.0, 0.002
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NEEDED = ("triton", "torch", "numpy")
 
 
@@ -77,6 +78,7 @@ class ServerLoop:
         """Serve until the other end is closed, or the process that started this one is gone; then end all workers."""
         for wakeable in (self._woken, self._waker):
             wakeable.setblocking(False)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a worker leaves behind is waited for here
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         gc.freeze()  # else a collection in a fork would write to every page that it shares with this process
@@ -85,6 +87,7 @@ class ServerLoop:
             pass
         for pid in self._lifelines:
             _kill(pid)
+        _await_all()
 
     def _step(self) -> bool:
         """Wait for something to do, and do it; tell whether to go on."""
@@ -144,17 +147,17 @@ class ServerLoop:
         os._exit(0)
 
     def _reap(self) -> None:
-        """Tell how those workers ended that have."""
-        while self._lifelines:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                return
-            _kill(ended.si_pid)  # what it had started goes on without it
-            _, status = os.waitpid(ended.si_pid, 0)
-            self._killed.discard(ended.si_pid)
-            lifeline = self._lifelines.pop(ended.si_pid)
-            _tell(lifeline, os.waitstatus_to_exitcode(status))
-            lifeline.close()
+        """Tell how those workers ended that have, and wait for what an ended worker had started."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in self._lifelines:
+                    _kill(ended.si_pid)  # what it had started goes on without it
+                _, status = os.waitpid(ended.si_pid, 0)
+                self._killed.discard(ended.si_pid)
+                lifeline = self._lifelines.pop(ended.si_pid, None)
+                if lifeline is not None:
+                    _tell(lifeline, os.waitstatus_to_exitcode(status))
+                    lifeline.close()
 
 
 def _lead_a_group(pid: int) -> None:
@@ -167,6 +170,15 @@ def _kill(pid: int) -> None:
     """End a worker that was not waited for yet, so that its number is still its own, with all that it started."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _await_all() -> None:
+    """Wait for all that has ended, a moment for what was just killed: an orphan may stay as a zombie."""
+    end_s = time.monotonic() + _LAST_WAIT_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end_s:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(_LAST_POLL_S)
 
 
 def _tell(lifeline: Channel, number: int) -> None:

@@ -22,19 +22,17 @@ import select
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import IO, Any
 
 from kernellab.errors import WorkerDied, WorkerTimeout
-from kernellab.settings import child_environment
+from kernellab.workers.children import Spawned, spawned
 from kernellab.workers.forks_and_interrupts import TICK_S, Stop, at_fork, closed_in_child, held, lock, socketpair
 
 FORK, READY = b"F", b"R"
@@ -42,20 +40,7 @@ _PART_BYTES = 1 << 20
 _SIZE = struct.Struct("!Q")
 _LOG_TAIL_CHARS = 4000
 _END_S = 5.0
-_LEAVE_S = 2.0
 _LEAST_ANSWER_S = 1.0
-_STARTING = lock(crossing=True)  # a fork amid that would keep the pipe open that tells `Popen` of its success
-_START = """\
-import sys
-own = [p for p in sys.path if p.startswith((sys.base_prefix, sys.base_exec_prefix)) and "-packages" not in p]
-sys.path[:] = own + {safe!r}
-from importlib.util import module_from_spec, spec_from_file_location
-spec = spec_from_file_location("kernellab", {package!r})
-sys.modules["kernellab"] = package = module_from_spec(spec)
-spec.loader.exec_module(package)
-from kernellab.workers.main import main
-main(sys.argv[1:], own + {path!r})
-"""
 
 
 class Closed(Exception):
@@ -203,54 +188,12 @@ class WorkerProcess:
         return code
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Spawned:
-    """A process of its own interpreter. ``pidfd`` stands for it even if somebody else has waited for it."""
-
-    popen: subprocess.Popen[bytes]
-    pidfd: int | None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        at_fork(self, in_child=Spawned._disown)
-
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self.popen.pid
-
-    def exit_code(self, timeout_s: float) -> int | None:
-        """Return the exit status, or minus the signal that ended it; None while it runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.popen.wait(timeout_s)
-        return None
-
-    def end(self) -> int:
-        """Kill the process, and return how it ended."""
-        with self._lock:
-            if self.pidfd is None:
-                self.popen.kill()
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-                os.close(self.pidfd)
-                self.pidfd = None
-        code = self.exit_code(_END_S)
-        return -signal.SIGKILL if code is None else code
-
-    def _disown(self) -> None:
-        self.popen.returncode = 0  # only its parent can wait for it
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-
-
 def spawn(modules: Sequence[str], environment: Mapping[str, str]) -> WorkerProcess:
     """Start a worker in an interpreter of its own, which first imports ``modules``."""
     ours, theirs = socketpair()
     log = _log()
     with theirs:
-        child = _spawned("worker", modules, environment, theirs, log)
+        child = spawned("worker", modules, environment, theirs, log)
     return WorkerProcess(child, Channel(ours), log)
 
 
@@ -313,6 +256,7 @@ class _Server:
             if self.control.recv(len(READY)) != READY:
                 raise Closed
             self.is_ready = True
+            self.child.control = weakref.ref(self.control)
         limit = limit.shorter(answer_s)
         with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
             ours, theirs = map(held_here.enter_context, socketpair())
@@ -331,10 +275,8 @@ class _Server:
 
     def end(self) -> str:
         """End the server, and with it its forks; return the last that it printed."""
+        self.child.leave()
         self.control.close()
-        if self.is_ready:
-            self.child.exit_code(_LEAVE_S)  # by itself, it ends its forks with all that these have started
-        self.child.end()
         with self.log:
             return _tail(self.log, 0)
 
@@ -398,7 +340,7 @@ class ForkServer:
             ours.setblocking(False)
             log = _log()
             with theirs:
-                child = _spawned("forkserver", self.modules, self.environment, theirs, log)
+                child = spawned("forkserver", self.modules, self.environment, theirs, log)
             self._server = _Server(child, ours, log)
         return self._server
 
@@ -418,43 +360,3 @@ def _tail(log: IO[bytes], start: int) -> str:
 
 def _log() -> IO[bytes]:
     return closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))
-
-
-def _spawned(
-    mode: str, modules: Sequence[str], environment: Mapping[str, str], inherited: socket.socket, log: IO[bytes]
-) -> Spawned:
-    variables = child_environment(**environment)
-    variables.pop("PYTHONPATH", None)  # it would come before the standard library; `sys.path` has it, too
-    arguments = mode, str(inherited.fileno()), str(os.getpid()), *modules
-    with _STARTING:
-        popen = subprocess.Popen(
-            [sys.executable, "-P", "-c", _start_code(), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[inherited.fileno()],
-            env=variables,
-            start_new_session=True,
-        )
-        pidfd = None
-        with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
-            pidfd = os.pidfd_open(popen.pid)
-        return Spawned(popen, pidfd)
-
-
-def _start_code() -> str:
-    """Return what a worker starts with: no file that lies about by chance stands in for a module that it needs.
-
-    While it starts, the current folder and that of the user's program come last, after the standard library and all
-    that is installed; ``kernellab`` is that of this process, wherever it came from.
-    See `kernellab.workers.main.settle`.
-    """
-    here = ""
-    with contextlib.suppress(OSError):  # the current folder may be deleted
-        here = os.getcwd()
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    local = {here, os.path.dirname(program) if program else here}
-    path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
-    path = [entry for entry in path if os.path.isabs(entry)]
-    safe = sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
-    return _START.format(safe=safe, path=path, package=str(Path(__file__).parents[1] / "__init__.py"))
