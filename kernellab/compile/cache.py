@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +20,19 @@ from functools import partial
 from pathlib import Path
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab.compile.types import Compiled, CompileJob, compile_job, parameters_of, resources_of
-from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
-from kernellab.errors import CompileError, KernellabError, Place, StoreError, UnknownTarget, WorkerDied, warn_user
-from kernellab.ir.effects import Effects, effects_from_json, effects_of
+from kernellab.compile.entries import UNREADABLE, Listing, has_room, labelled_json, listing_of, mark_used, read_entry
+from kernellab.compile.types import Compiled, CompileJob, compile_job
+from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, unwritable
+from kernellab.errors import (
+    CompileError,
+    KernellabError,
+    Place,
+    StoreError,
+    UnknownTarget,
+    WorkerDied,
+    warn_user,
+)
+from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import TICK_S, Stop, held, lock, side_by_side, uninterrupted
@@ -33,7 +41,6 @@ from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, Worker
 _SHORT_SHARE = 4
 _FEW = 16  # jobs, all of which may be made before the first is taken
 _AHEAD = 4
-_SPARED_S = 3600.0
 COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
@@ -48,13 +55,17 @@ class Compiler:
     """Compiles jobs on a pool of workers and keeps every result under ``folder``, the latest in memory.
 
     A compiled product takes 70 KB of memory, so of ten thousand configs not all are held: ``most_held`` are.
+    Once ``folder`` takes no files any more, as on a full disk, results go to the folder that ``instead`` makes, and so
+    do the compiler's temporary files where those of the machine have no room either.
     """
 
     pool: Pool
     folder: Path
     timeout_s: float
     most_held: int = 2048
-    _done: dict[str, Compiled] = field(default_factory=dict)
+    instead: Callable[[], Path] | None = None
+    _temporary: Path | None = None
+    _done: dict[str, tuple[Compiled, Listing]] = field(default_factory=dict)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
@@ -65,7 +76,7 @@ class Compiler:
         Raises:
             CompileError: with kernel, target and source line.
             WorkerTimeout, WorkerDied: the compiler did not come back.
-            StoreError: the result cannot be written, as on a full disk.
+            StoreError: the result cannot be written anywhere.
         """
         digest = job.digest
         known = self._in_memory(digest)
@@ -83,13 +94,13 @@ class Compiler:
             building = self._building.setdefault(digest, lock())
         with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
-            known = known or self._build(digest, job, stop)
+            known = known or self._build_where_room_is(digest, job, stop)
             self._hold(digest, replace(known, from_cache=True))
         return known
 
     def _hold(self, digest: str, compiled: Compiled) -> None:
         with self._lock:
-            self._done[digest] = compiled
+            self._done[digest] = compiled, listing_of(compiled.folder)
             while len(self._done) > self.most_held:
                 del self._done[next(iter(self._done))]
 
@@ -144,38 +155,63 @@ class Compiler:
     def graph(self, job: CompileJob) -> Graph:
         """Return the graph of the job's TTIR, compiling no further than that."""
         digest = job.digest
-        known = self._done.get(digest)
+        known = self._in_memory(digest)
         if known is not None and known.labels == job.closure.labels:
             return known.graph
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
             text = self._ask(graph_of_job, job, job)
-            self._graphs[key] = graph_from_json(_labelled_json(text, job))
+            self._graphs[key] = graph_from_json(labelled_json(text, job))
         return self._graphs[key]
 
     def effects(self, job: CompileJob) -> Effects:
         """Return what the kernel does to its arguments, from its TTIR."""
         return effects_of(self.graph(job))
 
+    def _build_where_room_is(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
+        place = self.folder, self._temporary
+        try:
+            return self._build(digest, job, stop)
+        except StoreError:
+            with self._lock:  # of several threads, one moves
+                if (self.folder, self._temporary) == place and not self._moved():
+                    raise
+            return self._build(digest, job, stop)
+
+    def _moved(self) -> bool:
+        """Go on elsewhere if there is no room for results, or none for temporary files; tell whether that is so."""
+        is_full = self.instead is not None and not has_room(self.folder)
+        if is_full and self.instead is not None:
+            self.folder = self.instead()
+        lacks_temporary = not has_room(self._temporary or Path(tempfile.gettempdir()))
+        if lacks_temporary:
+            self._temporary = self.folder
+        return is_full or lacks_temporary
+
     def _build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         name = uuid.uuid4().hex
-        scratch, temporary = self.folder / f".{name}", Path(tempfile.gettempdir()) / f"kernellab-{name}"
-        final = self._path(digest)
+        folder, final = self.folder, self._path(digest)
+        scratch = folder / f".{name}"
+        temporary = Path(tempfile.gettempdir()) / f"kernellab-{name}"
+        if self._temporary is not None:
+            temporary = self._temporary / f".{name}.tmp"
         try:
-            with _writing(self.folder):
+            with _writing(folder):
                 scratch.mkdir(parents=True)
             self._ask(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
-            with _writing(self.folder):
+            built = _read_built(scratch, digest, job)
+            with _writing(folder):
                 final.parent.mkdir(exist_ok=True)
                 try:
                     os.replace(scratch, final)
                 except OSError:
                     if not final.is_dir():  # a second process may have built the same job; its result stays
                         raise
+                    built = _read_built(final, digest, job)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)
-        return replace(_read(final, digest, job), from_cache=False)
+        return replace(built, folder=final, from_cache=False)
 
     def _ask(
         self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None
@@ -191,9 +227,9 @@ class Compiler:
             raise
 
     def _in_memory(self, digest: str) -> Compiled | None:
-        """Return what this session has, unless another session deleted its files to make room."""
-        known = self._done.get(digest)
-        return known if known is not None and known.folder.is_dir() else None
+        """Return what this session has, unless its files were deleted or cut short: other sessions make room."""
+        known, listing = self._done.get(digest, (None, ()))
+        return known if known is not None and listing_of(known.folder) == listing else None
 
     def _from_disk(self, digest: str, job: CompileJob) -> Compiled | None:
         folder = self._path(digest)
@@ -201,23 +237,17 @@ class Compiler:
             return None
         try:
             mark_used(folder)
-            return _read(folder, digest, job)
-        except (OSError, ValueError, KeyError) as exc:
+            return read_entry(folder, digest, job)
+        except UNREADABLE as exc:
             warn_user(f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.")
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                set_aside = folder.with_name(f".{uuid.uuid4().hex}")
+                os.replace(folder, set_aside)
+                shutil.rmtree(set_aside, ignore_errors=True)
             return None
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
-
-
-def is_writable(folder: Path) -> bool:
-    """Tell whether compiled kernels can be kept in a folder, which is made."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    return False
 
 
 @contextlib.contextmanager
@@ -228,84 +258,20 @@ def _writing(folder: Path) -> Iterator[None]:
         raise unwritable(folder, exc) from exc
 
 
+def _read_built(folder: Path, digest: str, job: CompileJob) -> Compiled:
+    try:
+        return read_entry(folder, digest, job)
+    except UNREADABLE as exc:  # what was written is cut short, or gone already
+        raise StoreError(f"The compiled kernel in {folder} cannot be read: {exc}.") from exc
+
+
 def _subject(job: CompileJob) -> str:
     return f"Compiling {job.closure.name} for {job.target}"
-
-
-def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
-    summary = json.loads((folder / SUMMARY).read_text())
-    graph = graph_from_json(_labelled_json((folder / GRAPH).read_text(), job))
-    return Compiled(
-        kernel=job.closure.name,
-        target=job.target,
-        parameters=parameters_of(job),
-        options=dict(job.options),
-        resources=resources_of(summary, job.target, dict(job.options).get("num_ctas", 1)),
-        seconds=summary["seconds"],
-        stage_seconds=summary["stage_seconds"],
-        graph=graph,
-        effects=_read_effects(folder, graph),
-        folder=folder,
-        digest=digest,
-        labels=job.closure.labels,
-        from_cache=True,
-    )
-
-
-def _read_effects(folder: Path, graph: Graph) -> Effects:
-    """Return the effects that were found when a kernel was compiled, or find them where an earlier release did."""
-    path = folder / EFFECTS
-    known = effects_from_json(path.read_text(), graph) if path.exists() else None
-    return known or effects_of(graph)
-
-
-def _labelled_json(text: str, job: CompileJob) -> str:
-    for file, label in job.closure.labels:
-        if file != label:
-            text = text.replace(json.dumps(file), json.dumps(label))
-    return text
 
 
 def _first_line(job: CompileJob) -> Place:
     entry = job.closure.functions[0]
     return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
-
-
-def triton_files(compiled: Compiled) -> dict[str, str]:
-    """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
-    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
-
-
-def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:
-    """Delete the compiled kernels used longest ago until those in ``folder`` take less; return the bytes freed.
-
-    Those used within the last hour stay, whatever they take: a session may hold them.
-    """
-    entries = sorted(_entries(folder), key=lambda entry: entry[1])
-    total = sum(size for _, _, size in entries)
-    freed, oldest_spared = 0, clock() - _SPARED_S
-    for path, used, size in entries:
-        if total - freed <= limit_bytes or used > oldest_spared:
-            break
-        shutil.rmtree(path, ignore_errors=True)
-        freed += size
-    return freed
-
-
-def mark_used(path: Path) -> None:
-    """Count a compiled kernel as used now."""
-    with contextlib.suppress(OSError):  # a folder that cannot be written is not evicted from either
-        os.utime(path)
-
-
-def _entries(folder: Path) -> list[tuple[Path, float, int]]:
-    """Return (path, time of last use, bytes) of every compiled kernel: FOLDER/ab/abcd..., or a leftover of a build."""
-    found = []
-    for path in [*folder.glob("??/*"), *folder.glob(".*")]:
-        with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
-            size = sum(file.stat().st_size for file in path.rglob("*"))
-            found.append((path, path.stat().st_mtime, size))
-    return found
 
 
 class JobQueue:

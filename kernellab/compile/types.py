@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.errors import Shown, UsageError
+from kernellab.errors import Shown, StoreError, UsageError
 from kernellab.settings import compiler_environment
 from kernellab.source import (
     Binding,
@@ -220,8 +221,9 @@ class Compiled(Shown):
     @cached_property
     def stages(self) -> Mapping[str, str]:
         """The text of each stage, from ``ttir`` down to ``ptx`` or ``amdgcn``."""
-        found = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
-        return {stage: self._labelled(found[stage].read_text()) for stage in TEXT_STAGES if stage in found}
+        with self._reading():
+            found = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
+            return {stage: self._labelled(found[stage].read_text()) for stage in TEXT_STAGES if stage in found}
 
     @property
     def ttir(self) -> str:
@@ -270,12 +272,22 @@ class Compiled(Shown):
     @property
     def binary(self) -> bytes:
         """The cubin or hsaco."""
-        return self.binary_path.read_bytes()
+        with self._reading():
+            return self.binary_path.read_bytes()
 
     @property
     def binary_path(self) -> Path:
         """The file of the cubin or hsaco."""
-        return next(path for path in self.folder.iterdir() if path.suffix in {".cubin", ".hsaco"})
+        with self._reading():
+            return next(path for path in self.folder.iterdir() if path.suffix in {".cubin", ".hsaco"})
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, StopIteration) as exc:
+            gone = f"The files of {self.kernel} for {self.target} are gone from {self.folder}"
+            raise StoreError(f"{gone}; compile it again.", kernel=self.kernel) from exc
 
     def _stage(self, stage: str) -> str:
         if stage not in self.stages:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -108,7 +109,8 @@ def _is_of_full_disk(exc: CompileError) -> bool:
 
 
 def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
-    for name, content in built.files.items():
+    files = dict(built.files)
+    for name, content in files.items():
         (folder / name).write_bytes(content)
     first = next(name for stage in (".ttir", ".ttgir") for name in built.files if name.endswith(stage))
     graph = graph_of_file(folder / first, flattened_parameters(dict(job.signature)))
@@ -121,8 +123,10 @@ def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
         "threads": metadata["num_warps"] * job.target.warp_size,
         "binary": _binary_summary(folder, job, built.ptxas_log),
     }
-    (folder / GRAPH).write_text(graph_to_json(graph))
+    files[GRAPH] = graph_to_json(graph).encode()
+    (folder / GRAPH).write_bytes(files[GRAPH])
     (folder / EFFECTS).write_text(effects_to_json(effects_of(graph)))
+    summary["checksums"] = {name: zlib.crc32(content) for name, content in files.items()}
     (folder / SUMMARY).write_text(json.dumps(summary))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable, named_target
-from kernellab.errors import StoreError
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
+from kernellab.compile.entries import evict, has_room, why_no_room
+from kernellab.errors import StoreError, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_kernel, require_launch, verbs
@@ -51,7 +53,9 @@ class Workspace:
         self._twins: dict[int, tuple[ref[Any], Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
-        self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
+        self.compiler = Compiler(
+            self._pool, self._artifacts(folder), self.settings.timeout_s, instead=self._spare_artifacts
+        )
         self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
 
     def __repr__(self) -> str:
@@ -151,9 +155,24 @@ class Workspace:
 
     def _artifacts(self, folder: Path) -> Path:
         """Return where compiled kernels go: a folder of this session if the store cannot be written, which it says."""
-        if is_writable(folder / "artifacts"):
-            return folder / "artifacts"
-        self._spare = uninterrupted(Scratch)
+        return folder / "artifacts" if has_room(folder / "artifacts") else self._made_spare()
+
+    def _spare_artifacts(self) -> Path:
+        """Return a folder of this session, as the store takes no compiled kernels any more. The user is told once."""
+        database, folder = self.kernels.store.database, self.compiler.folder
+        why = database.path and why_no_room(database.path.parent)
+        if why is not None:
+            database.go_on_in_memory(why)
+        elif database.path is not None or self._scratch is not None:
+            told = "From now on those of this session are deleted at its end"
+            warn_user(f"Compiled kernels cannot be written to {folder}. {told}; free space there, and restart.")
+        return self._made_spare()
+
+    def _made_spare(self) -> Path:
+        """Return a temporary folder on a disk that has room, in memory if need be."""
+        memory = Path("/dev/shm")
+        has_disk = has_room(Path(tempfile.gettempdir())) or not has_room(memory)
+        self._spare = uninterrupted(partial(Scratch, None if has_disk else memory))
         return self._spare.path / "artifacts"
 
     def _parsed(self, target: str | None) -> Target:
@@ -220,7 +239,7 @@ def _lay_out_once() -> None:
 
 
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
-_WARMING = (
+_WARMING: tuple[Callable[[], object], ...] = (
     *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
     *(partial(import_module, name) for name in ("kernellab.measure.gpu_bench", "kernellab.tune.autotune")),
     *(_specialize_once, _lay_out_once),

@@ -13,7 +13,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
-from kernellab.compile.cache import Compiler, triton_files
+from kernellab.compile.cache import Compiler
+from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects

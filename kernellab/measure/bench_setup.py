@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernellab.compile.cache import triton_files
+from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.device_view import is_comparable

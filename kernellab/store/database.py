@@ -46,7 +46,9 @@ class Database:
     """The file in ``folder``, or a database in memory where that is None.
 
     A broken file, or one of a later release, is set aside and a fresh one opened. Where the file cannot be written
-    (read-only, full disk), its content is taken into memory and the work goes on there. Either is told by one warning.
+    (read-only, full disk), its content is taken into memory and the work goes on there. Where it was deleted or moved
+    while it was open, it is written again; where another file took its place, that one counts, and the former content
+    is kept beside it. Each is told by one warning.
 
     No connection to a file crosses a fork (https://www.sqlite.org/howtocorrupt.html, 2.6): it is closed before, and
     opened again in parent and child where they need it. A database in memory becomes one of each.
@@ -168,13 +170,67 @@ class Database:
                 self._follow()
             return self._epoch
 
+    def go_on_in_memory(self, exc: OSError) -> None:
+        """Leave the file, which cannot be written any more as ``exc`` says."""
+        with self._lock:
+            if self.path is not None and not self._is_closed:
+                self._follow()
+                self._connection = self._in_memory(exc, self._connection)
+
     def _follow(self) -> None:
-        """Open the file again where a fork closed it, or where it was set aside or deleted."""
+        """Open the file again where a fork closed it, or where it was set aside, replaced or deleted."""
         is_moved = self._was_moved()
-        if self._is_shut or is_moved:
+        if is_moved and not self._is_shut:
+            self._replace_moved()
+        elif self._is_shut or is_moved:
             self._connection.close()
             self._connection, self._is_shut = self._opened(), False
             self._epoch += is_moved
+
+    def _replace_moved(self) -> None:
+        """Write the content of a file that is gone from its place there again; beside another that is there now."""
+        former, inode = self._connection, self._inode
+        former_kernels = _kernels(former)
+        try:
+            is_written = self._written_again(former)
+        except OSError as exc:
+            self._connection = self._in_memory(exc, former)
+            return
+        self._connection = self._opened(former)
+        missing = former_kernels - _kernels(self._connection)
+        if missing and self.path is not None and not self._was_set_aside(inode):
+            aside = self.path.with_name(f"{FILE}.{uuid.uuid4().hex[:8]}.aside")
+            with contextlib.suppress(OSError):
+                _write_copy(former, aside)
+            warn_user(
+                f"The kernel store {self.path} was replaced by another one while it was open. That lacks "
+                f"{len(missing)} versions of kernels, and gives their numbers to others. The former store was kept as "
+                f"{aside}."
+            )
+        self._epoch += not is_written
+        former.close()
+
+    def _was_set_aside(self, inode: int) -> bool:
+        """Tell whether a file that was open is one that another session set aside, and warned of."""
+        assert self.path is not None
+        return any(path.stat().st_ino == inode for path in self.path.parent.glob(f"{FILE}.*.aside"))
+
+    def _written_again(self, former: sqlite3.Connection) -> bool:
+        """Write the content of a connection to the path, if no file is there; tell whether that is so."""
+        assert self.path is not None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(self.path.with_suffix(".lock")):
+            if self.path.exists():  # a session that had it open as well was faster, or it was replaced
+                return False
+            scratch = self.path.with_name(f".{FILE}.{uuid.uuid4().hex[:8]}")
+            if not _write_copy(former, scratch):
+                return False
+            scratch.rename(self.path)
+        warn_user(
+            f"The kernel store {self.path} was deleted or moved while it was open. Its kernels and their history were "
+            "written there again; to leave them out, close the lab first."
+        )
+        return True
 
     def _transaction(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         cursor = self._connection.cursor()
@@ -194,7 +250,7 @@ class Database:
             return False
         try:
             return self.path.stat().st_ino != self._inode
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:
             return False
@@ -211,7 +267,7 @@ class Database:
             self._connection = self._in_memory(exc, self._connection)
         return True
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
         if self.path is None:
             return _connected(":memory:")
         try:
@@ -221,7 +277,7 @@ class Database:
                 self._inode = self.path.stat().st_ino
                 return connection
         except (sqlite3.DatabaseError, OSError) as exc:
-            return self._in_memory(exc, None)
+            return self._in_memory(exc, former)
 
     def _connected_or_set_aside(self, path: Path) -> sqlite3.Connection:
         try:
@@ -248,6 +304,30 @@ class Database:
         shown = str(path) if len(str(path)) < _SHOWN else f"{str(path)[:_SHOWN]}..."
         warn_user(f"The kernel store {shown} cannot be written ({_reason(exc)}). {_remedy(path)}")
         return memory
+
+
+def _kernels(connection: sqlite3.Connection) -> set[Row]:
+    """Return the versions of a database by name, number and digest; none where it cannot be read."""
+    with contextlib.suppress(sqlite3.Error):
+        return set(connection.execute("SELECT name, version, digest FROM versions"))
+    return set()
+
+
+def _write_copy(source: sqlite3.Connection, path: Path) -> bool:
+    """Write the content of a database to a new file; False where it cannot be read.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as copy:
+            source.backup(copy)
+    except sqlite3.DatabaseError as exc:
+        path.unlink(missing_ok=True)
+        if _code(exc) not in _BROKEN:
+            raise OSError(str(exc)) from exc
+        return False
+    return True
 
 
 def _copy(path: Path, into: sqlite3.Connection) -> None:

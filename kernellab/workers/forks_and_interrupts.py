@@ -197,10 +197,12 @@ class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of 
 
 
 class Scratch:
-    """A temporary folder. The process that made it deletes it, at its end at the latest, and no fork does."""
+    """A temporary folder, in ``parent`` or where such folders go. No fork deletes it: the process that made it does,
+    at its end at the latest.
+    """
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="kernellab-"))
+    def __init__(self, parent: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="kernellab-", dir=parent))
         self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
 
     def close(self) -> None:

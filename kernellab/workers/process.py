@@ -39,6 +39,7 @@ FORK, READY = b"F", b"R"
 _PART_BYTES = 1 << 20
 _SIZE = struct.Struct("!Q")
 _LOG_TAIL_CHARS = 4000
+_LOG_ROOM_BYTES = 1 << 16
 _END_S = 5.0
 _LEAST_ANSWER_S = 1.0
 
@@ -359,4 +360,14 @@ def _tail(log: IO[bytes], start: int) -> str:
 
 
 def _log() -> IO[bytes]:
-    return closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))
+    """Return a file for what a worker prints, in memory where the disk has no room."""
+    with contextlib.suppress(OSError):
+        file = closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))  # noqa: SIM115 - the worker's end closes it
+        try:
+            os.posix_fallocate(file.fileno(), 0, _LOG_ROOM_BYTES)
+            os.ftruncate(file.fileno(), 0)
+        except OSError:
+            file.close()
+            raise
+        return file
+    return closed_in_child(os.fdopen(os.memfd_create("kernellab"), "w+b"))

@@ -15,7 +15,7 @@ from kernellab._triton.bound import bound_copy
 from kernellab._triton.drivers import OfflineDriver
 from kernellab._triton.launch_key import Style, style_of
 from kernellab._triton.specialize import specialize
-from kernellab.compile.cache import triton_files
+from kernellab.compile.entries import triton_files
 from kernellab.launch.recording import Switch
 from kernellab.target import parse_target
 from tests import samples

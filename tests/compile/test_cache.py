@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -142,6 +143,35 @@ def test_a_damaged_entry_is_compiled_again_with_a_warning(tmp_path: Path) -> Non
         again = lab.compile(samples.add_kernel, **ADD)
     assert not again.from_cache
     assert json.loads((again.folder / "kernellab.json").read_text())["shared_bytes"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["gone", "empty", "half", "zeros"])
+def test_a_file_of_an_entry_that_is_cut_short_is_made_again(tmp_path: Path, harm: str) -> None:
+    with shared_lab(store=tmp_path) as lab:
+        first = lab.compile(samples.add_kernel, **ADD)
+    kept = {path: path.read_bytes() for path in first.folder.iterdir() if path.name not in {EFFECTS, "kernellab.json"}}
+    assert len(kept) > 6
+    for path, content in kept.items():
+        harmed = {"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content))}
+        path.unlink() if harm == "gone" else path.write_bytes(harmed[harm])
+        with shared_lab(store=tmp_path) as lab:
+            with pytest.warns(UserWarning, match="compiled again") as told:
+                again = lab.compile(samples.add_kernel, **ADD)
+            assert len(told) == 1
+            assert not again.from_cache
+            assert (again.stages, again.binary) == (first.stages, first.binary)
+            lab.run(samples.add_kernel, (4,), **ADD)
+
+
+def test_a_file_that_goes_while_the_session_has_the_kernel_in_memory_is_made_again(tmp_path: Path) -> None:
+    with shared_lab(store=tmp_path) as lab:
+        first = lab.compile(samples.add_kernel, **ADD)
+        first.binary_path.unlink()
+        with pytest.warns(UserWarning, match="compiled again"):
+            assert lab.compile(samples.add_kernel, **ADD).binary
+        shutil.rmtree(first.folder)
+        assert lab.compile(samples.add_kernel, **ADD).binary
 
 
 def test_options_and_targets_have_entries_of_their_own(lab: kernellab.Lab) -> None:

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile.cache import Compiler, evict, mark_used
+from kernellab.compile.cache import Compiler
+from kernellab.compile.entries import evict, mark_used
 from kernellab.compile.types import compile_job
 from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
@@ -174,12 +175,53 @@ def test_a_file_that_breaks_while_it_is_open_is_set_aside(tmp_path: Path) -> Non
     assert store.add(EMPTY, "c", "k").label == "k@2", "the store that was open goes on in the fresh file"
 
 
-def test_a_store_whose_folder_is_deleted_goes_on_in_a_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loses", ["deleted", "moved", "deleted file"])
+def test_a_store_that_is_gone_from_its_place_is_written_there_again_with_a_warning(tmp_path: Path, loses: str) -> None:
+    folder = tmp_path / "folder"
+    store = Store(folder)
+    store.add(EMPTY, "a", "k")
+    if loses == "moved":
+        folder.rename(tmp_path / "elsewhere")
+    elif loses == "deleted":
+        shutil.rmtree(folder)
+    else:
+        (folder / FILE).unlink()
+    with pytest.warns(UserWarning, match="was deleted or moved while it was open.* written there again") as told:
+        labels = [store.add(EMPTY, digest, "k").label for digest in "abc"]
+    assert (len(told), labels) == (1, ["k@1", "k@2", "k@3"])
+    assert [version.label for version in Store(folder).versions()] == labels
+
+
+def test_sessions_that_share_a_store_which_is_deleted_go_on_in_one(tmp_path: Path) -> None:
+    stores = [Store(tmp_path / "folder") for _ in range(2)]
+    stores[0].add(EMPTY, "a", "k")
+    shutil.rmtree(tmp_path / "folder")
+    with pytest.warns(UserWarning, match="written there again") as told:
+        labels = [store.add(EMPTY, digest, "k").label for digest in "bc" for store in stores]
+    assert (len(told), labels) == (1, ["k@2", "k@2", "k@3", "k@3"])
+
+
+def test_a_store_in_whose_place_another_one_is_put_is_kept_beside_it(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "folder"), Store(tmp_path / "other")
+    store.add(EMPTY, "a", "k")
+    other.add(EMPTY, "b", "k")
+    other.close()
+    shutil.rmtree(tmp_path / "folder")
+    shutil.copytree(tmp_path / "other", tmp_path / "folder")
+    with pytest.warns(UserWarning, match="replaced by another one.* lacks 1 versions.*kept as"):
+        assert store.find("k", 1).digest == "b"  # type: ignore[union-attr]
+    (aside,) = (tmp_path / "folder").glob("*.aside")
+    assert Store.copy_of(aside).find("k", 1).digest == "a"  # type: ignore[union-attr]
+
+
+def test_a_store_in_whose_place_a_file_is_put_goes_on_in_memory(tmp_path: Path) -> None:
     store = Store(tmp_path / "folder")
     store.add(EMPTY, "a", "k")
     shutil.rmtree(tmp_path / "folder")
-    store.add(EMPTY, "b", "k")
-    assert len(Store(tmp_path / "folder").versions()) == 1
+    (tmp_path / "folder").touch()
+    with pytest.warns(UserWarning, match="cannot be written.*kept in memory"):
+        assert store.add(EMPTY, "b", "k").label == "k@2"
+    assert store.path is None
 
 
 @pytest.mark.parametrize("pragma", ["max_page_count=1", "query_only=ON"], ids=["full", "read-only"])
@@ -252,16 +294,23 @@ def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(
     assert not place.exists()
 
 
-def test_launches_go_on_in_the_file_that_takes_the_place_of_a_deleted_one(tmp_path: Path) -> None:
+def test_launches_before_and_after_a_store_is_deleted_are_kept(tmp_path: Path) -> None:
     x = torch.ones(64)
     with shared_lab("cuda:90", tmp_path / "store") as lab:
         lab.kernels.add(samples.add_kernel)
         lab.run(samples.add_kernel, (1,), x, x, x, 64, BLOCK=64)
+        compiled = lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64)
         shutil.rmtree(tmp_path / "store")
-        for _ in range(2):
+        with pytest.warns(UserWarning, match="deleted or moved while it was open") as told:
             lab.run(samples.add_kernel, (1,), x, x, x, 64, BLOCK=64)
+        lab.run(samples.add_kernel, (1,), x, x, x, 64, BLOCK=64)
+        assert len(told) == 1
         assert [version.label for version in lab.kernels] == ["add_kernel@1"]
-        assert sum(lab.frame("launches")["count"]) == 2
+        assert sum(lab.frame("launches")["count"]) == 3
+        shutil.rmtree(compiled.folder, ignore_errors=True)
+        with pytest.raises(StoreError, match=r"The files of add_kernel .* are gone from .*; compile it again\."):
+            _ = compiled.ptx
+        assert lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64).ptx
 
 
 def test_a_closed_store_says_that_the_lab_is_closed(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""A compiled kernel as a folder of files: read, checked to be whole, and deleted to make room."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
+from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY
+from kernellab.errors import UsageError
+from kernellab.ir.effects import Effects, effects_from_json, effects_of
+from kernellab.ir.graph import Graph, graph_from_json
+
+Listing = tuple[tuple[str, int], ...]
+"""The names and sizes of the files in a folder."""
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError)
+_SPARED_S = 3600.0
+_ROOM_BYTES = 1 << 20  # as much as a large kernel takes
+
+
+def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
+    """Return the compiled kernel in a folder, with the file names that the user knows.
+
+    Raises:
+        UNREADABLE: a file of it is absent, cut short or changed.
+    """
+    summary = json.loads((folder / SUMMARY).read_text())
+    _require_whole(folder, summary.get("checksums", {}))
+    graph = graph_from_json(labelled_json((folder / GRAPH).read_text(), job))
+    return Compiled(
+        kernel=job.closure.name,
+        target=job.target,
+        parameters=parameters_of(job),
+        options=dict(job.options),
+        resources=resources_of(summary, job.target, dict(job.options).get("num_ctas", 1)),
+        seconds=summary["seconds"],
+        stage_seconds=summary["stage_seconds"],
+        graph=graph,
+        effects=_read_effects(folder, graph),
+        folder=folder,
+        digest=digest,
+        labels=job.closure.labels,
+        from_cache=True,
+    )
+
+
+def listing_of(folder: Path) -> Listing:
+    """Return which files a folder has, with their sizes; none where it is gone."""
+    with contextlib.suppress(OSError), os.scandir(folder) as files:
+        return tuple(sorted((file.name, file.stat().st_size) for file in files))
+    return ()
+
+
+def _require_whole(folder: Path, checksums: Mapping[str, int]) -> None:
+    """Raise `ValueError` where a file is not what the compile worker wrote; earlier releases kept no checksums."""
+    for name, checksum in checksums.items():
+        if zlib.crc32((folder / name).read_bytes()) != checksum:
+            raise ValueError(f"{name} is cut short, or was changed")
+
+
+def _read_effects(folder: Path, graph: Graph) -> Effects:
+    """Return the effects that were found when a kernel was compiled, or find them where an earlier release did."""
+    path = folder / EFFECTS
+    known = effects_from_json(path.read_text(), graph) if path.exists() else None
+    return known or effects_of(graph)
+
+
+def labelled_json(text: str, job: CompileJob) -> str:
+    for file, label in job.closure.labels:
+        if file != label:
+            text = text.replace(json.dumps(file), json.dumps(label))
+    return text
+
+
+def triton_files(compiled: Compiled) -> dict[str, str]:
+    """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
+    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
+
+
+def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:
+    """Delete the compiled kernels used longest ago until those in ``folder`` take less; return the bytes freed.
+
+    Those used within the last hour stay, whatever they take: a session may hold them.
+    """
+    entries = sorted(_entries(folder), key=lambda entry: entry[1])
+    total = sum(size for _, _, size in entries)
+    freed, oldest_spared = 0, clock() - _SPARED_S
+    for path, used, size in entries:
+        if total - freed <= limit_bytes or used > oldest_spared:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        freed += size
+    return freed
+
+
+def mark_used(path: Path) -> None:
+    """Count a compiled kernel as used now."""
+    with contextlib.suppress(OSError):  # a folder that cannot be written is not evicted from either
+        os.utime(path)
+
+
+def _entries(folder: Path) -> list[tuple[Path, float, int]]:
+    """Return (path, time of last use, bytes) of every compiled kernel: FOLDER/ab/abcd..., or a leftover of a build."""
+    found = []
+    for path in [*folder.glob("??/*"), *folder.glob(".*")]:
+        with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
+            size = sum(file.stat().st_size for file in path.rglob("*"))
+            found.append((path, path.stat().st_mtime, size))
+    return found
+
+
+def has_room(folder: Path) -> bool:
+    """Tell whether a compiled kernel can be written to a folder, which is made."""
+    return why_no_room(folder) is None
+
+
+def why_no_room(folder: Path) -> OSError | None:
+    """Return why a compiled kernel cannot be written to a folder, which is made; None where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM_BYTES))
+    except OSError as exc:
+        return exc
+    return None
