@@ -45,6 +45,7 @@ from kernellab.source import (
     Function,
     FunctionKind,
     FunctionRef,
+    Helper,
     Heuristics,
     Import,
     Items,
@@ -240,7 +241,8 @@ class Collector:
         named = outside_names(python)
         for name in sorted(named):
             if name in scope:
-                yield name, bind(scope[name], name, node)
+                binding = bind(scope[name], name, node)
+                yield name, (_global_import(python, name) if lost(binding) is not None else None) or binding
         for name, value in signature_values(python, node, scope).items():
             if name not in named:
                 yield name, _without_import(self.bind(value, name, node))
@@ -259,23 +261,44 @@ class Collector:
             return Constexpr(self.used(value.value, name, node))
         if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
-        if is_jit_function(value):
-            return _installed(value.fn, value) or self.add(value, jit_kind(value))
         if isinstance(value, JITCallable):
-            return _installed(value.fn, value) or self.add(value, "constexpr_function")
+            return self._helper(value, jit_kind(value) if is_jit_function(value) else "constexpr_function")
         if isinstance(value, ModuleType):
             return self._module(value, name, node)
         if is_plain(value):
             return Constant(value)
         return _installed(value, value) or self._other(value)
 
+    def _helper(self, value: Any, kind: FunctionKind) -> Binding:
+        imported = _installed(value.fn, value)
+        if imported is None:
+            return self.add(value, kind)
+        if is_of_triton(imported.module):
+            return imported
+        try:
+            definition(value)
+        except SourceError:
+            return imported  # whose fingerprint tells a worker if that is another function there
+        return Helper(imported, self.add(value, kind))
+
     def _module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
-        if is_installed(module.__name__):
-            return Import(module.__name__)
-        if node is None:
+        if node is None and not is_installed(module.__name__):
             return Opaque(f"module {module.__name__}", "it is not installed")
-        used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_name(n.value, name)}
-        bound = [(a, self.bind(getattr(module, a), a, node)) for a in sorted(used) if hasattr(module, a)]
+        return self._members(module, frozenset() if node is None else _attribute_chains(node, name), node)
+
+    def _members(self, module: ModuleType, chains: frozenset[tuple[str, ...]], node: ast.AST | None) -> Binding:
+        is_there = is_installed(module.__name__)
+        if is_there and not any(_leads_to_helper(module, chain) for chain in chains):
+            return Import(module.__name__)
+        bound = []
+        for attribute in sorted({chain[0] for chain in chains}):
+            if hasattr(module, attribute):
+                value = getattr(module, attribute)
+                rest = frozenset(chain[1:] for chain in chains if chain[0] == attribute and len(chain) > 1)
+                is_module = isinstance(value, ModuleType)
+                binding = self._members(value, rest, node) if is_module else self.bind(value, attribute, node)
+                is_lost = is_there and lost(binding) is not None
+                bound.append((attribute, Import(module.__name__, attribute) if is_lost else binding))
         return Members(module.__name__, tuple(bound))
 
     def _other(self, value: Any) -> Binding:
@@ -346,15 +369,46 @@ def _attribute(module: Any, qualname: Any, value: Any) -> Import | None:
     return Import(module, qualname, str(getattr(value, "cache_key", "")))
 
 
+def _global_import(python: Any, name: str) -> Import | None:
+    """Return how to import a global of a function of an installed package, which cannot be taken along."""
+    module = sys.modules.get(python.__module__ or "")
+    if module is None or not is_installed(module.__name__) or vars(module) is not python.__globals__:
+        return None
+    return Import(module.__name__, name) if name in vars(module) else None
+
+
+def is_of_triton(module: str) -> bool:
+    """Tell whether a module is one of Triton's own, which are the same in each process."""
+    return module.partition(".")[0] == "triton"
+
+
+def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
+    """Tell whether attributes of a module lead to a jit function of a package other than Triton."""
+    value: Any = module
+    for attribute in chain:
+        value = getattr(value, attribute, None)
+        if isinstance(value, JITCallable):
+            return not is_of_triton(str(value.fn.__module__))
+    return False
+
+
+def _attribute_chains(node: ast.AST, name: str) -> frozenset[tuple[str, ...]]:
+    """Return the attributes that code takes of ``name``: ("b", "c") for ``name.b.c``, and ("b",)."""
+    return frozenset(chain for each in ast.walk(node) if (chain := _chain(each, name)))
+
+
+def _chain(node: ast.AST, name: str) -> tuple[str, ...]:
+    attributes: tuple[str, ...] = ()
+    while isinstance(node, ast.Attribute):
+        attributes, node = (node.attr, *attributes), node.value
+    return attributes if isinstance(node, ast.Name) and node.id == name else ()
+
+
 def _without_import(binding: Binding) -> Binding:
     """Keep an annotation such as ``x: torch.Tensor`` from importing torch in a worker."""
     if isinstance(binding, Import) and not binding.attribute and binding.module.split(".")[0] != "triton":
         return Members(binding.module, ())
     return binding
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:

@@ -11,7 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kernellab._triton.closure import untaken
+from kernellab._triton.closure import is_of_triton, untaken
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     LOADED,
@@ -24,6 +24,7 @@ from kernellab.source import (
     Dtype,
     Function,
     FunctionRef,
+    Helper,
     Heuristics,
     Import,
     Items,
@@ -143,10 +144,10 @@ class Loaded:
                 return value if self._unwraps and type(value) not in _KEPT_WRAPPED else tl.constexpr(value)
             case Dtype(name):
                 return tl.dtype(name)
-            case FunctionRef(index):
+            case FunctionRef(index) | Helper(_, FunctionRef(index)):
                 return self.functions[index]
-            case Import(module, attribute):
-                return _imported(module, attribute)
+            case Import():
+                return _imported(binding)
             case Members(module, members):
                 return self._module(module, members)
             case Items(kind, members):
@@ -242,15 +243,20 @@ def _any_type(name: str) -> type:
     return type(name, (), {})
 
 
-def _imported(module: str, attribute: str) -> Any:
+def _imported(binding: Import) -> Any:
+    name = f"{binding.module}.{binding.attribute}".rstrip(".")
     try:
-        value: Any = importlib.import_module(module)
-        for part in filter(None, attribute.split(".")):
+        value: Any = importlib.import_module(binding.module)
+        for part in filter(None, binding.attribute.split(".")):
             value = getattr(value, part)
     except (ImportError, AttributeError) as exc:
+        raise SourceError(f"The kernel needs {name}, which is not here: {exc}.") from exc
+    found = str(getattr(value, "cache_key", ""))
+    if found and binding.fingerprint and found != binding.fingerprint and not is_of_triton(binding.module):
         raise SourceError(
-            f"The kernel needs {module}.{attribute}".rstrip(".") + f", which is not here: {exc}."
-        ) from exc
+            f"The kernel needs {name} as it was when the kernel was taken, and here that is another function: its "
+            "package has changed, or chooses it as it is imported. Define the helper in a cell or file of your own."
+        )
     return value
 
 

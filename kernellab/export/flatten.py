@@ -27,12 +27,14 @@ from kernellab.source import (
     Dtype,
     Function,
     FunctionRef,
+    Helper,
     Import,
     Items,
     Members,
     Opaque,
     content_keys,
     is_name,
+    parts,
     referred,
     with_functions,
 )
@@ -57,7 +59,8 @@ class Flat:
     """The parts of a module, in order: import statements, constants, and the text of each function by its index.
 
     ``needs`` are the functions that a constant is made of, ``names`` gives the global name of each function;
-    ``missing`` what its code names and could not be taken along.
+    ``missing`` what its code names and could not be taken along. ``imported`` are the functions that it imports, and
+    what these alone use.
     """
 
     closure: Closure
@@ -68,6 +71,7 @@ class Flat:
     texts: dict[int, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     reserved: frozenset[str] = RESERVED
+    imported: frozenset[int] = frozenset()
 
     def first_constants(self) -> str:
         """Return the constants that need no function, as statements."""
@@ -88,7 +92,7 @@ class Flat:
         def defined(index: int) -> Iterator[str]:
             entered.add(index)
             function = self.closure.functions[index]
-            for needed in dict.fromkeys(i for _, binding in function.bindings for i in referred(binding)):
+            for needed in dict.fromkeys(i for _, binding in function.bindings for i in _written_in(binding)):
                 is_needed_now = "class" in {function.kind, self.closure.functions[needed].kind}
                 if is_needed_now and needed not in entered:
                     yield from defined(needed)
@@ -100,7 +104,7 @@ class Flat:
                 del pending[name]
 
         for index in reversed(range(0 if kernels else 1, len(self.closure.functions))):
-            if index not in entered:
+            if index not in entered and index not in self.imported:
                 yield from defined(index)
 
     def helpers(self) -> Iterator[str]:
@@ -116,6 +120,8 @@ class Flat:
         match binding:
             case FunctionRef(index):
                 return self.texts[index] if self.closure.functions[index].kind == "lambda" else self.names[index]
+            case Helper(imported):
+                return self.expression(imported)
             case Import(module, attribute):
                 return self._import(attribute.split(".")[-1] or module.split(".")[-1], binding)
             case Constexpr(inner):
@@ -155,14 +161,16 @@ class Flat:
         match binding:
             case FunctionRef(index):
                 return self.names[index]
+            case Helper(imported):
+                return self._import(name, imported)
             case Import():
                 return self._import(name, binding)
             case Members(module, ()) if is_installed(module):
                 return self._import(name, Import(module))
             case Constant() | Constexpr() | Dtype() | Items() | Call():
                 chosen = self._named(name, self.expression(binding), self.constants)
-                if needed := referred(binding):
-                    self.needs[chosen] = frozenset(needed)
+                if needed := frozenset(_written_in(binding)):
+                    self.needs[chosen] = needed
                 return chosen
             case Opaque(type_):
                 self.missing[name] = type_
@@ -171,16 +179,49 @@ class Flat:
 
 def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
     """Return the parts of a module that holds a kernel and all that it uses; ``reserved`` are names of the rest."""
-    flat = Flat(closure, reserved=reserved)
+    flat = Flat(closure, reserved=reserved, imported=_imported(closure))
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
     if any(function.kind == "gluon" for function in closure.functions):
         flat.imports["gluon"] = "triton.experimental:gluon"
     reserved |= set(flat.imports)
     for index, function in enumerate(closure.functions):
+        if index in flat.imported:
+            continue
         flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
     for index, function in enumerate(closure.functions):
-        flat.texts[index] = _rewritten(function, flat, flat.names[index])
+        if index not in flat.imported:
+            flat.texts[index] = _rewritten(function, flat, flat.names[index])
     return flat
+
+
+def _imported(closure: Closure) -> frozenset[int]:
+    """Return the helpers of installed packages in a closure, and the functions that these alone use."""
+    uses = [[binding for _, binding in function.bindings] for function in closure.functions]
+    everything = [{i for binding in bindings for i in referred(binding)} for bindings in uses]
+    written = [{i for binding in bindings for i in _written_in(binding)} for bindings in uses]
+    of_helpers = _reached(set().union(*everything) - set().union(*written), everything)
+    return frozenset(of_helpers - _reached(set(range(len(uses))) - of_helpers, written))
+
+
+def _reached(first: set[int], uses: Sequence[set[int]]) -> set[int]:
+    """Return the indices that can be reached from some by what each uses."""
+    found, pending = set(first), list(first)
+    while pending:
+        new = uses[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
+
+
+def _written_in(binding: Binding) -> Iterator[int]:
+    match binding:
+        case Helper():
+            return
+        case FunctionRef(index):
+            yield index
+        case _:
+            for part in parts(binding):
+                yield from _written_in(part)
 
 
 def _import_line(name: str, definition: str) -> str:

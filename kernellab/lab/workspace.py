@@ -160,7 +160,7 @@ class Workspace:
     def _spare_artifacts(self) -> Path:
         """Return a folder of this session, as the store takes no compiled kernels any more. The user is told once."""
         database, folder = self.kernels.store.database, self.compiler.folder
-        why = database.path and why_no_room(database.path.parent)
+        why = None if database.path is None else why_no_room(database.path.parent)
         if why is not None:
             database.go_on_in_memory(why)
         elif database.path is not None or self._scratch is not None:

@@ -19,6 +19,7 @@ from kernellab.source import (
     Constexpr,
     Dtype,
     FunctionRef,
+    Helper,
     Heuristics,
     Import,
     Members,
@@ -222,7 +223,7 @@ def _captured(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, st
     for name, binding in bindings:
         if isinstance(binding, Members):
             yield from ((f"{name}.{member}", text) for member, text in _captured(binding.members))
-        elif not isinstance(binding, FunctionRef | Import | Opaque):
+        elif not isinstance(binding, FunctionRef | Helper | Import | Opaque):
             yield name, _value_text(binding)
 
 

@@ -21,6 +21,7 @@ from kernellab.source.model import (
     Function,
     FunctionKind,
     FunctionRef,
+    Helper,
     Heuristics,
     Import,
     Items,
@@ -33,6 +34,7 @@ from kernellab.source.model import (
     from_jsonable,
     jsonable,
     lost,
+    parts,
     referred,
     with_functions,
 )

@@ -59,8 +59,25 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True)
+class Helper:
+    """A jit function of an installed package: what an exported module imports, and the function that it was.
+
+    Another process may get another one under that name, where the package chooses by a device or the environment as it
+    is imported. So workers and later sessions take the function of the closure.
+    """
+
+    imported: Import
+    function: FunctionRef
+
+    @property
+    def attribute(self) -> str:
+        """The name of the function in its module."""
+        return self.imported.attribute
+
+
+@dataclass(frozen=True, slots=True)
 class Members:
-    """A module that is not installed: its attributes that the kernel uses.
+    """A module that is not installed, or has helpers of the kernel: its attributes that the kernel uses.
 
     Without members it stands for a module that only annotations name: it has any attribute, and none of use.
     """
@@ -98,7 +115,7 @@ class Opaque:
     reason: str = ""
 
 
-Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Members | Items | Call | Opaque
+Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Helper | Members | Items | Call | Opaque
 
 
 def referred(binding: Binding) -> list[int]:
@@ -122,6 +139,8 @@ def parts(binding: Binding) -> list[Binding]:
     match binding:
         case Constexpr(inner):
             return [inner]
+        case Helper(imported, function):
+            return [imported, function]
         case Members(_, members):
             return [member for _, member in members]
         case Items(_, members):
@@ -143,6 +162,9 @@ def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Bind
             return replaced(index)
         case Constexpr(inner):
             return Constexpr(inside(inner))
+        case Helper(imported, FunctionRef(index)):
+            function = replaced(index)
+            return Helper(imported, function) if isinstance(function, FunctionRef) else function
         case Members(module, members):
             return Members(module, tuple((name, inside(member)) for name, member in members))
         case Items(kind, parts):
@@ -256,7 +278,7 @@ def _digest(closure: Closure, *, position: bool) -> str:
 _BINDINGS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Constant, Constexpr, Dtype, FunctionRef, Import, Members, Items, Call, Opaque),
+        *(Constant, Constexpr, Dtype, FunctionRef, Import, Helper, Members, Items, Call, Opaque),
         *(Function, Closure, ConfigText, Autotune, Heuristics, JitOptions),
     )
 }

@@ -29,6 +29,7 @@ from kernellab.source.model import (
     Function,
     FunctionKind,
     FunctionRef,
+    Helper,
     Heuristics,
     Import,
     JitOptions,
@@ -282,6 +283,9 @@ def require_binding(binding: Binding, count: int, where: str) -> None:
         case Import(module, attribute):
             named = is_dotted(module) and (not attribute or is_dotted(attribute))
             require(named, f"the import of {where}", f"{module}:{attribute}", "dotted identifiers")
+        case Helper(imported, function):
+            kinds = (type(imported), type(function))
+            require(kinds == (Import, FunctionRef), f"the helper of {where}", kinds, "an import and a function")
         case Members(module, members):
             is_module = re.fullmatch(r"[\w.<>-]+", module) is not None  # a loose file may be called my-kernels.py
             require(is_module, f"the module of {where}", module, "the name of a module")
