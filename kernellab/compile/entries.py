@@ -74,6 +74,7 @@ def _read_effects(folder: Path, graph: Graph) -> Effects:
 
 
 def labelled_json(text: str, job: CompileJob) -> str:
+    """Return a graph as JSON with the file names that the user knows."""
     for file, label in job.closure.labels:
         if file != label:
             text = text.replace(json.dumps(file), json.dumps(label))
