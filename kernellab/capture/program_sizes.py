@@ -16,7 +16,7 @@ import torch.fx
 
 from kernellab.capture.node_functions import require_guard
 from kernellab.capture.seen_tensors import Recording
-from kernellab.capture.size import Guard, Measured, Size, Sizes, guard_problem, names_in
+from kernellab.capture.size import Guard, Measured, Size, Sizes, guard_problem, names_in, ordered_guards
 from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, mapped, members_of
 from kernellab.errors import UsageError
 from kernellab.source import literal
@@ -181,7 +181,7 @@ class _OpenSizes:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.known = set(tape.names(tape.inputs))
-        self.guards = [] if tape.sizes is None else list(tape.sizes.guards)
+        self.guards = [] if tape.sizes is None else list(ordered_guards(tape.sizes.guards))
 
     def measured(self, step: Step) -> Iterator[tuple[str, Measured]]:
         """Yield the symbols that are sizes of what a step made and were not known before, with where they are."""

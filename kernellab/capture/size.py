@@ -139,6 +139,30 @@ class Guard:
         return f"{self.text} ({why})" if why else self.text
 
 
+@lru_cache(maxsize=256)
+def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """Return guards in an order in which none divides by zero: after those that refuse a zero in its divisors."""
+    import sympy  # as torch, which imports it
+    from torch.utils._sympy import functions
+
+    divisions = (functions.FloorDiv, functions.Mod, functions.PythonMod, functions.IntTrueDiv)
+    divided: list[tuple[Guard, list[Any]]] = []
+    plain: list[Guard] = []
+    for guard in guards:
+        parts = [part for part in sympy.postorder_traversal(guard.condition) if isinstance(part, divisions)]
+        divisors = [part.args[1] for part in parts if not part.args[1].is_number]
+        if divisors:
+            divided.append((guard, divisors))
+        else:
+            plain.append(guard)
+    bounded = {guard.condition.lhs for guard in plain if isinstance(guard.condition, sympy.Ge)}
+    ordered = {guard.text: guard for guard in plain}
+    for guard, divisors in divided:
+        asked = [Guard(sympy.Ne(d, 0, evaluate=False), guard.place, "a divisor") for d in divisors if d not in bounded]
+        ordered |= {each.text: each for each in (*asked, guard) if each.text not in ordered}
+    return tuple(ordered.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What the sizes of a program follow from: the guards, and where each symbol is measured.

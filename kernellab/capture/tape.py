@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab._triton.kernel import BoundJit
 from kernellab._triton.tracing import is_traced
-from kernellab.capture.size import Sizes, evaluated, guard_problem, here, names_in
+from kernellab.capture.size import Sizes, evaluated, guard_problem, here, names_in, ordered_guards
 from kernellab.errors import UsageError
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
@@ -388,7 +388,7 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
         if tape.sizes is not None and inputs[name].dim() != len(layout.shape):
             found, wanted = inputs[name].dim(), len(layout.shape)
             return f"The input {name} has {found} axes; the program was recorded with {wanted}."
-    for guard in () if tape.sizes is None else tape.sizes.guards:
+    for guard in () if tape.sizes is None else ordered_guards(tape.sizes.guards):
         if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
             return guard_problem(guard.words)
     several = len(tape.gpus) > 1

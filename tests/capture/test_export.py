@@ -316,3 +316,33 @@ def test_a_profiler_sees_launches_where_marks_are_on(module: dict[str, Any], mar
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as seen:
         launched(module, torch.ones(4), 1.0)
     assert any(event.name == "fill" for event in seen.events()) == marks
+
+
+EMPTY_SIZES = """\
+import sys, torch
+sys.path.insert(0, {folder!r})
+import p
+for n in (0, 1, 4):
+    try:
+        p.run(torch.ones(12), torch.ones(n))
+    except ValueError as exc:
+        print(n, "refused:", exc)
+"""
+
+
+def test_an_empty_size_is_refused_by_its_guard_before_anything_is_divided_by_it(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    x, y = torch.arange(12.0), torch.arange(4.0)
+    with lab.capture(dynamic=True) as program:
+        program.returns(x.reshape(y.shape[0], -1) + y[:, None] if x.shape[0] % y.shape[0] == 0 else x)
+    assert any("%" in guard for guard in program.guards)
+    with pytest.raises(UsageError, match=r"it requires y.shape\[0\] >= 2"):
+        program.run(x=x, y=torch.zeros(0))
+    with pytest.raises(UsageError, match=r"it requires y.shape\[0\] >= 2"):
+        program.graph(x, torch.zeros(0))
+    program.export(tmp_path / "p.py")
+    (tmp_path / "sizes.py").write_text(EMPTY_SIZES.format(folder=str(tmp_path)))
+    result = run_files(tmp_path / "sizes.py")
+    assert result.returncode == 0, result.stderr
+    assert [line[:10] for line in result.stdout.splitlines()[:2]] == ["0 refused:", "1 refused:"]
