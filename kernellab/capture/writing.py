@@ -20,18 +20,18 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape, sharing_problem
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.export.checking import (
-    NO_ROUNDING,
     Expected,
     arguments_text,
     compared,
     expected_of,
     expected_text,
-    is_rounded,
     main_text,
     tolerance_over,
+    usage_lines,
+    why_uninterpreted,
 )
 from kernellab.export.flatten import Flat, decorator_of, flattened, function_text, merged, moved
-from kernellab.export.launcher import RECORDER
+from kernellab.export.launcher import RECORDER, refusal_lines
 from kernellab.export.module import IS_INTERPRETED, assembled
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import literal
@@ -76,7 +76,8 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
     given = zip(called.items(), operator_maps, strict=True)
     operators = {name: flat.expression(moved(binding, index_map)) for (name, (_, binding)), index_map in given}
-    run = _run(tape, plan, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
+    refusal = why_uninterpreted(flat, _taken_dtypes(tape))
+    run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
         "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
         *_definitions(flat, options),
@@ -91,9 +92,9 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         run,
         *_inputs(tape),
         BENCHMARK,
-        *_check(tape, trial),
+        *_check(tape, trial, refusal),
     ]
-    return assembled(_provenance(tape, plan, name), _imports(flat, tape, run), sections)
+    return assembled(_provenance(tape, plan, name, refusal), _imports(flat, tape, run), sections)
 
 
 def _imports(flat: Flat, tape: Tape, run: str) -> Iterator[str]:
@@ -174,7 +175,7 @@ def refuse(problem):
         raise ValueError(problem)'''
 
 
-def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
+def _run(tape: Tape, plan: MemoryPlan, refusal: str, body: list[str]) -> str:
     names, changed = tape.names(tape.inputs), tape.names(tape.mutated_inputs)
     given = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
@@ -185,8 +186,7 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
         given = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
     head = ["@torch.no_grad()", f"def run({given}):", f'    """{doc}"""']
-    if is_rounded(_taken_dtypes(tape)):
-        head += ["    if INTERPRETED:", f'        raise NotImplementedError("{NO_ROUNDING}")']
+    head += [f"    {line}" for line in refusal_lines(refusal)]
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
     if apart := _apart(tape, plan):
         own = ", ".join(f"{literal(name)}: {name}" for name in names)
@@ -229,7 +229,7 @@ def _inputs(tape: Tape) -> Iterator[str]:
     yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first, devices=devices)
 
 
-def _check(tape: Tape, trial: Trial) -> Iterator[str]:
+def _check(tape: Tape, trial: Trial, refusal: str) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
     try:
         expected = () if any(step.is_random for step in tape.steps) else expected_of(trial())
@@ -239,7 +239,7 @@ def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     if expected:
         yield from expected_text(expected)
     yield _check_text(tape, expected)
-    yield main_text("program", _taken_dtypes(tape), ['print("program", check())'], ["benchmark(make_inputs())"])
+    yield main_text("program", refusal, ['print("program", check())'], ["benchmark(make_inputs())"])
 
 
 _UNCHECKED = '''\
@@ -282,7 +282,7 @@ def _taken_dtypes(tape: Tape) -> set[str]:
     return {tape.values[index].layout.dtype for step in tape.launches for index in step.taken}
 
 
-def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> list[str]:
+def _provenance(tape: Tape, plan: MemoryPlan, name: str, refusal: str) -> list[str]:
     made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)
@@ -300,8 +300,7 @@ def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> list[str]:
             "It takes inputs of other sizes, too, where what `require` asks holds; figures are for the recorded ones."
         )
     lines += [f"Note: {note}." for note in tape.notes]
-    lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the program on the CPU"]
-    return [*lines, "    python THIS_FILE                       # checks and measures it on a GPU"]
+    return [*lines, *usage_lines("program", "measures", refusal)]
 
 
 _MARK = '''\

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kernellab.export.flatten import function_text
+from kernellab.export.flatten import Flat, function_text
 from kernellab.export.launcher import LauncherPlan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
@@ -53,13 +55,14 @@ def expected_of(outputs: Mapping[str, Any]) -> tuple[Expected, ...]:
     found = []
     for name, tensor in outputs.items():
         shape, counts, means, samples = summary(tensor)
-        rounded = tuple(map(_short, means)), tuple(map(_short, samples))
+        digits = 17 if tensor.dtype.itemsize // (1 + tensor.is_complex()) == 8 else 7
+        rounded = tuple(_short(each, digits) for each in means), tuple(_short(each, digits) for each in samples)
         found.append(Expected(name, tuple(shape), tuple(counts), *rounded))
     return tuple(found)
 
 
-def _short(number: float) -> float:
-    return number if isinstance(number, int) else float(f"{number:.7g}")
+def _short(number: float, digits: int) -> float:
+    return number if isinstance(number, int) else float(f"{number:.{digits}g}")
 
 
 def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
@@ -128,7 +131,7 @@ def arguments_text(
 
 def launched(plan: LauncherPlan, more: str = "") -> str:
     """Return the call of ``launch`` on generated inputs, with ``more`` arguments."""
-    grid = "" if plan.grid else f", grid={plan.launch.grid}"
+    grid = "" if plan.grid else f", {plan.grid_name}={plan.launch.grid}"
     return f"launch(**arguments{grid}{more})"
 
 
@@ -248,25 +251,59 @@ MEASURES
 if __name__ == "__main__":
     main()
 '''
-NO_ROUNDING = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+_NO_ROUNDING = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+_NO_LIBDEVICE = "Triton's interpreter has no libdevice: this needs a GPU."
+_NO_ASSEMBLY = "Triton's interpreter runs no inline assembly: this needs a GPU."
+_NO_GLUON = "Triton's interpreter runs no Gluon: this needs a GPU."
 
 
-def main_text(what: str, dtypes: Iterable[str], checks: Sequence[str], measures: Sequence[str]) -> str:
+def main_text(what: str, refusal: str, checks: Sequence[str], measures: Sequence[str]) -> str:
     """Return ``main`` and the call of it, of the lines that check and those that measure on a GPU.
 
-    ``dtypes`` are what a kernel takes: of some, Triton's own interpreter computes integers, and ``main`` refuses it.
+    ``refusal`` is why Triton's own interpreter cannot run what is checked, or "".
     """
-    if is_rounded(dtypes):
-        checks = ["if INTERPRETED:", f'    sys.exit("{NO_ROUNDING}")', *checks]
-    text = _MAIN.replace("WHAT", what)
+    text = _MAIN
+    if refusal:
+        begin, end = text.index("    if not"), text.index("CHECKS")
+        leave = f"    if INTERPRETED or not torch.cuda.is_available():\n        sys.exit({literal(refusal)})\n"
+        text = text[:begin] + leave + text[end:]
+    text = text.replace("WHAT", what)
     for name, lines in (("CHECKS", checks), ("MEASURES", measures)):
         text = text.replace(name, textwrap.indent("\n".join(lines), "    "), 1)
     return text
 
 
+def usage_lines(what: str, measures: str, refusal: str) -> list[str]:
+    """Return the lines of a module's docstring that say how it is run; ``measures`` is a verb."""
+    first = [refusal] if refusal else [f"    TRITON_INTERPRET=1 python THIS_FILE    # checks the {what} on the CPU"]
+    return [
+        "",
+        *first,
+        *([""] if refusal else []),
+        f"    python THIS_FILE                       # checks and {measures} it on a GPU",
+    ]
+
+
+def why_uninterpreted(flat: Flat, dtypes: Iterable[str]) -> str:
+    """Return why Triton's own interpreter cannot run the functions of a module on such dtypes, or "".
+
+    It keeps bfloat16 and float8 as integers, and computes with these.
+    """
+    used = {name for text in flat.imports.values() for name in re.split(r"[.:]", text)}
+    for index, text in flat.texts.items():
+        kind = flat.closure.functions[index].kind
+        tree = ast.parse(f"({text})" if kind == "lambda" else text)
+        used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {kind}
+    constants = re.findall(r'tl\.dtype\("(\w+)"\)', " ".join(flat.constants.values()))
+    if is_rounded([*used, *constants, *dtypes]):
+        return _NO_ROUNDING
+    reasons = {"libdevice": _NO_LIBDEVICE, "inline_asm_elementwise": _NO_ASSEMBLY, "gluon": _NO_GLUON}
+    return next((reason for name, reason in reasons.items() if name in used), "")
+
+
 def is_rounded(dtypes: Iterable[str]) -> bool:
     """Tell whether one of some dtypes is a float that Triton's own interpreter cannot compute."""
-    return any(dtype.startswith(("bfloat16", "float8")) for dtype in dtypes)
+    return any(re.fullmatch(r"bfloat16|bf16|(float|fp)8\w*", dtype) for dtype in dtypes)
 
 
 def _main(plan: LauncherPlan, variants: str) -> str:
@@ -281,7 +318,7 @@ def _main(plan: LauncherPlan, variants: str) -> str:
         "moved = sum(t.numel() * t.element_size() for t in tensors)",
         f'print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")',
     ]
-    return main_text("kernel", [a.dtype for a in plan.given if a.kind == "tensor"], checks, measures)
+    return main_text("kernel", plan.refusal, checks, measures)
 
 
 def _expression(argument: Argument) -> str:

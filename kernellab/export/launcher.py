@@ -28,7 +28,8 @@ class LauncherPlan:
 
     ``required`` and ``allocated`` are its parameters that are no constexprs: those that a caller gives, and those that
     are only written, with the expression that makes each. ``mutated`` are all that it writes; ``meta`` gives the
-    constexprs and options of the last launch as expressions, ``grid`` the grid, if it is known.
+    constexprs and options of the last launch as expressions, ``grid`` the grid, if it is known. ``refusal`` is why
+    Triton's own interpreter cannot run the kernel, or "".
     """
 
     name: str
@@ -38,6 +39,12 @@ class LauncherPlan:
     mutated: tuple[str, ...]
     meta: tuple[tuple[str, str], ...]
     grid: GridText | None
+    refusal: str = ""
+
+    @property
+    def grid_name(self) -> str:
+        """What ``launch`` calls the grid of a launch, which may be the name of a parameter."""
+        return "launch_grid" if any(argument.name == "grid" for argument in self.launch.arguments) else "grid"
 
     @property
     def given(self) -> tuple[Argument, ...]:
@@ -104,29 +111,28 @@ def launch_text(
     plan: LauncherPlan,
     configs: str = "META",
     *,
-    tuned: bool = False,
     defaults: str = "those of the recorded launch",
     is_marked: bool = True,
 ) -> str:
     """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
 
     ``defaults`` says in words what they are where the caller gives none. One that ``is_marked`` shows in profiles of
-    torch, which costs the host a microsecond. A ``tuned`` kernel chooses its config itself, but for the interpreter,
-    which cannot time anything.
+    torch, which costs the host a microsecond.
     """
-    opening = [f"meta = {{**{configs}, **meta}}"]
-    called = plan.name
-    if tuned:
-        called = "function"
-        opening += [f"function = {plan.name}.fn if INTERPRETED else {plan.name}", "if INTERPRETED:"]
-        opening += [f"    meta = {{**{plan.name}.configs[0].all_kwargs(), **meta}}"]
-    grid = ["if grid is None:", f"    grid = {plan.grid.text}"] if plan.grid else []
-    last = "grid=None" if plan.grid else "grid"
+    opening = [*refusal_lines(plan.refusal), f"meta = {{**{configs}, **meta}}"]
+    name = plan.grid_name
+    grid = [f"if {name} is None:", f"    {name} = {plan.grid.text}"] if plan.grid else []
+    last = f"{name}=None" if plan.grid else name
     doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan, defaults)).lstrip()
-    call = [_call(plan, f"{called}[grid]")]
+    call = [_call(plan, f"{plan.name}[{name}]")]
     if is_marked:
         call = [f"with RECORD({literal(plan.name)}):", *(f"    {line}" for line in call)]
     return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, *call]) + "\n"
+
+
+def refusal_lines(refusal: str) -> list[str]:
+    """Return the statements by which a function of a module refuses to run in Triton's own interpreter."""
+    return ["if INTERPRETED:", f"    raise NotImplementedError({literal(refusal)})"] if refusal else []
 
 
 def operator_launch_text(plan: LauncherPlan, operator: str) -> str:
@@ -146,8 +152,12 @@ def _launch(plan: LauncherPlan, last: list[str], doc: str, opening: list[str], c
 
 
 def _call(plan: LauncherPlan, called: str) -> str:
-    passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
-    return f"{called}({passed}, **meta)"
+    """Return the call with the arguments by name; those up to one called ``grid``, which Triton takes, by position."""
+    names = [argument.name for argument in plan.launch.arguments]
+    first = plan.launch.arguments[: names.index("grid") + 1] if "grid" in names else ()
+    passed = [f"meta.pop({literal(a.name)})" if a.constexpr else a.name for a in first]
+    passed += [f"{argument.name}={argument.name}" for argument in plan.given if argument not in first]
+    return f"{called}({', '.join(passed)}, **meta)"
 
 
 def _doc(plan: LauncherPlan, defaults: str) -> Iterator[str]:

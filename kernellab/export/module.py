@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected, check_text, inputs_text
+from kernellab.export.checking import Expected, check_text, inputs_text, usage_lines, why_uninterpreted
 from kernellab.export.flatten import RESERVED, Flat, appended, decorator_of, flattened, moved
 from kernellab.export.launcher import RECORDER, Chooser, LauncherPlan, launch_text, plan_of
 from kernellab.registry import RecordedVersion
+from kernellab.registry.recorded_launches import tensors_among
 from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, RecordedLaunch, Result, Version
 
@@ -77,14 +78,24 @@ def parts_of(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> 
     plan = None
     if recorded.launch is not None and not why_unchecked(recorded):
         plan = plan_of(flat.names[0], recorded.launches, recorded.result, known, functions)
+        plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, _dtypes(recorded.launch)))
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
     return Parts(recorded, flat, plan, tuner, heuristics, functions, expected)
+
+
+def _dtypes(launch: RecordedLaunch) -> list[str]:
+    """Return the dtypes of a launch: those of its tensors, and those that it passes."""
+    passed = [str(argument.value) for argument in launch.arguments if argument.kind == "dtype"]
+    return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 
 
 def why_unchecked(recorded: RecordedVersion) -> str:
     """Return why the recorded launch of a kernel cannot be written down, with arguments and a check, or ""."""
     names = () if recorded.launch is None else (argument.name for argument in recorded.launch.arguments)
-    if taken := [name for name in names if name in {"grid", "meta", "function", "torch", "triton", "tl"}]:
+    own = {"meta", "torch", "triton", "tl"}
+    if any(isinstance(wrapper, Autotune | Heuristics) for wrapper in recorded.version.closure.wrappers):
+        own.add("grid")  # the decorators of Triton pass it on by name, with that of the launch
+    if taken := [name for name in names if name in own]:
         return f"It has a parameter called {', '.join(taken)}"
     if recorded.result is not None and recorded.result.through:
         return f"It takes addresses out of {', '.join(recorded.result.through)}, which hold in one process"
@@ -158,16 +169,20 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
     """Yield the helpers, then the kernel with its decorators."""
     closure = parts.recorded.version.closure
     yield from parts.flat.helpers()
-    decorators = []
+    decorators: list[str] = []
+    untimed, applied = "", parts.flat.names[0]
     for wrapper in closure.wrappers:
         if isinstance(wrapper, Autotune) and tuner:
+            untimed = f"\nif INTERPRETED:\n    {applied}.configs = {applied}.configs[:1]  # nothing is timed there"
             lines = (f"    {line}" for line in autotune_arguments(parts.flat, tuner))
             decorators += ["@triton.autotune(", *lines, ")"]
         elif heuristics and isinstance(wrapper, Heuristics) and (given := heuristics_text(parts.flat, wrapper.values)):
             decorators.append(f"@triton.heuristics({given})")
+            applied += ".fn"
     options = [option for w in closure.wrappers if isinstance(w, JitOptions) for option in w.options]
     above = "".join(f"{decorator}\n" for decorator in decorators)
     yield f"{above}{decorator_of(closure.functions[0], options)}{parts.flat.texts[0]}"
+    yield untimed
 
 
 def heuristics_text(flat: Flat, values: Iterable[tuple[str, Binding]]) -> str:
@@ -234,7 +249,7 @@ def _ending(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterato
         lookup = f"CONFIGS.get(({', '.join(key)}{',' if len(key) == 1 else ''}), META)"
         yield launch_text(plan, lookup)
     else:
-        yield launch_text(plan, tuned=tuned is not None)
+        yield launch_text(plan)
     yield from checked(parts, plan)
 
 
@@ -273,13 +288,16 @@ def _provenance(parts: Parts, words: str) -> list[str]:
     if recorded.launch is not None and parts.plan is None:
         why = why_unchecked(recorded)
         lines.append(f"{why}: `launch` passes on what it is given, and nothing is checked.")
+    if parts.plan is not None and parts.plan.grid_name != "grid":
+        lines.append(f"It has a parameter called grid, so `launch` takes the grid as `{parts.plan.grid_name}`.")
     lines += [words] if words else []
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
     lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
     lines += [f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch." for name in lost]
-    lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the kernel on the CPU"]
-    return [*lines, "    python THIS_FILE                       # checks and benchmarks it on a GPU"]
+    if parts.plan is None:
+        return lines
+    return [*lines, *usage_lines("kernel", "benchmarks", parts.plan.refusal)]
 
 
 def _ran(launch: RecordedLaunch) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, descriptor_text
-from kernellab.export.launcher import Chooser, LauncherPlan, operator_launch_text
+from kernellab.export.launcher import Chooser, LauncherPlan, operator_launch_text, refusal_lines
 from kernellab.export.module import (
     Parts,
     checked,
@@ -57,8 +57,11 @@ def torch_op_text(
     """
     parts = parts_of(_with_bases(recorded), expected)
     plan = parts.plan
-    if plan is None and recorded.launch is not None:
-        raise UsageError(f"{recorded.version.label} cannot be an operator. {why_unchecked(recorded)}; --as module can.")
+    why = why_unchecked(recorded)
+    if plan is not None and plan.grid_name != "grid":
+        why = "It has a parameter called grid"
+    if why and recorded.launch is not None:
+        raise UsageError(f"{recorded.version.label} cannot be an operator. {why}; --as module can.")
     if plan is None:
         raise UsageError(
             f"{recorded.version.label} was never launched in a cell; an operator needs to know its arguments."
@@ -122,6 +125,7 @@ def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_o
         f'@operator("kernellab::{plan.name}", {mutated})',
         *_signature(f"{plan.name}_op", [*map(_typed, plan.given), *_options(plan)], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
+        *(f"    {line}" for line in refusal_lines(plan.refusal)),
         f"    arguments = {{{', '.join(filter(None, [given, meta, chosen]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):

@@ -117,8 +117,10 @@ def expectation(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[
         return ()
     try:
         arguments = made_inputs(launch, device)
+        named = {**arguments, **values_of(launch)}
+        by_position = [named.pop(argument.name) for argument in launch.arguments]  # one may be called grid
         with kernel.runtime.observers.withheld():
-            kernel[launch.grid](**arguments, **values_of(launch))
+            kernel[launch.grid](*by_position, **named)
     except KernellabError:
         return ()
     outputs = memory_of(arguments)

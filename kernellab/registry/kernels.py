@@ -442,8 +442,8 @@ def _alias(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
-    """Return where the elements of a tensor lie; None of what is none."""
-    if not hasattr(value, "untyped_storage"):
+    """Return where the elements of a tensor lie; None of what has none."""
+    if not hasattr(value, "untyped_storage") or not value.numel():
         return None
     return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
 
