@@ -106,8 +106,8 @@ class PtxParameter:
 class PtxKernel:
     """A kernel: ``blocks`` are its straight runs of instructions, ``labels`` the block that each label begins.
 
-    ``threads`` is how many threads a program has, ``variables`` the static variables in shared memory with their sizes,
-    ``calls`` the functions of the module that it calls, which are no part of it.
+    ``threads`` is how many threads a program has, ``variables`` the static variables in shared memory with their sizes.
+    Functions of the module that it calls are no part of it.
     """
 
     name: str

@@ -20,7 +20,7 @@ from kernellab.explain.traffic.counting import (
     shared_count,
 )
 from kernellab.explain.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
-from kernellab.explain.traffic.memory import TAG_SHIFT, Executed, LaunchMemory, SharedMemory
+from kernellab.explain.traffic.memory import TAG_SHIFT, Executed, LaunchMemory, SharedMemory, StaleRead
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
 from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
 from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members_of
@@ -28,6 +28,7 @@ from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
 _MOST_VAIN = 1000
+_LEFT_OUT = UnknownValue("what the kernel stored")
 
 AccessOperation = Literal["load", "store", "atomic"]
 MemorySpace = Literal["global", "shared"]
@@ -90,13 +91,17 @@ class CountedAccess:
 
 @dataclass(slots=True)
 class Accesses:
-    """All accesses of a launch, by the position of their instruction and their space."""
+    """All accesses of a launch, by the position of their instruction and their space.
+
+    ``combined`` are positions of atomics that a warp does as one.
+    """
 
     memory: LaunchMemory
     maps: TensorMaps
     relevance: Relevance
     shared_bytes: int
     covers: bool = True
+    combined: frozenset[int] = frozenset()
     found: dict[tuple[int, str], CountedAccess] = field(default_factory=dict)
     coverage: dict[int, Coverage] = field(default_factory=dict)
     unknown: dict[tuple[int | None, str], None] = field(default_factory=dict)
@@ -165,7 +170,8 @@ class Accesses:
     def _count_global(self, executed: Executed, touched: AddressedMemory) -> None:
         found = self._entry(executed, touched.operation, "global", touched.size_bytes)
         spread, lanes, times = touched.rows(executed.machine)
-        counted = atomic_count if touched.operation == "atomic" else global_count
+        takes_turns = touched.operation == "atomic" and executed.number not in self.combined
+        counted = atomic_count if takes_turns else global_count
         found.count.add(counted(spread, lanes, touched.size_bytes), times)
         tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
         kinds = _kinds(tags)
@@ -235,21 +241,34 @@ class Accesses:
         )
         spread = np.broadcast_to(addresses, lanes.shape)
         for place, member in enumerate(members_of(executed.instruction.operands[0])):
-            bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
-            if size == 8:
-                bits = self.memory.adopted(bits)
-            executed.machine.put(member, _extended(bits, kind), active, f"b{max(32, 8 * size)}")
+            value: RegisterBits
+            try:
+                bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
+                value = _extended(self.memory.adopted(bits) if size == 8 else bits, kind)
+            except StaleRead as stale:
+                value = self._stored(stale)
+            executed.machine.put(member, value, active, f"b{max(32, 8 * size)}")
+
+    def _stored(self, stale: StaleRead) -> UnknownValue:
+        """Return what is read where the kernel stored what is not known; what was only left out is computed first.
+
+        Raises:
+            StaleRead: stores were not followed.
+        """
+        if not self.relevance.follows_stores:
+            raise stale
+        return UnknownValue(stale.reason)
 
     def _write(self, executed: Executed, addresses: Array) -> None:
         instruction, lanes = executed.instruction, executed.lanes
         spread = np.broadcast_to(addresses, lanes.shape)
         size = width_of(instruction.type) // 8
         if not (self.relevance.follows_stores or executed.number in self.relevance.positions):
-            self.memory.store(spread, lanes, None, access_bytes(instruction))
+            self.memory.store(spread, lanes, _LEFT_OUT, access_bytes(instruction))
         elif instruction.name == "st":
             for place, member in enumerate(members_of(values_of(instruction)[0])):
                 bits = executed.machine.value(member)
-                known = None if isinstance(bits, UnknownValue) else _low_part(bits, size)
+                known = bits if isinstance(bits, UnknownValue) else _low_part(bits, size)
                 self.memory.store(spread + np.uint64(place * size), lanes, known, size)
         else:
             self._update(executed, spread)
@@ -261,14 +280,19 @@ class Accesses:
         inputs = [machine.value(each) for each in values]
         reason = next((each.reason for each in inputs if isinstance(each, UnknownValue)), None)
         old: RegisterBits
-        if reason is not None or any(isinstance(each, Vector) for each in values):
-            self.memory.store(addresses, lanes, None, access_bytes(instruction))
-            old = UnknownValue(reason or "a vector of atomics")
-        else:
+        if reason is None and any(isinstance(each, Vector) for each in values):
+            reason = "a vector of atomics"
+        if reason is None:
             bits = [np.broadcast_to(_low_part(each, size), machine.shape) for each in inputs]  # type: ignore[arg-type]
-            old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
+            try:
+                old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
+            except StaleRead as stale:
+                reason = self._stored(stale).reason
             if self.memory.vain > _MOST_VAIN:
                 raise NotFollowed(f"programs wait in line {instruction.location.line} for what does not happen")
+        if reason is not None:
+            old = UnknownValue(reason)
+            self.memory.store(addresses, lanes, old, access_bytes(instruction))
         if executed.number in self.relevance.positions:
             destination = destination_of(instruction)
             assert destination is not None
@@ -339,7 +363,7 @@ class Accesses:
             for tag in boxes.tags:
                 self._cover_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
         if operation != "load" and self.relevance.follows_global:
-            self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), None, boxes.unit_bytes)
+            self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), _LEFT_OUT, boxes.unit_bytes)
         if operation == "load" and self.shared is not None:
             self.shared.forget_all("what a tensor map brought to shared memory")
 

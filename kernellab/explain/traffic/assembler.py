@@ -2,7 +2,7 @@
 
 ptxas says nothing about this; the rules are those of its machine code, and hold for the recorded launches:
 
-- a load of what another one loaded, with no write or barrier between, is left out;
+- a load of what another one loaded, with no write or barrier between, is left out, unless it has a predicate;
 - loads from shared memory that lie side by side become one of 8 or 16 bytes, where they are known to be aligned;
 - at the end of a kernel, after the last barrier, threads leave that have nothing to store any more, so that what is
   loaded there from shared memory and stored as it is, is loaded by the threads that store.
@@ -63,6 +63,10 @@ def _is_plain_load(instruction: PtxInstruction) -> bool:
 # repeated loads
 
 
+def _may_repeat(instruction: PtxInstruction) -> bool:
+    return _is_plain_load(instruction) and instruction.guard is None
+
+
 def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
     """Return a block with loads of what others loaded before replaced by moves."""
     known: list[PtxInstruction] = []
@@ -70,13 +74,13 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
     for each in block:
         if _parts_memory(each):
             known.clear()
-        moves = next((moves for load in known if (moves := _moves(each, load))), None) if _is_plain_load(each) else None
+        moves = next((moves for load in known if (moves := _moves(each, load))), None) if _may_repeat(each) else None
         if moves is not None:
             found += moves
             continue
         written = set(written_by(each))
         known = [load for load in known if not written & {*read_by(load), *written_by(load)}]
-        if _is_plain_load(each) and written.isdisjoint(read_by(each)):
+        if _may_repeat(each) and written.isdisjoint(read_by(each)):
             known.append(each)
         found.append(each)
     return tuple(found)
@@ -88,7 +92,7 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
     members, loaded = _loaded(load), _loaded(first)
-    same = (here.base, _kind(load), load.guard, load.negated) == (there.base, _kind(first), first.guard, first.negated)
+    same = (here.base, _kind(load)) == (there.base, _kind(first))
     if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
         return []
     parts = ("mov", f"b{max(16, width_of(load.type))}")

@@ -30,7 +30,8 @@ class Count:
     """What one instruction did, summed over all its executions.
 
     ``ideal_sectors`` is what would hold the bytes that are used, ``bytes_used`` counts a byte once per request.
-    ``lanes`` are threads that were active, ``lanes_off`` those of the same requests that were not.
+    ``lanes`` are threads that were active, ``lanes_off`` those of the same requests that were not. ``uneven`` counts
+    atomics in which threads update some elements of a sector more often than others.
     """
 
     requests: int = 0
@@ -41,6 +42,7 @@ class Count:
     bytes_used: int = 0
     lanes: int = 0
     lanes_off: int = 0
+    uneven: int = 0
 
     def add(self, other: Count, times: int = 1) -> None:
         """Add another count, ``times`` over."""
@@ -71,7 +73,11 @@ def global_count(addresses: Array, active: Array | None, size: int) -> Count:
 
 
 def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
-    """Return the requests and sectors of atomics; threads that update one element take turns, and each moves it."""
+    """Return the requests and sectors of atomics; threads that update one element take turns, and each moves it.
+
+    Counters of an H200 agree where the threads of a request update each element of a sector equally often. Where they
+    do not, the order in which the hardware takes them shows in its sectors.
+    """
     count = global_count(addresses, active, size)
     rows = _rows(addresses, active)
     order = np.sort(rows, axis=1)
@@ -82,7 +88,13 @@ def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
     alive = order != _NONE
     row = np.broadcast_to(np.arange(len(order))[:, None], order.shape)
     moved = np.stack([row[alive], turn[alive], (order >> 5)[alive]], axis=1)
-    count.sectors = len(np.unique(moved, axis=0))
+    sectors, updated = np.unique(moved, axis=0, return_counts=True)
+    count.sectors = len(sectors)
+    whole = sectors[:, 1] == 0  # the first turn has all elements of a sector
+    elements = {(row, sector): n for (row, _, sector), n in zip(sectors[whole].tolist(), updated[whole], strict=True)}
+    count.uneven = len(
+        {row for (row, _, sector), n in zip(sectors.tolist(), updated, strict=True) if n != elements[row, sector]}
+    )
     return count
 
 

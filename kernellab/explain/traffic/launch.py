@@ -19,6 +19,7 @@ from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.assembler import assembled
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
 from kernellab.explain.traffic.machine import Machine, NotFollowed, PtxLaunch
+from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import LaunchBuffer, StaleRead
 from kernellab.explain.traffic.parameters import (
     SCRATCH,
@@ -51,7 +52,8 @@ class Trace:
     """What was counted: ``programs`` of all that the grid has. ``unknown`` holds a line and a reason each.
 
     ``coverage`` goes by the names of arguments; it is empty unless all programs were run. ``names`` are those of the
-    arguments by the top bits of addresses. ``strays`` counts accesses outside all arguments.
+    arguments by the top bits of addresses. ``strays`` counts accesses outside all arguments. ``executed`` are the
+    positions of instructions that accessed anything.
     """
 
     accesses: tuple[CountedAccess, ...]
@@ -61,6 +63,7 @@ class Trace:
     unknown: tuple[tuple[int | None, str], ...]
     names: Mapping[int, str]
     strays: int
+    executed: frozenset[int] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -79,28 +82,33 @@ def traced(
     bound: BoundParameters,
     *,
     shared_bytes: int | None = None,
+    combined: frozenset[int] = frozenset(),
     wave: int = 132,
     most_lane_steps: int = _MOST_LANE_STEPS,
     most_seconds: float = _MOST_SECONDS,
 ) -> Trace:
     """Return what the programs of a launch touch.
 
-    ``wave`` is how many programs run at a time. Where all programs would take more than ``most_lane_steps`` executed
+    ``combined`` are the atomics that a warp does as one, and ``wave`` is how many programs run at a time. Where all programs would take more than ``most_lane_steps`` executed
     instructions of threads, the first, the last and random ones are run, as many as that allows. What takes more than
     ``most_seconds`` is given up, and said to be unknown.
     """
     launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
-    for follows_stores in (False, True):
+
+    def follow(*, follows_stores: bool) -> Trace:
         relevance = relevance_of(launched.kernel, follows_stores=follows_stores)
-        empty = partial(Accesses, bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
+        maps, size = TensorMaps(bound.maps), shared_bytes or _SHARED_BYTES
+        empty = partial(Accesses, bound.memory, maps, relevance, size, combined=combined)
         deadline = time.monotonic() + most_seconds
-        try:
-            chosen = _chosen(launched, empty(), most_lane_steps, deadline)
-            bound.memory.forget()
-            return _traced(launched, empty(), chosen, wave, deadline)
-        except StaleRead:
-            bound.memory.forget()
-    raise AssertionError
+        chosen = _chosen(launched, empty(), most_lane_steps, deadline)
+        bound.memory.forget()
+        return _traced(launched, empty(), chosen, wave, deadline)
+
+    try:
+        return follow(follows_stores=False)
+    except StaleRead:
+        bound.memory.forget()
+    return follow(follows_stores=True)
 
 
 def _traced(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
@@ -171,7 +179,8 @@ def _finished(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace
     complete = accesses.covers and ran == math.prod(grid)
     coverage = {buffers[number].name: each for number, each in accesses.coverage.items()} if complete else {}
     found: Sequence[CountedAccess] = [accesses.found[key] for key in sorted(accesses.found)]
-    return Trace(tuple(found), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays)
+    executed = frozenset(number for number, _ in accesses.found)
+    return Trace(tuple(found), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays, executed)
 
 
 _WAVEFRONT_BYTES = 128
@@ -196,8 +205,11 @@ def traffic_of(
     wave = multiprocessors() * _resident_programs(compiled)
     types = [(name, kind) for name, kind in signature if kind != "constexpr"]
     bound = bound_arguments(kernel, [each for name, kind in types for each in flattened(name, kind, arguments[name])])
-    trace = traced(kernel, grid, bound, shared_bytes=resources.shared_bytes, wave=wave)
-    unknown = [UnknownTraffic(line, reason) for line, reason in trace.unknown]
+    code, kept = machine_code_of(compiled), assembled(kernel)
+    combined = combined_atomics(kept, code)
+    trace = traced(kernel, grid, bound, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
+    told = (*trace.unknown, *_uneven(trace), *differences(kept, trace.executed, code))
+    unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(told)]
     if resources.spill_bytes:
         reason = f"{resources.spill_bytes} bytes of registers per thread are spilled, and their traffic is not counted"
         unknown.append(UnknownTraffic(None, reason))
@@ -220,6 +232,18 @@ def _resident_programs(compiled: Compiled) -> int:
     if limits is None or not share:
         return 1
     return max(1, round(share * limits.threads_per_multiprocessor / compiled.resources.threads))
+
+
+def _uneven(trace: Trace) -> Iterator[tuple[int | None, str]]:
+    for access in trace.accesses:
+        if access.count.uneven:
+            yield place_of(access.instruction.location).line, _UNEVEN
+
+
+_UNEVEN = (
+    "threads of a warp update some elements more often than others, in an order that is not known: "
+    "the sectors of these atomics may be off by a few per cent"
+)
 
 
 def _notes(trace: Trace) -> tuple[str, ...]:

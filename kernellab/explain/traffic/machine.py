@@ -136,7 +136,8 @@ class Machine:
             steps += 1
             block = self._next_block(steps)
             mask, _ = self._pending.pop(block)
-            self._run_block(blocks[block], int(first[block]), block, mask, steps)
+            with np.errstate(all="ignore"):  # a GPU computes on without a word
+                self._run_block(blocks[block], int(first[block]), block, mask, steps)
             if time.monotonic() > deadline:
                 raise NotFollowed("it runs for longer than is followed")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, raw, typed, width_of
-from kernellab.explain.traffic.machine import COMBINED, Machine, UnknownValue
+from kernellab.explain.traffic.machine import COMBINED, Machine, RegisterBits, UnknownValue
 from kernellab.explain.traffic.relevance import destination_of, values_of
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, members_of
 
@@ -54,15 +54,25 @@ class LaunchBuffer:
 
 @dataclass(slots=True)
 class Contents:
-    """The bytes of one storage; ``stale`` marks those that the kernel wrote with values that were not computed."""
+    """The bytes of one storage; ``stale`` marks those that the kernel wrote with values that are not known."""
 
     data: Array
     stale: Array | None = None
     is_copy: bool = False
+    reason: str = ""
+
+    def require_known(self, places: Array) -> None:
+        """Raise StaleRead if the value at one of the places is not known."""
+        if self.stale is not None and self.stale[places].any():
+            raise StaleRead(self.reason)
 
 
 class StaleRead(Exception):
-    """A value is read that the kernel stored and that was not computed."""
+    """A value is read that the kernel stored and that is not known; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -108,26 +118,28 @@ class LaunchMemory:
         """Return the unsigned integers of ``size`` bytes at the active addresses, 0 elsewhere and outside all memory.
 
         Raises:
-            StaleRead: one of them was stored before, and its value not computed.
+            StaleRead: one of them was stored before, and its value is not known.
         """
         result = np.zeros(addresses.shape, f"u{size}")
         for number, lanes, places in self._parts(addresses, active, size):
             contents = self._of(number)
-            if contents.stale is not None and contents.stale[places].any():
-                raise StaleRead
+            contents.require_known(places)
             result[lanes] = _gathered(contents.data, places, size)
         return result
 
-    def store(self, addresses: Array, active: Array, values: Array | None, size: int) -> None:
-        """Store unsigned integers of ``size`` bytes; None where they were not computed."""
+    def store(self, addresses: Array, active: Array, values: RegisterBits, size: int) -> None:
+        """Store unsigned integers of ``size`` bytes."""
         self.vain = 0
         for number, lanes, places in self._parts(addresses, active, size):
             contents = self._of(number)
-            if values is None:
-                if contents.stale is None:
-                    contents.stale = np.zeros(contents.data.shape, bool)
+            if isinstance(values, UnknownValue):
+                contents.reason = values.reason
+            if contents.stale is None and isinstance(values, UnknownValue):
+                contents.stale = np.zeros(contents.data.shape, bool)
+            if contents.stale is not None:
                 for byte in range(size):
-                    contents.stale[places + byte] = True
+                    contents.stale[places + byte] = isinstance(values, UnknownValue)
+            if isinstance(values, UnknownValue):
                 continue
             self._own(contents)
             bits = np.ascontiguousarray(np.broadcast_to(values, addresses.shape)[lanes]).view(np.uint8)
@@ -140,13 +152,12 @@ class LaunchMemory:
         """Update integers by an atomic, one thread after the other; return what each found.
 
         Raises:
-            StaleRead: one of them was stored before, and its value not computed.
+            StaleRead: one of them was stored before, and its value is not known.
         """
         old = np.zeros(addresses.shape, f"u{size}")
         for number, lanes, places in self._parts(addresses, active, size):
             contents = self._of(number)
-            if contents.stale is not None and contents.stale[places].any():
-                raise StaleRead
+            contents.require_known(places)
             self._own(contents)
             old[lanes] = updated(contents.data, places, parts, [value[lanes] for value in values], size)
             changed = not np.array_equal(old[lanes], _gathered(contents.data, places, size))

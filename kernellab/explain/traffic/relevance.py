@@ -38,7 +38,7 @@ def target_of(kernel: PtxKernel, instruction: PtxInstruction) -> int:
 
 def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     """Return the conditional branches of a kernel, in their order."""
-    following = [_successors(kernel, block) for block in range(len(kernel.blocks))]
+    following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
     end = len(kernel.blocks)
     behind = _post_dominators(following, end)
     found = []
@@ -49,7 +49,7 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     return tuple(found)
 
 
-def _successors(kernel: PtxKernel, block: int) -> tuple[int, ...]:
+def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
     """Return what may come after a block; the number of blocks stands for the end."""
     last = kernel.blocks[block][-1] if kernel.blocks[block] else None
     if last is not None and last.name == "bra":

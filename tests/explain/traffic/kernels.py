@@ -57,3 +57,75 @@ def reverses_in_place(x, N: tl.constexpr):
     value = tl.load(x + N - 1 - offs)
     tl.debug_barrier()
     tl.store(x + offs, value)
+
+
+@triton.jit
+def layer_norm_backward(
+    dx, dy, dw, db, x, w, means, rstds, locks, stride, columns, GROUP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Rows add their part of the weights' gradients to those of their group, one row after the other, under a lock."""
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < columns
+    group = row % GROUP
+    lock, count = locks + group, locks + GROUP + group
+    dw += group * columns + offs
+    db += group * columns + offs
+    values = tl.load(x + row * stride + offs, mask=mask, other=0).to(tl.float32)
+    grads = tl.load(dy + row * stride + offs, mask=mask, other=0).to(tl.float32)
+    weights = tl.load(w + offs, mask=mask).to(tl.float32)
+    mean, rstd = tl.load(means + row), tl.load(rstds + row)
+    normal = tl.where(mask, (values - mean) * rstd, 0.0)
+    scaled = tl.where(mask, weights * grads, 0.0)
+    along = tl.sum(normal * scaled, axis=0) / columns
+    average = tl.sum(scaled, axis=0) / columns
+    tl.store(dx + row * stride + offs, (scaled - (normal * along + average)) * rstd, mask=mask)
+    part_dw = (grads * normal).to(weights.dtype)
+    part_db = grads.to(weights.dtype)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    if tl.load(count) == 0:
+        tl.atomic_xchg(count, 1)
+    else:
+        part_dw += tl.load(dw, mask=mask)
+        part_db += tl.load(db, mask=mask)
+    tl.store(dw, part_dw, mask=mask)
+    tl.store(db, part_db, mask=mask)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def spreads(x, y, n, TIMES: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(y + offs, tl.load(x + offs // TIMES, mask=mask, other=0.0), mask=mask)
+
+
+@triton.jit
+def loads_with_and_without_a_mask(x, y, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(y + offs, tl.load(x + offs, mask=mask) + 2 * tl.load(x + offs), mask=mask)
+
+
+@triton.jit
+def adds_at(index, x, y, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y + tl.load(index + offs), tl.load(x + offs))
+
+
+@triton.jit
+def adds_to_one(x, y, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y + offs * 0, tl.load(x + offs), mask=offs < n)
+
+
+@triton.jit
+def stores_a_product_and_branches_on_it(x, y, N: tl.constexpr):
+    offs = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    block = tl.load(x + offs)
+    tl.store(y + offs, tl.dot(block, block).to(tl.float16))
+    tl.debug_barrier()
+    if tl.load(y) > 0:
+        tl.store(y + offs, block)

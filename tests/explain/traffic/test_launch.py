@@ -248,6 +248,32 @@ def test_arguments_that_share_memory_stay_as_they_are(lab: kernellab.Lab) -> Non
     assert not traffic.unknown
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "dtype", "warps"), [(128, torch.float16, 1), (100, torch.float32, 4)])
+def test_programs_that_add_up_under_a_lock_are_followed(
+    lab: kernellab.Lab, columns: int, dtype: torch.dtype, warps: int
+) -> None:
+    rows, groups = 151, 16
+    x, parts = torch.ones(rows, columns, dtype=dtype), torch.zeros(groups, columns, dtype=dtype)
+    weights, statistics = torch.ones(columns, dtype=dtype), torch.ones(rows)
+    locks = torch.zeros(2 * groups, dtype=torch.int32)
+    launch = (x, x, parts, parts.clone(), x, weights, statistics, statistics, locks, columns, columns)
+    meta = {"GROUP": groups, "BLOCK": 128, "num_warps": warps}
+    traffic = lab.traffic(kernels.layer_norm_backward, (rows,), *launch, **meta)
+    why = lab.explain(kernels.layer_norm_backward, (rows,), *launch, **meta)
+    for unknown in (traffic.unknown, why.unknown):
+        assert any("wait for each other" in str(each) for each in unknown)
+    rows_of_parts = [row for row in traffic.rows if row.operation == "load" and row.argument == "dw"]
+    assert sum(row.bytes_used for row in rows_of_parts) == (rows - groups) * columns * dtype.itemsize
+    assert not locks.any()
+
+
+def test_what_was_stored_without_being_known_is_unknown_where_it_decides(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
+    traffic = lab.traffic(kernels.stores_a_product_and_branches_on_it, (1,), x, y, N=32)
+    assert any("depends on" in str(each) for each in traffic.unknown)
+
+
 def test_what_depends_on_a_product_is_unknown_and_says_so(lab: kernellab.Lab) -> None:
     x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
     traffic = lab.traffic(kernels.branches_on_a_product, (1,), x, y, N=32)

@@ -1,0 +1,231 @@
+"""The accesses in the machine code beside those that are counted from PTX; where they differ, traffic is not known.
+
+ptxas says nothing about what it leaves out, joins or repeats (`assembler` has the rules that were seen). The machine
+code itself shows how often an access stands in it, by kind, bytes per thread and source line. In a loop it may stand
+several times, since ptxas writes out rounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, plural
+from kernellab.explain.traffic.accesses import access_bytes
+from kernellab.explain.traffic.relevance import calls_out, is_access, is_shared, relevance_of, successors_of
+from kernellab.ir.graph import place_of
+from kernellab.ir.instructions import hint_of_ptx
+from kernellab.ir.lines import stage_lines
+from kernellab.ir.ptx import PtxInstruction, PtxKernel
+
+Line = int | None
+
+_SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)((?:\.\w+)*)")
+_NEVER = "!PT"  # such a load only waits
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+_KINDS = {
+    **dict.fromkeys(("LDG", "LD"), "load"),
+    **dict.fromkeys(("STG", "ST"), "store"),
+    **dict.fromkeys(("ATOMG", "ATOM", "RED", "REDG"), "atomic"),
+    "LDGSTS": "copy to shared memory",
+    "LDS": "load from shared memory",
+    "STS": "store to shared memory",
+    "ATOMS": "atomic in shared memory",
+}
+_OF_PTX = {"ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic"}
+_IN_SHARED = {
+    "load": "load from shared memory",
+    "store": "store to shared memory",
+    "atomic": "atomic in shared memory",
+}
+_WORD = 4
+_COMBINED = frozenset({"add", "min", "max", "and", "or", "xor"})
+_VOTES = frozenset({"vote", "activemask", "match", "elect"})
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """What the machine code of one source line has: accesses by kind and bytes per thread.
+
+    ``votes`` tells that warps agree on something; ``retries`` that atomics are tried until they succeed.
+    """
+
+    accesses: Counter[tuple[str, int]]
+    votes: bool = False
+    retries: bool = False
+
+
+MachineCode = dict[Line, CodeLine]
+
+
+def machine_code_of(compiled: Compiled) -> MachineCode | None:
+    """Return the accesses of the machine code by source line; None where nothing disassembles it."""
+    try:
+        lines = stage_lines("sass", compiled.sass, hint_of_ptx(compiled.ptx))
+    except KernellabError:
+        return None
+    return code_lines((line.text, line.place.line) for line in lines)
+
+
+def code_lines(lines: Iterable[tuple[str, Line]]) -> MachineCode:
+    """Return the accesses of disassembled lines by source line."""
+    accesses: dict[Line, Counter[tuple[str, int]]] = {}
+    votes, retries = set[Line](), set[Line]()
+    for text, line in lines:
+        match = _SASS.match(text)
+        if match is None or match[1] == _NEVER:
+            continue
+        name, modifiers = match[2], match[3].split(".")
+        if name in {"VOTE", "VOTEU"}:
+            votes.add(line)
+        if name.startswith("ATOM") and {"CAS", "CAST"} & set(modifiers):
+            retries.add(line)
+        if name in _KINDS:
+            size = next((_WIDTHS[part] for part in modifiers if part in _WIDTHS), _WORD)
+            accesses.setdefault(line, Counter())[_class(_KINDS[name], size)] += 1
+    known = accesses.keys() | votes | retries
+    return {line: CodeLine(accesses.get(line, Counter()), line in votes, line in retries) for line in known}
+
+
+def _class(kind: str, size: int) -> tuple[str, int]:
+    """Return the kind and size that accesses are compared by: those of atomics and asynchronous copies vary."""
+    return kind, size if "load" in kind or "store" in kind else 0
+
+
+def combined_atomics(kernel: PtxKernel, code: MachineCode | None) -> frozenset[int]:
+    """Return the integer atomics, by position, that a warp does as one: ptxas adds up what its threads bring.
+
+    It does so where all of them update one address, and asks by a vote which of them are active.
+    """
+    voting = {_line(each) for each in kernel.instructions if each.name in _VOTES}
+    lines = {line for line, each in (code or {}).items() if each.votes} - voting
+    return frozenset(
+        number
+        for number, each in enumerate(kernel.instructions)
+        if each.name in {"atom", "red"}
+        and not is_shared(each)
+        and _line(each) in lines
+        and each.type[0] in "usb"
+        and not _COMBINED.isdisjoint(each.parts)
+    )
+
+
+def _line(instruction: PtxInstruction) -> Line:
+    return place_of(instruction.location).line
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How often one kind of access stands in PTX: at least and at most, outside loops and in them.
+
+    The least leaves out those that no thread executed: ptxas may have seen that.
+    """
+
+    outside: list[int]
+    inside: list[int]
+
+    def fits(self, found: int) -> bool:
+        """Tell whether machine code with so many has them all, those of a loop any number of times."""
+        if not self.inside[1]:
+            return self.outside[0] <= found <= self.outside[1]
+        return any(
+            found >= outside + inside and (found - outside) % inside == 0 if inside else found == outside
+            for outside in range(self.outside[0], self.outside[1] + 1)
+            for inside in range(self.inside[0], self.inside[1] + 1)
+        )
+
+
+def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode | None) -> list[tuple[Line, str]]:
+    """Return lines whose accesses in the machine code are others than those that were counted, each with a sentence.
+
+    ``executed`` are the positions of the accesses that any thread came to.
+    """
+    if code is None or any(map(calls_out, kernel.instructions)):
+        return []
+    counted = _counted(kernel, executed)
+    retried = _retried(kernel, code)
+    found = [(line, _RETRIES) for line in sorted(retried, key=_order)]
+    has_maps = any(each.name == "tensormap" for each in kernel.instructions)
+    for kind, size in sorted({key for key, _ in counted} | {key for each in code.values() for key in each.accesses}):
+        if has_maps and kind not in {"load", "store"}:
+            continue  # setting a field of a map takes several
+        lines = {line for key, line in counted if key == (kind, size)} | {*code}
+        by_line = [
+            (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _found(code, line, kind, size))
+            for line in sorted(lines - retried, key=_order)
+        ]
+        if _total(counts for _, counts, _ in by_line).fits(sum(count for _, _, count in by_line)):
+            continue  # an access may have moved to the line of another
+        for line, counts, count in by_line:
+            if not counts.fits(count):
+                of_bytes = f" of {plural(size, 'byte')}" if size else ""
+                has = f"the machine code has {count} times a {kind}{of_bytes}"
+                found.append((line, f"{has} where {counts.outside[1] + counts.inside[1]} were counted"))
+    return found
+
+
+_RETRIES = "the machine code tries an atomic there until it succeeds, and how often that is depends on timing"
+
+
+def _order(line: Line) -> int:
+    return line or 0
+
+
+def _found(code: MachineCode, line: Line, kind: str, size: int) -> int:
+    return code[line].accesses[kind, size] if line in code else 0
+
+
+def _total(counts: Iterable[_Counts]) -> _Counts:
+    total = _Counts([0, 0], [0, 0])
+    for each in counts:
+        for end in (0, 1):
+            total.outside[end] += each.outside[end]
+            total.inside[end] += each.inside[end]
+    return total
+
+
+def _retried(kernel: PtxKernel, code: MachineCode) -> set[Line]:
+    """Return the lines whose atomics are loops in the machine code and not in PTX."""
+    swapping = {_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
+    return {line for line, each in code.items() if each.retries} - swapping
+
+
+def _counted(kernel: PtxKernel, executed: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
+    dead, looped = relevance_of(kernel).dead, set(_looped(kernel))
+    found: dict[tuple[tuple[str, int], Line], _Counts] = {}
+    for number, each in enumerate(kernel.instructions):
+        kind = _kind(each)
+        if kind is None or number in dead:
+            continue
+        counts = found.setdefault((_class(kind, access_bytes(each)), _line(each)), _Counts([0, 0], [0, 0]))
+        place = counts.inside if each.block in looped else counts.outside
+        place[0] += number in executed
+        place[1] += 1
+    return found
+
+
+def _kind(instruction: PtxInstruction) -> str | None:
+    """Return the kind of an access; None of what is compared with nothing: matrices, boxes, local memory."""
+    if not is_access(instruction) or "local" in instruction.parts or "bulk" in instruction.parts:
+        return None
+    if instruction.name == "cp":
+        return "copy to shared memory"
+    kind = _OF_PTX.get(instruction.name)
+    return _IN_SHARED[kind] if kind is not None and is_shared(instruction) else kind
+
+
+def _looped(kernel: PtxKernel) -> Iterator[int]:
+    """Yield the blocks that threads may come to again."""
+    following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
+    for block in range(len(following)):
+        seen, ahead = set[int](), list(following[block])
+        while ahead:
+            each = ahead.pop()
+            if each not in seen and each < len(following):
+                seen.add(each)
+                ahead += following[each]
+        if block in seen:
+            yield block
