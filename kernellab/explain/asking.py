@@ -170,9 +170,8 @@ def explanation_from(call: AskedLaunch, implementation: Implementation, measured
     """Return the explanation of a launch that is compiled, and was timed where there is a GPU."""
     traffic, why_not = _traffic(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
-    found = explained(facts, main_file(implementation.kernel.graph) or "")
-    unknown = (*found.unknown, why_not) if why_not else found.unknown
-    return replace(found, unknown=unknown, profile=None if measured is None else measured.profile)
+    found = explained(facts, main_file(implementation.kernel.graph) or "", why_not)
+    return replace(found, profile=None if measured is None else measured.profile)
 
 
 def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
@@ -180,9 +179,9 @@ def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
     try:
         found = traffic_of_launch(implementation)
     except KernellabError as exc:
-        return None, exc.message
+        return None, exc.message.removesuffix(".")
     if not found.rows and found.unknown:
-        return None, f"Traffic: {found.unknown[0].reason}."
+        return None, found.unknown[0].reason
     return found, ""
 
 

@@ -274,13 +274,9 @@ def launch(facts: Facts) -> Proposal | None:
     text = (
         f"an empty launch takes {times.launch * 1e6:.2g} us on this device, and what this one does about "
         f"{times.longest * 1e6:.2g} us. Do more per launch: fuse it with its neighbours, give one launch the work of "
-        "many (another axis of the grid), or replay a CUDA graph. The gain is that of the same work in a long launch."
+        "many (another axis of the grid), or replay a CUDA graph."
     )
-    work = max(times.longest, 0.01 * measured)
-    shared_by_many = replace(
-        facts.device, launch_s=min(work, times.launch) / 100, latency_s=facts.device.latency_s / 100
-    )
-    mended = replace(facts, device=shared_by_many)
+    mended = replace(facts, device=replace(facts.device, launch_s=0.0))
     return Proposal(
         Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, mended
     )

@@ -21,6 +21,7 @@ from kernellab.explain.model import (
     floor_seconds,
     gain_of,
     times_of,
+    with_waiting,
 )
 from kernellab.explain.profile import Profile, Stall
 from kernellab.workers.forks_and_interrupts import imported_whole
@@ -101,8 +102,13 @@ def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
     low, high = gain_of(facts, proposal.mended, is_understated=proposal.cause in _UNDERSTATED)
     if high < LEAST_GAIN:
         return None
-    gain = (round(low, 2), round(high, 2))
+    gain = (_cut(low), _cut(high))
     return PerformanceFinding(proposal.cause, proposal.line, proposal.text, proposal.evidence, gain)
+
+
+def _cut(gain: float) -> float:
+    """Return a factor with two digits behind the point, not rounded up."""
+    return math.floor(100 * gain) / 100
 
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
@@ -121,6 +127,7 @@ _FOLLOWS = {
         Cause.CONFLICTS,
     },
     Cause.REDUCTION: {Cause.NO_PIPELINE},
+    Cause.SHARED_LOADS: {Cause.NO_PIPELINE, Cause.REREAD, Cause.ORDER},
     Cause.SPILLS: {Cause.OCCUPANCY, Cause.NARROW, Cause.NO_PIPELINE},
     Cause.SMALL_BLOCK: {Cause.OCCUPANCY, Cause.NARROW},
     Cause.LAUNCH: {Cause.FEW_PROGRAMS, Cause.NARROW, Cause.NO_PIPELINE},
@@ -129,12 +136,15 @@ _FOLLOWS = {
 }
 
 
-def explained(facts: Facts, file: str = "") -> Explanation:
-    """Return why a launch takes as long as it does, by the rules; a function of its facts alone."""
-    times = times_of(facts)
+def explained(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
+    """Return why a launch takes as long as it does, by the rules; a function of its facts alone.
+
+    ``why_no_traffic`` tells why its traffic was not worked out, where it was not.
+    """
+    times = with_waiting(facts, times_of(facts))
     share = share_of_limit(facts)
     found = [] if share is not None and share >= _WELL else findings_of(facts)
-    bound = _bound(facts, times, found)
+    bound = bound_of(facts, times)
     return Explanation(
         kernel=facts.kernel,
         target=facts.target,
@@ -144,7 +154,7 @@ def explained(facts: Facts, file: str = "") -> Explanation:
         share=share,
         facts=facts,
         times=times,
-        unknown=_unknown(facts),
+        unknown=_unknown(facts, why_no_traffic),
         file=file,
     )
 
@@ -194,6 +204,7 @@ _STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
     Cause.UNCOALESCED: _FOR_MEMORY,
     Cause.NARROW: _FOR_MEMORY,
     Cause.REREAD: _FOR_MEMORY,
+    Cause.SHARED_LOADS: _FOR_MEMORY,
     Cause.ORDER: _FOR_MEMORY,
     Cause.NO_PIPELINE: (Stall.MEMORY,),
     Cause.SPILLS: _FOR_MEMORY,
@@ -202,22 +213,6 @@ _STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
     Cause.ARITHMETIC: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
     Cause.NO_TENSOR_CORES: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
 }
-_BOUND_OF_CAUSE = {
-    Cause.FEW_PROGRAMS: Bottleneck.PROGRAMS,
-    Cause.LAST_WAVE: Bottleneck.WAVE,
-    Cause.SPILLS: Bottleneck.SPILLS,
-    Cause.LAUNCH: Bottleneck.LAUNCH,
-    Cause.ATOMICS: Bottleneck.L2,
-    Cause.CONFLICTS: Bottleneck.SHARED,
-    Cause.NO_TENSOR_CORES: Bottleneck.ARITHMETIC,
-    Cause.ARITHMETIC: Bottleneck.ARITHMETIC,
-}
-
-
-def _bound(facts: Facts, times: Times, found: Sequence[PerformanceFinding]) -> Bottleneck:
-    if found and found[0].cause in _BOUND_OF_CAUSE:
-        return _BOUND_OF_CAUSE[found[0].cause]
-    return bound_of(facts, times)
 
 
 def summary_of(
@@ -237,13 +232,17 @@ def summary_of(
     told = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
     best = f"{floor_seconds(facts) * 1e6:,.4g} us at least ({known})"
     end = "" if found else "; no rule finds what to change"
-    return f"Limited by {bound}: {told}, where its bytes and products need {best}{end}."
+    largest = "" if bound is times.largest else f" (most of the time is {times.largest})"
+    return f"Limited by {bound}{largest}: {told}, where its bytes and products need {best}{end}."
 
 
-def _unknown(facts: Facts) -> tuple[str, ...]:
+def _unknown(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
     told = list(facts.unknown)
     if not facts.has_traffic:
-        told.append("How addresses lie was not worked out: every access counts as coalesced, without bank conflicts.")
+        why = f" ({why_no_traffic})" if why_no_traffic else ""
+        told.append(
+            f"How addresses lie was not worked out{why}: every access counts as coalesced, without bank conflicts."
+        )
     if facts.time_s is None:
         told.append("Without a GPU, the time is a model's, of one device by its data sheet; gains are its ratios.")
-    return tuple(told)
+    return tuple(dict.fromkeys(told))

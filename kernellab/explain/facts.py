@@ -12,6 +12,7 @@ from kernellab.target import Target
 
 WARP_THREADS = 32
 WIDEST_BYTES = 16  # of one instruction of one thread
+_DENSE = 0.6  # the share of sectors that is used, below which the rest is a gap
 
 AccessKind = Literal["load", "store", "atomic"]
 
@@ -37,6 +38,21 @@ class DeviceRates:
 
 
 @dataclass(frozen=True, slots=True)
+class WidthLimit:
+    """What keeps a thread from moving its neighbouring elements at a time, as far as the compiler knows.
+
+    ``on`` is the base address (``known`` is then in bytes), the offset from it, or the mask (in elements): it is known
+    to be a multiple of ``known`` only. ``source`` is where that comes from, an argument by its name where it is one;
+    ``value`` is what the launch gives it.
+    """
+
+    on: Literal["base", "offset", "mask"]
+    source: str
+    known: int
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AccessFacts:
     """All that one source line does to one argument in global memory, summed over the launch.
 
@@ -48,7 +64,9 @@ class AccessFacts:
     ``is_async`` tells that it is copied to shared memory while the program goes on; ``is_replicated`` that several
     threads do the same. ``element_bytes`` is the size of an element, ``tile_bytes`` that of what one execution moves.
     ``lane_step_bytes`` is how far the addresses of neighbouring threads lie apart, None if not known; ``axes`` are
-    those of the grid that the addresses depend on. ``argument_bytes`` is the size of the argument.
+    those of the grid that the addresses depend on. ``argument_bytes`` is the size of the argument, ``sector_bytes``
+    that of all of its sectors that any line touches, None if not known. ``limits`` say why it is narrower than it could
+    be, None if nobody looked.
     """
 
     line: int | None
@@ -71,6 +89,8 @@ class AccessFacts:
     lane_step_bytes: float | None = None
     axes: frozenset[int] = frozenset()
     argument_bytes: float | None = None
+    sector_bytes: float | None = None
+    limits: tuple[WidthLimit, ...] | None = None
 
     @property
     def efficiency(self) -> float:
@@ -83,6 +103,12 @@ class AccessFacts:
         return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether a thread moves its neighbouring elements by more instructions than it takes."""
+        is_waiting = self.operation != "atomic" and not self.is_async
+        return is_waiting and 0 < self.width_bytes < min(WIDEST_BYTES, self.possible_bytes)
+
+    @property
     def is_split(self) -> bool:
         """Whether sectors are moved again only since a thread takes its neighbouring elements piece by piece.
 
@@ -90,15 +116,19 @@ class AccessFacts:
         """
         if self.sectors <= 1.15 * self.ideal_sectors:
             return True
-        if self.lane_step_bytes is None or not self.width_bytes or self._leaves_gaps:
+        if self.lane_step_bytes is None or not self.width_bytes or self.leaves_gaps:
             return False
         return self.width_bytes < self.lane_step_bytes <= self.owned_bytes
 
     @property
-    def _leaves_gaps(self) -> bool:
-        """Whether much of the argument is touched by nobody, so that no other piece of a sector is wanted."""
-        known = self.argument_bytes is not None and self.touched_bytes is not None
-        return known and (self.touched_bytes or 0.0) < 0.6 * (self.argument_bytes or 0.0)
+    def leaves_gaps(self) -> bool:
+        """Whether much of the sectors is touched by nobody, so that no other piece of them is wanted.
+
+        Where the sectors of the whole launch are not known, the whole argument stands for them.
+        """
+        whole = self.argument_bytes if self.sector_bytes is None else self.sector_bytes
+        known = whole is not None and self.touched_bytes is not None
+        return known and (self.touched_bytes or 0.0) < _DENSE * (whole or 0.0)
 
     @property
     def moved_bytes(self) -> float:

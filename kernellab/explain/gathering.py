@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -62,7 +62,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     warps, stages = int(compiled.options["num_warps"]), int(compiled.options["num_stages"])
     threads = compiled.resources.threads
     runs, code = runs_of(compiled.graph, launch.arguments, launch.grid), code_of(compiled)
-    accesses = accesses_of(compiled, runs, code, threads)
+    accesses = accesses_of(compiled, runs, code, threads, launch.arguments)
     sizes = sizes_of(launch.arguments)
     moved = moved_bytes(launch.arguments, compiled)
     unknown = [f"How often some lines run is not known: {next(iter(runs.guessed.values()))}."] if runs.guessed else []
@@ -155,7 +155,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     counted = tuple(_with_rows(each, rows) for each in facts.accesses)
     accesses = tuple(_with_known(each, by_argument, sizes) for each in with_touched(counted, sizes))
     atomics = tuple(_with_addresses(each, by_argument) for each in facts.atomics)
-    unknown = [f"Traffic: {each.reason}." for each in traffic.unknown]
+    unknown = list(_unknown_words(traffic))
     if traffic.share < 1:
         unknown.append(f"Traffic is that of {traffic.share:.1%} of the programs, scaled.".replace("%", " %"))
     footprint = facts.footprint_bytes
@@ -177,6 +177,16 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     )
 
 
+def _unknown_words(traffic: Traffic) -> Iterator[str]:
+    """Yield a sentence for each reason why something of the traffic is not known, with all its lines."""
+    lines: dict[str, list[int]] = {}
+    for each in traffic.unknown:
+        lines.setdefault(each.reason, []).extend([] if each.line is None else [each.line])
+    for reason, found in lines.items():
+        where = f", line{'s' * (len(found) > 1)} {', '.join(map(str, sorted(found)))}" if found else ""
+        yield f"Traffic{where}: {reason}."
+
+
 def line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
     """Return the line of the kernel's own file among a place and those that called it; else that of the place."""
     own = (line for name, line in places if line is not None and short_file(name) == file)
@@ -191,7 +201,8 @@ def _with_known(
     if found is None:
         return access
     reads = access.operation == "load"
-    return replace(access, touched_bytes=_touched_bytes(found, sizes, reads=reads, writes=not reads))
+    touched = _touched_bytes(found, sizes, reads=reads, writes=not reads)
+    return replace(access, touched_bytes=touched, sector_bytes=float(found.footprint_bytes))
 
 
 def _with_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts, is_repeated
+from kernellab.errors import plural
+from kernellab.explain.facts import (
+    WARP_THREADS,
+    WIDEST_BYTES,
+    AccessFacts,
+    AtomicFacts,
+    Facts,
+    WidthLimit,
+    is_repeated,
+)
 from kernellab.explain.model import Cause, Proposal, bytes_in_flight, dram_bytes, figure, times_of, wanted_in_flight
 
 _WASTEFUL = 0.6
@@ -36,16 +45,27 @@ def uncoalesced(facts: Facts) -> Proposal | None:
     wanted = "loads" if worst.operation == "load" else "stores"
     text = (
         f"line {worst.line} {wanted} {worst.argument} at addresses that lie apart: it moves {waste:.3g} times "
-        "the bytes that it uses. Let neighbouring threads take neighbouring elements: the axis with stride 1 last in "
-        "the tile (another order of axes in the offsets, or a 2-D tile that is transposed by tl.trans)."
+        f"the bytes that it uses. {_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
     mended = _with_accesses(facts, wasteful, _coalesced)
+    if worst.in_loop and not worst.leaves_gaps:  # a round takes whole sectors then
+        mended = replace(mended, loop_trips=facts.loop_trips * worst.efficiency)
     before, after = (sum(each.moved_bytes for each in f.accesses) for f in (facts, mended))
     if facts.dram_bytes is not None and after:
         saved = max(0.0, facts.dram_bytes - facts.footprint_bytes) * (1 - after / before)
         mended = replace(mended, dram_bytes=facts.dram_bytes - saved)
     figures = {"sectors": worst.sectors, "ideal sectors": worst.ideal_sectors, "of all sectors": worst.sectors / total}
     return Proposal(Cause.UNCOALESCED, worst.line, text, figures, mended)
+
+
+_REMEDY_OF_ORDER = (
+    "Let neighbouring threads take neighbouring elements: the axis with stride 1 last in the tile (another order of axes "
+    "in the offsets, a tile of rows and columns in place of a row per thread, or a tile that is transposed by tl.trans)."
+)
+_REMEDY_OF_GAPS = (
+    "No program touches what lies between, so no other order of threads helps. The gain is that of another layout: what "
+    "is used together side by side (an array for each field, a contiguous copy that is used many times)."
+)
 
 
 def _coalesced(access: AccessFacts) -> AccessFacts:
@@ -61,15 +81,8 @@ def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callabl
 
 
 def narrow(facts: Facts) -> Proposal | None:
-    """Threads own neighbouring elements and move them one by one, since their alignment is not known."""
-    slow = [
-        each
-        for each in facts.accesses
-        if 0 < each.width_bytes < min(WIDEST_BYTES, each.possible_bytes)
-        and each.is_split
-        and not each.is_async
-        and each.operation != "atomic"
-    ]
+    """Threads own neighbouring elements and move them one by one: alignment or one mask for all is not known."""
+    slow = [each for each in facts.accesses if each.is_narrow and each.is_split]
     total = sum(each.bytes for each in facts.accesses)
     slow = [each for each in slow if each.bytes > _OF_ALL * total]
     if not slow:
@@ -77,10 +90,8 @@ def narrow(facts: Facts) -> Proposal | None:
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
     wide = min(WIDEST_BYTES, worst.possible_bytes)
     text = (
-        f"line {worst.line} moves {worst.width_bytes} bytes of {worst.argument} per thread and instruction where "
-        f"{wide} would fit: the compiler does not know that the addresses are aligned. Say so with "
-        f"tl.multiple_of(offset, {wide // max(1, worst.element_bytes)}) (and tl.max_contiguous), "
-        "or make strides and starts divisible by 16."
+        f"line {worst.line} moves {plural(worst.width_bytes, 'byte')} of {worst.argument} per thread and instruction "
+        f"where {wide} would fit: {_why_narrow(worst, wide // max(1, worst.element_bytes))}"
     )
     mended = _with_accesses(facts, slow, _widened)
     factor = worst.width_bytes / wide
@@ -93,6 +104,58 @@ def narrow(facts: Facts) -> Proposal | None:
         ),
     )
     return Proposal(Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, mended)
+
+
+def _why_narrow(access: AccessFacts, elements: int) -> str:
+    """Return why an access is narrow, and what to do about each reason; ``elements`` could be moved at a time."""
+    if access.limits is None:
+        return (
+            "the compiler does not know that the addresses are aligned. Say so with "
+            f"tl.multiple_of(offset, {elements}) (and tl.max_contiguous), or make strides and starts divisible by 16."
+        )
+    if not access.limits:
+        return "why is not known here."
+    return " ".join(_REASONS[each.on](each, access, elements) for each in access.limits)
+
+
+def _narrow_base(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
+    return (
+        f"{access.argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a view "
+        "whose offset is a multiple of 16 bytes."
+    )
+
+
+def _narrow_offset(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
+    if limit.value is None:
+        source = f", since {limit.source} takes part in it" if limit.source else ""
+        return (
+            f"the compiler does not know that the offset is a multiple of {elements}{source}. If it is, say so with "
+            f"tl.multiple_of(offset, {elements})."
+        )
+    return (
+        f"{limit.source} is {limit.value:,}, and the compiler looks only whether an argument is divisible by 16. "
+        f"{_divisible(limit, elements, 'pad the rows so that it is')}"
+    )
+
+
+def _narrow_mask(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
+    named = f"{limit.source} ({limit.value:,})" if limit.value is not None else limit.source or "a value"
+    pad = _divisible(limit, elements, "pad the data so that it is")
+    return (
+        f"the mask compares with {named}, which is not known to be a multiple of {elements}, so that neighbours may "
+        f"differ in it; tl.multiple_of on the offset changes nothing. {pad}, or take blocks that lie inside as a whole "
+        "without a mask, by a branch."
+    )
+
+
+def _divisible(limit: WidthLimit, elements: int, otherwise: str) -> str:
+    """Return how to let the compiler know that a bound or stride is a multiple; pads what is none."""
+    if limit.value is not None and limit.value % elements == 0:
+        return f"Declare {limit.source} as tl.constexpr, or {otherwise}"
+    return otherwise.capitalize()
+
+
+_REASONS = {"base": _narrow_base, "offset": _narrow_offset, "mask": _narrow_mask}
 
 
 def _widened(access: AccessFacts) -> AccessFacts:
@@ -129,6 +192,43 @@ def reread(facts: Facts) -> Proposal | None:
     trips = facts.loop_trips / len(group)
     mended = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
     return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, mended)
+
+
+def shared_loads(facts: Facts) -> Proposal | None:
+    """Every program loads most of an argument, for few results of its own."""
+    many = facts.programs // facts.device.multiprocessors
+    moved = sum(each.moved_bytes for each in facts.accesses)
+    found = [
+        each
+        for each in facts.accesses
+        if each.operation == "load"
+        and each.touched_bytes
+        and each.bytes >= _MOST_OF_IT * each.touched_bytes * facts.programs
+        and each.moved_bytes > 0.5 * moved
+    ]
+    if not found or facts.dots or many < 2:
+        return None
+    worst = max(found, key=lambda each: each.bytes)
+    times, each_takes = _reuse(worst), min(_RESULTS, many)
+    text = (
+        f"each of {facts.programs:,} programs loads {'all' if _is_all(worst) else 'most'} of {worst.argument} in line "
+        f"{worst.line}: {figure(times)} times over, {figure(worst.bytes / 1e6)} MB where there are "
+        f"{figure((worst.touched_bytes or 0.0) / 1e6)}. Let a program work out several results from what it has "
+        f"loaded ({each_takes} of them, as rows of a tile), or work out once what is the same for all, in a launch of "
+        "its own."
+    )
+    accesses = _with_accesses(facts, found, lambda access: _fetched(access, 1 / each_takes))
+    mended = replace(accesses, programs=facts.programs // each_takes)
+    return Proposal(Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, mended)
+
+
+_MOST_OF_IT = 0.5
+_RESULTS = 16  # of one program, from what it has loaded
+
+
+def _is_all(access: AccessFacts) -> bool:
+    whole = access.argument_bytes
+    return whole is not None and (access.touched_bytes or 0.0) > 0.99 * whole
 
 
 def order(facts: Facts) -> Proposal | None:
@@ -277,4 +377,4 @@ def _combined(atomic: AtomicFacts, facts: Facts) -> float:
     return min(atomic.updates, float(facts.programs) * max(1.0, atomic.addresses or 1.0))
 
 
-MEMORY_RULES = (uncoalesced, narrow, reread, order, conflicts, no_pipeline, tiles, contended)
+MEMORY_RULES = (uncoalesced, narrow, reread, shared_loads, order, conflicts, no_pipeline, tiles, contended)

@@ -11,8 +11,8 @@ What a change gains is told by the times of the facts with it and without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
@@ -22,7 +22,6 @@ _FP64_LANES, _SPECIAL_LANES = 64, 16
 _SHOWN = 0.12  # the part of what is hidden that shows all the same
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # that it can draw from memory by itself
 _KEPT_IN_L1 = 32 << 10
-_AS_SHORT_AS_A_LAUNCH = 3.5  # with cold caches
 _FULL_TILE = 128 * 128  # of a product, with which the tensor cores are as fast as they get
 ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
@@ -31,7 +30,7 @@ _ISSUE_SHARE = 0.8  # of the cycles, that schedulers fill at best
 
 
 class Bottleneck(StrEnum):
-    """What limits a launch; a unit, or why none of them is busy. Atomics, loads and stores count as the L2 there."""
+    """What limits a launch: the unit with the longest time, or why that is so long (PROGRAMS, WAVE)."""
 
     DRAM = "DRAM"
     L2 = "L2"
@@ -65,17 +64,12 @@ class Times:
     @property
     def units(self) -> dict[Bottleneck, float]:
         """The times by what they are of, without that of the launch."""
-        return {
-            Bottleneck.DRAM: self.dram,
-            Bottleneck.L2: self.l2,
-            Bottleneck.LOADS: self.loads,
-            Bottleneck.SHARED: self.shared,
-            Bottleneck.TENSOR: self.tensor,
-            Bottleneck.ARITHMETIC: self.arithmetic,
-            Bottleneck.ATOMICS: self.atomics,
-            Bottleneck.LATENCY: self.latency,
-            Bottleneck.SPILLS: self.spills,
-        }
+        return {unit: seconds for unit, seconds in self.terms.items() if unit is not Bottleneck.LAUNCH}
+
+    @property
+    def terms(self) -> dict[Bottleneck, float]:
+        """The times of all units and of the launch."""
+        return {unit: getattr(self, name) for unit, name in _FIELDS.items()}
 
     @property
     def longest(self) -> float:
@@ -83,9 +77,32 @@ class Times:
         return max(self.units.values())
 
     @property
+    def largest(self) -> Bottleneck:
+        """What takes longest: a unit, or the launch itself."""
+        return max(self.terms, key=lambda term: self.terms[term])
+
+    def without(self, units: Iterable[Bottleneck]) -> Times:
+        """Return the times with some units, or the launch, taking none."""
+        return replace(self, **{_FIELDS[unit]: 0.0 for unit in units})
+
+    @property
     def total(self) -> float:
         """The time of the launch: the slowest unit, a part of the others, and the launch itself."""
         return self.launch + (1 - _SHOWN) * self.longest + _SHOWN * sum(self.units.values())
+
+
+_FIELDS = {
+    Bottleneck.DRAM: "dram",
+    Bottleneck.L2: "l2",
+    Bottleneck.LOADS: "loads",
+    Bottleneck.SHARED: "shared",
+    Bottleneck.TENSOR: "tensor",
+    Bottleneck.ARITHMETIC: "arithmetic",
+    Bottleneck.ATOMICS: "atomics",
+    Bottleneck.LATENCY: "latency",
+    Bottleneck.SPILLS: "spills",
+    Bottleneck.LAUNCH: "launch",
+}
 
 
 def times_of(facts: Facts) -> Times:
@@ -222,29 +239,25 @@ def _fastest_kind(kind: str) -> str:
     return "tf32" if kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else kind
 
 
-# The units between a multiprocessor and the L2 are no limit of their own to a reader.
-_LIMIT_OF_UNIT = {Bottleneck.LOADS: Bottleneck.L2, Bottleneck.ATOMICS: Bottleneck.L2}
+def with_waiting(facts: Facts, times: Times) -> Times:
+    """Return times with what of a measured time no unit accounts for: the launch waits then, which is latency."""
+    if facts.time_s is None:
+        return times
+    others = times.total - _SHOWN * times.latency
+    return replace(times, latency=max(times.latency, facts.time_s - others))
 
 
 def bound_of(facts: Facts, times: Times) -> Bottleneck:
-    """Return what limits a launch: a unit, or why none of them is busy."""
-    measured = facts.time_s or times.total
-    if measured < _AS_SHORT_AS_A_LAUNCH * times.launch and times.longest < 1.2 * times.launch:
-        return Bottleneck.LAUNCH
-    unit = max(times.units, key=lambda unit: times.units[unit])
-    slowest = _LIMIT_OF_UNIT.get(unit, unit)
-    if facts.programs < 0.75 * facts.device.multiprocessors and unit is not Bottleneck.ATOMICS:
+    """Return what limits a launch: what takes longest, or that multiprocessors idle meanwhile."""
+    largest = times.largest
+    if largest is Bottleneck.LAUNCH:
+        return largest
+    if facts.programs < 0.75 * facts.device.multiprocessors and largest is not Bottleneck.ATOMICS:
         return Bottleneck.PROGRAMS
-    if last_wave_loss(facts) > 0.2 and slowest in {
-        Bottleneck.TENSOR,
-        Bottleneck.ARITHMETIC,
-        Bottleneck.SHARED,
-        Bottleneck.LATENCY,
-    }:
+    own = {Bottleneck.TENSOR, Bottleneck.ARITHMETIC, Bottleneck.SHARED, Bottleneck.LATENCY}
+    if last_wave_loss(facts) > 0.2 and largest in own:
         return Bottleneck.WAVE
-    if times.units[unit] < 0.4 * measured and slowest is not Bottleneck.SPILLS:
-        return Bottleneck.LATENCY
-    return slowest
+    return largest
 
 
 def last_wave_loss(facts: Facts) -> float:
@@ -285,6 +298,7 @@ class Cause(StrEnum):
     NO_PIPELINE = "latency of loads in a loop"
     OCCUPANCY = "too few warps to hide latency"
     SMALL_BLOCK = "block too small"
+    SHARED_LOADS = "every program loads the same"
     MASKED = "masked lanes"
     NO_TENSOR_CORES = "no tensor cores"
     WIDE_OPERANDS = "operands wider than their data"
@@ -320,17 +334,26 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
 
     The model has a time without the change and one with it. Where a time was measured and the change is about the
     slowest unit, or of a kind that the model understates, that time may come down to the second; else what the model
-    does not account for may stay as it is. The gain is never beyond the floor, which no change saves: the bytes once,
-    the products, the launch.
+    does not account for may stay as it is. The gain is never beyond what would be left if all that the change makes
+    faster took no time, nor beyond the floor, which no change saves: the bytes once, the products, the launch.
     """
     now, then = times_of(facts), times_of(mended)
-    ratios, limit = [now.total / then.total], _MOST
+    least = now.total - _removed(now, then)
+    ratios, limit = [now.total / then.total], now.total / least
     if facts.time_s is not None:
         saved = max(0.0, now.total - then.total)
         is_about_slowest = now.longest - then.longest > _BOTTLENECK * now.longest
-        left = then.total if is_about_slowest or is_understated else max(then.total, facts.time_s - saved)
+        stays = not is_about_slowest and not is_understated
+        left = max(then.total, facts.time_s - saved) if stays else then.total
         ratios.append(facts.time_s / left)
-        limit = facts.time_s / min(facts.time_s, floor_seconds(mended))
+        floor = max(floor_seconds(mended), facts.time_s - _removed(now, then) if stays else least)
+        limit = facts.time_s / min(facts.time_s, floor)
     low = 1 + (min(ratios) - 1) * _LOWER
     high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST)
     return max(1.0, min(low, high)), max(1.0, high)
+
+
+def _removed(now: Times, then: Times) -> float:
+    """Return the seconds that a launch would save without all that a change makes faster."""
+    after = then.terms
+    return now.total - now.without(term for term, seconds in now.terms.items() if after[term] < seconds).total

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
+from kernellab.explain.alignment import width_limits
 from kernellab.explain.facts import (
     WARP_THREADS,
     AccessFacts,
@@ -19,6 +20,7 @@ from kernellab.explain.facts import (
     DotFacts,
     LineFacts,
     ReductionFacts,
+    WidthLimit,
 )
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
@@ -158,7 +160,9 @@ def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]
     return found
 
 
-def accesses_of(compiled: Compiled, runs: Runs, code: Code, threads: int) -> tuple[AccessFacts, ...]:
+def accesses_of(
+    compiled: Compiled, runs: Runs, code: Code, threads: int, arguments: Mapping[str, Any]
+) -> tuple[AccessFacts, ...]:
     """Return the accesses to global memory by line and argument, as if each moved no more sectors than it has to."""
     graph, found = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
     for site in compiled.effects.sites:
@@ -167,8 +171,17 @@ def accesses_of(compiled: Compiled, runs: Runs, code: Code, threads: int) -> tup
         if not size:
             continue
         key = (line_of(graph, operation), _KINDS[site.kind], site.argument)
-        found[key] = _added(found.get(key), _access(graph, operation, key, size, runs, code, threads))
+        access = _access(graph, operation, key, size, runs, code, threads)
+        if access.is_narrow:
+            limits = width_limits(compiled, operation, access.possible_bytes // access.element_bytes)
+            access = replace(access, limits=tuple(_valued(each, arguments) for each in limits))
+        found[key] = _added(found.get(key), access)
     return tuple(found.values())
+
+
+def _valued(limit: WidthLimit, arguments: Mapping[str, Any]) -> WidthLimit:
+    value = arguments.get(limit.source)
+    return replace(limit, value=value) if isinstance(value, int) and not isinstance(value, bool) else limit
 
 
 def _access(

@@ -89,9 +89,9 @@ def traced(
 ) -> Trace:
     """Return what the programs of a launch touch.
 
-    ``combined`` are the atomics that a warp does as one, and ``wave`` is how many programs run at a time. Where all programs would take more than ``most_lane_steps`` executed
-    instructions of threads, the first, the last and random ones are run, as many as that allows. What takes more than
-    ``most_seconds`` is given up, and said to be unknown.
+    ``combined`` are the atomics that a warp does as one, and ``wave`` is how many programs run at a time. Where all
+    programs would take more than ``most_lane_steps`` executed instructions of threads, the first, the last and random
+    ones are run, as many as that allows. What takes more than ``most_seconds`` is given up, and said to be unknown.
     """
     launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
 

@@ -103,7 +103,7 @@ def _units(explanation: Explanation) -> str:
     """Return the time of each unit as bars."""
     times = explanation.times
     total = max(explanation.facts.time_s or times.total, 1e-12)
-    units = sorted(times.units.items(), key=lambda pair: -pair[1])
+    units = sorted(times.terms.items(), key=lambda pair: -pair[1])
     rows = "".join(
         f'<tr><th scope="row">{escape(str(unit))}</th><td>{seconds_words(seconds)}</td>'
         f"<td>{share_bar(min(1.0, seconds / total))}</td></tr>"

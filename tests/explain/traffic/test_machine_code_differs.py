@@ -112,9 +112,7 @@ def told(body: str, code: dict[int | None, CodeLine], executed: range = range(64
 
 def test_machine_code_with_other_accesses_is_unknown() -> None:
     assert told(TWO_LOADS, sass_of(2)) == []
-    assert told(TWO_LOADS, sass_of(3)) == [
-        (5, "the machine code has 3 times a load of 4 bytes where 2 were counted")
-    ]
+    assert told(TWO_LOADS, sass_of(3)) == [(5, "the machine code has 3 times a load of 4 bytes where 2 were counted")]
     assert [line for line, _ in told(TWO_LOADS, sass_of(1))] == [5]
 
 

@@ -1,0 +1,209 @@
+"""Why a thread moves neighbouring elements piece by piece: what the compiler knows of addresses and masks.
+
+Triton moves several elements of a thread by one instruction if their address is known to be a multiple of all of them,
+and if one mask holds for all. It follows both from the arguments on (``AxisInfo.cpp``): it looks whether an integer or
+a pointer is divisible by 16, and knows constants. Here the same is followed for what stands at the start of the
+elements of a thread, in the graph of the TTIR.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kernellab.compile.types import Compiled
+from kernellab.explain.facts import WidthLimit
+from kernellab.ir.graph import Graph, Operation, joins
+
+_ANY = 1 << 30  # a multiple of whatever is asked for
+_POINTER_BYTES = 16
+_NUMBER = re.compile(r"-?\d+")
+_PARAMETER = re.compile(r"%(?=[\w.]+: )")
+_DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """What a value is known to be a multiple of, at the start of the elements of each thread.
+
+    ``varies`` tells that it differs from one element of a thread to the next. ``source`` is what keeps it from being a
+    multiple of more: an argument by its name, else a constant or ``what is loaded``, or nothing in particular.
+    """
+
+    of: int
+    varies: bool = False
+    source: str = ""
+
+
+def width_limits(compiled: Compiled, operation: Operation, elements: int) -> tuple[WidthLimit, ...]:
+    """Return what keeps a load or store from moving so many neighbouring elements by one instruction."""
+    graph = compiled.graph
+    followed = _Followed(graph, _divisible_arguments(compiled), _sources(graph))
+    address, *others = operation.operands
+    size = graph.values[address].pointee_bytes or 1
+    base, offset = followed.address(address)
+    found = []
+    if base.of < min(elements * size, _POINTER_BYTES):
+        found.append(WidthLimit("base", base.source, base.of))
+    if offset.of < elements:
+        found.append(WidthLimit("offset", offset.source, offset.of))
+    masks = [each for each in others if graph.values[each].element == "i1"]
+    if masks and (mask := followed.of(masks[-1])).of < elements:
+        found.append(WidthLimit("mask", mask.source, mask.of))
+    return tuple(found)
+
+
+def _divisible_arguments(compiled: Compiled) -> Mapping[int, int]:
+    """Return by the value of an argument what the compiler was told that it is a multiple of."""
+    header = next((line for line in compiled.ttir.splitlines() if "tt.func public" in line), "")
+    parts = _PARAMETER.split(header)[1:]
+    known = [int(match[1]) if (match := _DIVISIBLE.search(part)) else 1 for part in parts]
+    return dict(zip(compiled.graph.kernel.arguments, known, strict=False))
+
+
+def _sources(graph: Graph) -> Mapping[int, list[int]]:
+    """Return by a value the values that it is handed on from: into blocks, and out of regions."""
+    found: dict[int, list[int]] = {}
+    for operation in graph.operations:
+        if operation.regions or operation.successors:
+            for target, source, _ in joins(graph, operation):
+                found.setdefault(target, []).append(source)
+        if operation.name == "scf.for":
+            lower, _, step = operation.operands[:3]
+            found.setdefault(graph.bodies(operation)[0].arguments[0], []).extend((lower, step))
+    return found
+
+
+@dataclass(slots=True)
+class _Followed:
+    graph: Graph
+    arguments: Mapping[int, int]
+    sources: Mapping[int, list[int]]
+    _known: dict[int, Multiple] = field(default_factory=dict)
+
+    def of(self, value: int) -> Multiple:
+        """Return what a value is a multiple of."""
+        if value not in self._known:
+            self._known[value] = Multiple(_ANY)  # what a loop brings back changes nothing by itself
+            self._known[value] = self._found(value)
+        return self._known[value]
+
+    def address(self, value: int) -> tuple[Multiple, Multiple]:
+        """Return what the base of an address is a multiple of, in bytes, and its offset, in elements."""
+        offset = Multiple(_ANY)
+        seen = set[int]()
+        while value not in seen:
+            seen.add(value)
+            maker = self.graph.maker(value)
+            if maker is not None and maker.name == "tt.addptr":
+                offset = _least(offset, self.of(maker.operands[1]))
+                value = maker.operands[0]
+            elif maker is not None and maker.name in _SAME:
+                value = maker.operands[0]
+            elif self.sources.get(value):
+                steps = [each for each in self.sources[value][1:] if each not in seen]
+                for each in steps:
+                    offset = _least(offset, self.address(each)[1] if each != value else offset)
+                value = self.sources[value][0]
+        return self.of(value), offset
+
+    def _found(self, value: int) -> Multiple:
+        if value in self.arguments:
+            name = self.graph.kernel.parameters[self.graph.kernel.arguments.index(value)]
+            return Multiple(self.arguments[value], source=name)
+        maker = self.graph.maker(value)
+        if maker is None or (maker.regions and self.sources.get(value)):
+            found = [self.of(each) for each in self.sources.get(value, ())]
+            return _least(*found) if found else Multiple(1)
+        rule = _RULES.get(maker.name)
+        result = Multiple(1) if rule is None else rule(self, maker)
+        hint = _NUMBER.search(maker.attribute("tt.divisibility").removeprefix("dense<"))
+        return replace(result, of=max(result.of, int(hint[0]))) if hint else result
+
+    def first(self, operation: Operation) -> Multiple:
+        return self.of(operation.operands[0])
+
+    def both(self, operation: Operation) -> tuple[Multiple, Multiple]:
+        left, right = operation.operands[:2]
+        return self.of(left), self.of(right)
+
+
+def _least(*values: Multiple) -> Multiple:
+    least = min(values, key=lambda each: each.of)
+    return replace(least, varies=any(each.varies for each in values))
+
+
+def _constant(followed: _Followed, operation: Operation) -> Multiple:
+    number = _NUMBER.search(operation.attribute("value").removeprefix("dense<"))
+    whole = int(number[0]) if number else 0
+    return Multiple(whole & -whole or _ANY, source=f"the constant {whole:,}")
+
+
+def _range(followed: _Followed, operation: Operation) -> Multiple:
+    start = _NUMBER.search(operation.attribute("start"))
+    return Multiple(int(start[0]) if start and int(start[0]) else _ANY, varies=True)
+
+
+def _expanded(followed: _Followed, operation: Operation) -> Multiple:
+    """Return the range along another axis than the last as a number of its own, such as that of a row."""
+    source = followed.first(operation)
+    axis = _NUMBER.search(operation.attribute("axis"))
+    rank = len(followed.graph.values[operation.results[0]].shape)
+    is_last = axis is not None and int(axis[0]) == rank - 1
+    return Multiple(1) if is_last and source.varies else source
+
+
+def _product(followed: _Followed, operation: Operation) -> Multiple:
+    left, right = followed.both(operation)
+    if left.varies or right.varies:
+        return Multiple(1, varies=True, source="a stride between neighbours")
+    source = left.source if left.of >= right.of else right.source
+    return Multiple(min(_ANY, left.of * right.of), source=source or left.source or right.source)
+
+
+def _quotient(followed: _Followed, operation: Operation) -> Multiple:
+    left, right = followed.both(operation)
+    return replace(left, of=max(1, left.of // right.of) if right.of < _ANY and not left.of % right.of else 1)
+
+
+def _remainder(followed: _Followed, operation: Operation) -> Multiple:
+    left, right = followed.both(operation)
+    return replace(_least(left, right), of=math.gcd(left.of, right.of))
+
+
+def _comparison(followed: _Followed, operation: Operation) -> Multiple:
+    """Return for how many neighbours the answer is the same: all, where neither side differs from one to the next."""
+    left, right = followed.both(operation)
+    if not left.varies and not right.varies:
+        return Multiple(_ANY)
+    return _least(left, right)
+
+
+def _nothing_known(followed: _Followed, operation: Operation) -> Multiple:
+    return Multiple(1, varies=bool(followed.graph.values[operation.results[0]].shape), source="what is loaded")
+
+
+_SAME = frozenset(
+    {
+        *("tt.splat", "tt.broadcast", "arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"),
+        *("tt.bitcast", "ttg.convert_layout"),
+    }
+)
+_RULES: dict[str, Callable[[_Followed, Operation], Multiple]] = {
+    **dict.fromkeys(_SAME, lambda followed, operation: followed.first(operation)),
+    **dict.fromkeys(
+        ("arith.addi", "arith.subi", "tt.addptr", "arith.andi", "arith.ori", "arith.minsi", "arith.maxsi"),
+        lambda followed, operation: _least(*followed.both(operation)),
+    ),
+    "arith.select": lambda followed, operation: _least(*map(followed.of, operation.operands[1:])),
+    "arith.constant": _constant,
+    "tt.make_range": _range,
+    "tt.expand_dims": _expanded,
+    "arith.muli": _product,
+    **dict.fromkeys(("arith.divsi", "arith.divui"), _quotient),
+    **dict.fromkeys(("arith.remsi", "arith.remui"), _remainder),
+    "arith.cmpi": _comparison,
+    **dict.fromkeys(("tt.load", "tt.atomic_rmw", "tt.atomic_cas"), _nothing_known),
+}
