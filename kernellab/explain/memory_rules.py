@@ -59,12 +59,13 @@ def uncoalesced(facts: Facts) -> Proposal | None:
 
 
 _REMEDY_OF_ORDER = (
-    "Let neighbouring threads take neighbouring elements: the axis with stride 1 last in the tile (another order of axes "
-    "in the offsets, a tile of rows and columns in place of a row per thread, or a tile that is transposed by tl.trans)."
+    "Let neighbouring threads take neighbouring elements: the axis with stride 1 last in the tile (another order of "
+    "axes in the offsets, a tile of rows and columns in place of a row per thread, or a tile that is transposed by "
+    "tl.trans)."
 )
 _REMEDY_OF_GAPS = (
-    "No program touches what lies between, so no other order of threads helps. The gain is that of another layout: what "
-    "is used together side by side (an array for each field, a contiguous copy that is used many times)."
+    "No program touches what lies between, so no other order of threads helps. The gain is that of another layout: "
+    "what is used together side by side (an array for each field, a contiguous copy that is used many times)."
 )
 
 
@@ -120,8 +121,8 @@ def _why_narrow(access: AccessFacts, elements: int) -> str:
 
 def _narrow_base(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
     return (
-        f"{access.argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a view "
-        "whose offset is a multiple of 16 bytes."
+        f"{access.argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a "
+        "view whose offset is a multiple of 16 bytes."
     )
 
 

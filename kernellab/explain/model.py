@@ -334,20 +334,19 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
 
     The model has a time without the change and one with it. Where a time was measured and the change is about the
     slowest unit, or of a kind that the model understates, that time may come down to the second; else what the model
-    does not account for may stay as it is. The gain is never beyond what would be left if all that the change makes
-    faster took no time, nor beyond the floor, which no change saves: the bytes once, the products, the launch.
+    does not account for may stay as it is. By the model, the gain is never beyond what would be left if all that the
+    change makes faster took no time; of a measured time, never beyond the floor, which no change saves: the bytes once,
+    the products, the launch.
     """
     now, then = times_of(facts), times_of(mended)
-    least = now.total - _removed(now, then)
-    ratios, limit = [now.total / then.total], now.total / least
+    removed = _removed(now, then)
+    ratios, limit = [now.total / then.total], now.total / (now.total - removed)
     if facts.time_s is not None:
         saved = max(0.0, now.total - then.total)
         is_about_slowest = now.longest - then.longest > _BOTTLENECK * now.longest
-        stays = not is_about_slowest and not is_understated
-        left = max(then.total, facts.time_s - saved) if stays else then.total
-        ratios.append(facts.time_s / left)
-        floor = max(floor_seconds(mended), facts.time_s - _removed(now, then) if stays else least)
-        limit = facts.time_s / min(facts.time_s, floor)
+        stays = 0.0 if is_about_slowest or is_understated else facts.time_s
+        ratios.append(facts.time_s / max(then.total, stays - saved))
+        limit = facts.time_s / min(facts.time_s, max(floor_seconds(mended), stays - removed))
     low = 1 + (min(ratios) - 1) * _LOWER
     high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST)
     return max(1.0, min(low, high)), max(1.0, high)

@@ -79,23 +79,25 @@ def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
     do not, the order in which the hardware takes them shows in its sectors.
     """
     count = global_count(addresses, active, size)
-    rows = _rows(addresses, active)
-    order = np.sort(rows, axis=1)
-    first = np.ones(order.shape, bool)
-    first[:, 1:] = order[:, 1:] != order[:, :-1]
-    places = np.broadcast_to(np.arange(order.shape[1]), order.shape)
-    turn = places - np.maximum.accumulate(np.where(first, places, 0), axis=1)  # how many threads came before
-    alive = order != _NONE
+    order = np.sort(_rows(addresses, active), axis=1)
+    places = np.broadcast_to(np.arange(WARP), order.shape)
+    first = np.where(_changes(order), places, 0)
+    turn = places - np.maximum.accumulate(first, axis=1)  # how many threads came before
+    sector = np.cumsum(_changes(order >> 5), axis=1) - 1
     row = np.broadcast_to(np.arange(len(order))[:, None], order.shape)
-    moved = np.stack([row[alive], turn[alive], (order >> 5)[alive]], axis=1)
-    sectors, updated = np.unique(moved, axis=0, return_counts=True)
-    count.sectors = len(sectors)
-    whole = sectors[:, 1] == 0  # the first turn has all elements of a sector
-    elements = {(row, sector): n for (row, _, sector), n in zip(sectors[whole].tolist(), updated[whole], strict=True)}
-    count.uneven = len(
-        {row for (row, _, sector), n in zip(sectors.tolist(), updated, strict=True) if n != elements[row, sector]}
-    )
+    alive = order != _NONE
+    moved = ((row * WARP + sector) * WARP + turn)[alive]
+    elements = np.bincount(moved, minlength=len(order) * WARP * WARP).reshape(-1, WARP, WARP)  # of a sector, by turn
+    count.sectors = int(np.count_nonzero(elements))
+    count.uneven = int(((elements > 0) & (elements != elements[:, :, :1])).any(axis=(1, 2)).sum())
     return count
+
+
+def _changes(rows: Array) -> Array:
+    """Return where each row of ascending numbers begins, or has another one than before."""
+    found = np.ones(rows.shape, bool)
+    found[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return found
 
 
 def _rows(addresses: Array, active: Array | None) -> Array:

@@ -152,6 +152,8 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
     for kind, size in sorted({key for key, _ in counted} | {key for each in code.values() for key in each.accesses}):
         if has_maps and kind not in {"load", "store"}:
             continue  # setting a field of a map takes several
+        if retried and kind == "load":
+            continue  # an atomic that is tried again loads first
         lines = {line for key, line in counted if key == (kind, size)} | {*code}
         by_line = [
             (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _found(code, line, kind, size))
