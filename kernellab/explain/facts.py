@@ -110,7 +110,7 @@ class AccessFacts:
 
     @property
     def is_split(self) -> bool:
-        """Whether sectors are moved again only since a thread takes its neighbouring elements piece by piece.
+        """Whether sectors are moved again only since threads take neighbouring elements piece by piece, or misaligned.
 
         The pieces of a sector come out of the L1 then, which has just fetched it.
         """
@@ -118,7 +118,7 @@ class AccessFacts:
             return True
         if self.lane_step_bytes is None or not self.width_bytes or self.leaves_gaps:
             return False
-        return self.width_bytes < self.lane_step_bytes <= self.owned_bytes
+        return self.width_bytes <= self.lane_step_bytes <= self.owned_bytes
 
     @property
     def leaves_gaps(self) -> bool:
