@@ -274,7 +274,7 @@ def remark_on(exc: BaseException) -> str | None:
 
 def in_plain_words(message: str) -> str:
     """Return the compiler's message in the lab's words, with advice where there is some."""
-    text = _unwrapped(message)
+    text = _inner_message(message)
     for rule in RULES:
         match = re.search(rule.pattern, text)
         if match:
@@ -290,8 +290,8 @@ def advice_in(message: str) -> str:
     return next((match[0] for match in found if match), "")
 
 
-def _unwrapped(message: str) -> str:
-    """Return what an exception said where its representation was passed on."""
+def _inner_message(message: str) -> str:
+    """Return the message of an exception that was passed on by its representation."""
     match = _WRAPPED.match(message.strip())
     return match[2] if match else message.strip()
 

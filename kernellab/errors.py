@@ -100,7 +100,7 @@ class KernellabError(Exception):
     def _where(self) -> list[str]:
         if self.place is None:
             return []
-        return [f"  {self.place.file}, line {self.place.line}", *_pointed(self.place)]
+        return [f"  {self.place.file}, line {self.place.line}", *_with_caret(self.place)]
 
     def _render_traceback_(self) -> list[str]:
         """Let IPython show those lines in place of a traceback through the lab and Triton.
@@ -117,7 +117,7 @@ def _broken(text: str) -> str:
     return "\n".join(wrap.fill(line) if len(line) > _WIDTH else line for line in text.splitlines())
 
 
-def _pointed(place: Place) -> list[str]:
+def _with_caret(place: Place) -> list[str]:
     source = place.source_line()
     text = source.strip()
     if not text:
@@ -149,7 +149,7 @@ class CannotRun(LaunchError):
 
 
 class SourceError(KernellabError):
-    """A kernel whose source, or a global that it uses, cannot be taken along to another process."""
+    """A kernel whose source, or a global that it uses, cannot be sent to another process."""
 
 
 class CompileError(KernellabError):
@@ -217,14 +217,14 @@ def value_text(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > _WIDTH:
         return f"an integer of {value.bit_length():,} bits"
     if value is None or isinstance(value, int | float | str):
-        return _cut(repr(value))
+        return _shorten(repr(value))
     if isinstance(name := getattr(value, "__qualname__", None), str):
-        return f"{_cut(name)} ({kind})"
+        return f"{_shorten(name)} ({kind})"
     plain = isinstance(value, list | tuple | dict | set | frozenset | bytes | complex | slice)
-    return f"{_cut(reprlib.repr(value))} ({kind})" if plain else f"a {kind}"
+    return f"{_shorten(reprlib.repr(value))} ({kind})" if plain else f"a {kind}"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
 
 
@@ -251,7 +251,7 @@ Bundle = dict[str, Any]
 
 
 class DisplayHook:
-    """Knows who draws results. ``find`` returns a function from a result to its bundle, and may import for it.
+    """Finds the renderer of a result. ``find`` returns a function from a result to its bundle.
 
     ``on_show`` is told of each result that is about to be shown.
     """
@@ -261,11 +261,11 @@ class DisplayHook:
         self.on_show: Callable[[object], None] | None = None
 
     def install(self, find: Callable[[], Callable[[Any], Bundle]]) -> None:
-        """Let a function find who draws results."""
+        """Set the function that finds renderers."""
         self._find = cache(find)
 
     def bundle(self, result: object) -> Bundle:
-        """Return what a result shows; its `repr` where nobody draws."""
+        """Return the display of a result; its `repr` where nothing is installed."""
         if self.on_show is not None:
             self.on_show(result)
         return {"text/plain": repr(result)} if self._find is None else self._find()(result)
@@ -280,16 +280,16 @@ class Shown:
     __slots__ = ()
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Bundle:
-        """Return what IPython shows."""
+        """Return the display for IPython."""
         return HOOK.bundle(self)
 
     def _repr_html_(self) -> str | None:
-        """Return what front ends show that ask for HTML alone; None where the result is text."""
+        """Return HTML for front ends that ask for nothing else; None where the result is text."""
         html = HOOK.bundle(self).get("text/html")
         return None if html is None else str(html)
 
     def _mime_(self) -> tuple[str, str]:
-        """Return what marimo shows: a MIME type and the text of that type."""
+        """Return the display for marimo: a MIME type and the text of that type."""
         bundle = HOOK.bundle(self)
         kind = "text/html" if "text/html" in bundle else "text/plain"
         return kind, str(bundle[kind])

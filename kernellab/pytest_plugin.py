@@ -86,7 +86,7 @@ class KernelBench:
         self._seen.add(baseline)
         named, positional = (dict(args), ()) if isinstance(args, Mapping) else ({}, tuple(args))
         options = {"check": check, "rounds": rounds, "timeout_s": timeout_s}
-        now = _measured(self._lab, UserCall(kernel, grid, positional, {**named, **meta}), options)
+        now = _measure(self._lab, UserCall(kernel, grid, positional, {**named, **meta}), options)
         file = BaselineFile(self._test.path.with_name(f"{self._test.path.stem}.baselines.json"))
         if self._config.getoption("--kernellab-update"):
             return self._written(file, baseline, now)
@@ -146,7 +146,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
-def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
+def _measure(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
     from kernellab._triton.kernel import parameter_names
     from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of, tolerance_of
@@ -154,7 +154,7 @@ def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
 
     kernel, args, named = call.kernel, call.args, call.meta
     compiled = lab.compile(kernel, *args, **named)
-    timed = _timed(lab, call, options)
+    timed = _time(lab, call, options)
     effects, needs = compiled.effects, (compiled.resources if timed is None else timed.rows[0])
     tensors = memory_of({**dict(zip(parameter_names(kernel), args, strict=False)), **named})
     before = samples_of({name: each for name, each in tensors.items() if name in effects.reads | effects.atomics})
@@ -179,7 +179,7 @@ def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     )
 
 
-def _timed(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Benchmark | None:
+def _time(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Benchmark | None:
     """Return the benchmark of one launch, or None where there is no GPU to time it.
 
     Raises:

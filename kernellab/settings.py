@@ -80,7 +80,7 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
-    """Tell whether a terminal takes colour: not a dumb one, and not where ``NO_COLOR`` is set (https://no-color.org)."""
+    """Return whether a terminal takes colour: not a dumb one, nor with ``NO_COLOR`` (https://no-color.org)."""
     environ = os.environ if environ is None else environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 

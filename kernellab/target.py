@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What one multiprocessor (SM, CU, or the WGP of RDNA) can hold, and what one block may ask for.
+    """The limits of one multiprocessor (SM, CU, or the WGP of RDNA), and of one block.
 
     Bytes for shared memory, 32-bit registers for register counts. ``reserved_shared_bytes`` is what the system takes
     of the shared memory of each block. Registers are given to warps of ``warp_threads``, in units, by four schedulers.
@@ -280,7 +280,7 @@ def device_name(device: int | None = None) -> str:
 
 @lru_cache(maxsize=1)
 def driver_version() -> str:
-    """Return the version of the GPU driver, as the kernel module tells it, else the CUDA version that it supports."""
+    """Return the GPU driver's version by the kernel module, else the CUDA version that it supports."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             words = file.readline().split()
@@ -292,7 +292,7 @@ def driver_version() -> str:
 
 
 def multiprocessors() -> int:
-    """Return how many the current GPU has, if this process uses one, else how many a launch is told that there are."""
+    """Return the multiprocessors of the current GPU, or the number that offline launches assume."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return MULTIPROCESSORS
@@ -300,7 +300,7 @@ def multiprocessors() -> int:
 
 
 def is_lost_to_fork() -> bool:
-    """Tell whether this process is a fork of one that used CUDA, which it cannot use itself."""
+    """Return whether this process is a fork of one that used CUDA, which it cannot use itself."""
     import torch
 
     return bool(torch.cuda._is_in_bad_fork())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from kernellab import __version__
 from kernellab.cli import json_form
 from kernellab.cli.parser import parser
-from kernellab.cli.terminal import answers_alone, shown, warned_in_a_line
+from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
 from kernellab.errors import KernellabError, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     except SystemExit as exc:  # --help and --version
         return exc.code if isinstance(exc.code, int) else 0
     except Exception as exc:  # noqa: BLE001 - a fault of the lab itself is an error in a sentence, too
-        return _print_error(_translated(exc, words), words, wants_json=wants_json)
+        return _print_error(_as_lab_error(exc, words), words, wants_json=wants_json)
 
 
 def status_of(error: KernellabError) -> int:
@@ -89,7 +89,7 @@ def _print(answer: Answer, given: Namespace) -> int:
 def _write(text: str, stream: TextIO) -> None:
     """Print a text; what the encoding of the stream lacks becomes a question mark."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    print(shown(text, stream).encode(encoding, "replace").decode(encoding), file=stream)
+    print(style_for(text, stream).encode(encoding, "replace").decode(encoding), file=stream)
 
 
 def _print_json(command: str | None, data: Any) -> None:
@@ -118,7 +118,7 @@ def _command(words: Sequence[str]) -> str | None:
     return next((word for word in words if not word.startswith("-")), None)
 
 
-def _translated(exc: Exception, words: Sequence[str]) -> KernellabError:
+def _as_lab_error(exc: Exception, words: Sequence[str]) -> KernellabError:
     """Return an exception that is no error of the lab as one: the file's fault where it comes from there."""
     from kernellab.cli.kernel_file import fault_of_file, trail_of
 

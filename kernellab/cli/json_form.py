@@ -189,7 +189,7 @@ def listing_data(listing: Listing) -> dict[str, Any]:
 
 
 def merged_data(merged: Merged) -> dict[str, Any]:
-    """Return what a merge brought: the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
+    """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
     from kernellab.views.cards.kernels import conflict_words
 
     return {
@@ -205,7 +205,7 @@ def merged_data(merged: Merged) -> dict[str, Any]:
 
 
 def regressions_data(found: Regressions) -> dict[str, Any]:
-    """Return what became slower or faster: the rows of `Regressions.frame`."""
+    """Return the rows of `Regressions.frame`."""
     from kernellab.registry.regressions import row_fields  # loads numpy
 
     return {
@@ -218,7 +218,7 @@ def regressions_data(found: Regressions) -> dict[str, Any]:
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:
-    """Return where a kernel was written."""
+    """Return path, kind and notes of an export."""
     return plain(exported)  # type: ignore[no-any-return]
 
 
@@ -241,14 +241,14 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
 def error_data(error: errors.KernellabError) -> dict[str, Any]:
     """Return an error: its type, its message, its place, what to do about it, and the whole foreign message."""
     place = error.place
-    found = None
+    data = None
     if place is not None:
-        found = {"file": place.file, "line": place.line, "column": place.column, "text": place.source_line() or None}
+        data = {"file": place.file, "line": place.line, "column": place.column, "text": place.source_line() or None}
     return {
         "type": type(error).__name__,
         "message": error.message,
         "kernel": error.kernel,
-        "place": found,
+        "place": data,
         "advice": advice_in(error.message) or next(_REMEDIES[each] for each in _REMEDIES if isinstance(error, each)),
         "detail": error.detail or None,
     }

@@ -45,9 +45,9 @@ class KernelFile:
 
     @property
     def reference(self) -> Callable[..., Any] | None:
-        """What the outputs are to hold, as a function of parameters of the kernel; None where the file has none."""
-        found = getattr(self.module, "reference", None)
-        return found if callable(found) else None
+        """The reference for the outputs, by parameters of the kernel; None without one."""
+        function = getattr(self.module, "reference", None)
+        return function if callable(function) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +73,22 @@ def kernel_file(text: str) -> KernelFile:
     if not path.is_file():
         what = "a folder" if name and path.is_dir() else "no file"
         raise UsageError(f"{name!r} is {what}; expected {FORM}, such as add.py::add_kernel.")
-    module = _imported(path)
-    found = {key: value for key, value in vars(module).items() if is_kernel(value)}
-    names = ", ".join(found) or "none"
+    module = _import_file(path)
+    kernels = {key: value for key, value in vars(module).items() if is_kernel(value)}
+    names = ", ".join(kernels) or "none"
     if not kernel:
-        if len(found) != 1:
+        if len(kernels) != 1:
             raise UsageError(f"{name} has several kernels or none ({names}); name one: {name}::KERNEL.")
-        kernel = next(iter(found))
-    if kernel not in found:
+        kernel = next(iter(kernels))
+    if kernel not in kernels:
         is_function = callable(getattr(module, kernel, None))
         more = "; it has a function of that name without @triton.jit" if is_function else ""
         raise UsageError(f"{name} has no kernel {kernel!r}{more}; its kernels are: {names}.")
-    return KernelFile(path, module, kernel, found[kernel])
+    return KernelFile(path, module, kernel, kernels[kernel])
 
 
 def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> FileLaunch:
-    """Return how the file launches its kernel for some sizes, on ``device``: ``cpu`` or ``cuda``.
+    """Return the file's launch for some sizes, on ``device``: ``cpu`` or ``cuda``.
 
     Raises:
         UsageError: the file does not say it, or does not take these sizes.
@@ -154,7 +154,7 @@ def require_known(
 
 
 def device_of(lab: Lab) -> str:
-    """Return where tensors have to lie for the launches of a lab: ``cpu`` or ``cuda``."""
+    """Return the device of the tensors of a lab's launches: ``cpu`` or ``cuda``."""
     return "cpu" if lab.launches.is_offline() else "cuda"
 
 
@@ -168,7 +168,7 @@ def _by_arguments(file: KernelFile, made: Callable[..., Any], sizes: Mapping[str
     if missing:
         raise UsageError(f"arguments() of {file.path} takes {', '.join(missing)}; give it: --size {missing[0]}=4096.")
     told = {name: value for name, value in (("device", device), ("kernel", file.name)) if name in taken_by(made)}
-    with _blamed(file.path, "arguments() raised", LaunchError):
+    with _errors_of_file(file.path, "arguments() raised", LaunchError):
         result = made(**{**told, **sizes})
     if not isinstance(result, tuple | list) or len(result) != 3:
         raise LaunchError(value_message("what arguments() returns", result, "(grid, args, meta)", owner=str(file.path)))
@@ -193,8 +193,8 @@ class _Caught(BaseException):
         self.launch = launch
 
 
-class _StandIn:
-    """Takes the place of the kernel of an exported file, whose ``launch`` then tells what it would launch."""
+class _RecordingKernel:
+    """Replaces the kernel of an exported file, to record the launch that its ``launch`` makes."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -210,11 +210,11 @@ class _StandIn:
 
 
 def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..., Any], device: str) -> FileLaunch:
-    """Return what the file's ``check`` launches, which knows the grid, else what its ``launch`` does."""
+    """Return the launch of the file's ``check``, which knows the grid, else of its ``launch``."""
     check = getattr(file.module, "check", None)
-    setattr(file.module, file.name, _StandIn(file.kernel))
+    setattr(file.module, file.name, _RecordingKernel(file.kernel))
     try:
-        with _blamed(file.path, "launch() raised", LaunchError):
+        with _errors_of_file(file.path, "launch() raised", LaunchError):
             check(device) if callable(check) else launch(**inputs(device))
     except _Caught as caught:
         return caught.launch
@@ -223,7 +223,7 @@ def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..
     raise UsageError(f"launch() of {file.path} does not launch {file.name} itself; {_ASK}.")
 
 
-def _imported(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Import a file as Python would from its folder: by its dotted name in a package, else by its own."""
     folder, names = path.resolve().parent, [path.stem]
     while (folder / "__init__.py").is_file():
@@ -231,24 +231,24 @@ def _imported(path: Path) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # a random.py beside the file is not what torch imports
     dotted = ".".join(names)
-    with _blamed(path, "cannot be imported", SourceError):
+    with _errors_of_file(path, "cannot be imported", SourceError):
         if len(names) > 1:
             return importlib.import_module(dotted)
-        found = sys.modules.get(dotted)
-        if found is not None and Path(getattr(found, "__file__", None) or "").resolve() == path.resolve():
-            return found
-        return _executed(path, dotted if _is_free(dotted, path) else f"kernel_file_{dotted}")
+        module = sys.modules.get(dotted)
+        if module is not None and Path(getattr(module, "__file__", None) or "").resolve() == path.resolve():
+            return module
+        return _execute(path, dotted if _is_free(dotted, path) else f"kernel_file_{dotted}")
 
 
 def _is_free(name: str, path: Path) -> bool:
-    """Tell whether a module of this name would be that file."""
+    """Return whether a module of this name would be that file."""
     if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
         return False
     spec = importlib.util.find_spec(name)
     return spec is not None and Path(spec.origin or "").resolve() == path.resolve()
 
 
-def _executed(path: Path, name: str) -> ModuleType:
+def _execute(path: Path, name: str) -> ModuleType:
     loader = importlib.machinery.SourceFileLoader(name, str(path.resolve()))
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
@@ -263,7 +263,7 @@ def _executed(path: Path, name: str) -> ModuleType:
 
 
 @contextmanager
-def _blamed(path: Path, what: str, error: type[SourceError | LaunchError]) -> Iterator[None]:
+def _errors_of_file(path: Path, what: str, error: type[SourceError | LaunchError]) -> Iterator[None]:
     """Make whatever the user's file raises an error with its line."""
     try:
         yield
@@ -278,7 +278,7 @@ def _blamed(path: Path, what: str, error: type[SourceError | LaunchError]) -> It
 
 
 def trail_of(exc: BaseException) -> str:
-    """Return where an exception went through, a line each, the innermost last, and what it said."""
+    """Return the stack of an exception, a line per frame, the innermost last, and its message."""
     frames = traceback.extract_tb(exc.__traceback__)
     lines = [f"{each.filename}, line {each.lineno}, in {each.name}: {each.line}" for each in frames]
     return "\n".join([*lines, f"{type(exc).__name__}: {exc}"])
@@ -304,7 +304,7 @@ def reference_blamed(file: KernelFile, check: object) -> Iterator[None]:
 
 
 def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
-    """Return what a function of a kernel file raised while the lab called it, such as a grid, with its line.
+    """Return the error of a function of a kernel file, such as a grid, with its line.
 
     None where the exception does not come from the file: a frame of the lab stands below the last one of it.
     """

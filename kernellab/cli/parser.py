@@ -57,11 +57,11 @@ def parser() -> argparse.ArgumentParser:
 
 def version_text() -> str:
     """Return the versions of the lab, Triton and torch, and with which of these it was tested."""
-    found = " and ".join(f"{name} {_installed(name)}" for name in ("triton", "torch"))
-    return f"kernellab {__version__}, with {found}; {TESTED}"
+    versions = " and ".join(f"{name} {_version_of(name)}" for name in ("triton", "torch"))
+    return f"kernellab {__version__}, with {versions}; {TESTED}"
 
 
-def _installed(name: str) -> str:
+def _version_of(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -179,8 +179,8 @@ def _add_timeout(added: argparse.ArgumentParser, seconds: float, of: str) -> Non
     added.add_argument("--timeout", type=_positive, default=seconds, metavar="SECONDS", help=f"{of} ({seconds:g})")
 
 
-def assigned(texts: Sequence[str], option: str) -> dict[str, Any]:
-    """Return what ``NAME=V`` assigns, by name.
+def parse_assignments(texts: Sequence[str], option: str) -> dict[str, Any]:
+    """Parse ``NAME=V`` into values by name.
 
     Raises:
         UsageError: a text is something else.
@@ -188,8 +188,8 @@ def assigned(texts: Sequence[str], option: str) -> dict[str, Any]:
     return {name: value_of(value) for name, value in _pairs(texts, option, "4096")}
 
 
-def listed(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]:
-    """Return the values that ``NAME=V,V`` lists, by name.
+def parse_lists(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]:
+    """Parse ``NAME=V,V`` into lists of values by name.
 
     Raises:
         UsageError: a text is something else.
@@ -202,19 +202,19 @@ def listed(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier() or not value:
             raise UsageError(f"{option} {text!r}: expected NAME=VALUE, such as {option} n={example}.")
-        if name in found:
-            raise UsageError(f"{option} names {name} twice; give {option} {name}={found[name]}, or {name}={value}.")
-        found[name] = value
-    return list(found.items())
+        if name in pairs:
+            raise UsageError(f"{option} names {name} twice; give {option} {name}={pairs[name]}, or {name}={value}.")
+        pairs[name] = value
+    return list(pairs.items())
 
 
 def value_of(text: str) -> Any:
-    """Return what a text on the command line stands for: a literal, ``2**20``, or the text itself."""
+    """Return the value of a text: a literal, ``2**20``, or the text itself."""
     power = re.fullmatch(r"\s*(\d{1,4})\*\*(\d{1,3})\s*", text)
     if power:
         return int(power[1]) ** int(power[2])

@@ -24,18 +24,18 @@ _STYLES = (
 _LEAST_WIDTH = 40
 
 
-def shown(text: str, stream: TextIO) -> str:
+def style_for(text: str, stream: TextIO) -> str:
     """Return a text as a stream shows it: as it is, or on a terminal in its width, and in colour where wanted."""
     if not stream.isatty():
         return text
-    lines = fitted(text, shutil.get_terminal_size().columns).splitlines()
+    lines = wrap_lines(text, shutil.get_terminal_size().columns).splitlines()
     if wants_colour():
-        lines = [_styled(line, is_first=not at) for at, line in enumerate(lines)]
+        lines = [_style_line(line, is_first=not at) for at, line in enumerate(lines)]
     return "\n".join(lines)
 
 
-def fitted(text: str, width: int) -> str:
-    """Return a text whose lines are broken between words where they are longer than ``width`` characters."""
+def wrap_lines(text: str, width: int) -> str:
+    """Wrap the lines of a text at ``width`` characters, between words."""
     width = max(width, _LEAST_WIDTH)
     return "\n".join(
         part for line in text.splitlines() for part in ([line] if len(line) <= width else _broken(line, width))
@@ -54,7 +54,7 @@ def _broken(line: str, width: int) -> list[str]:
     )
 
 
-def _styled(line: str, *, is_first: bool) -> str:
+def _style_line(line: str, *, is_first: bool) -> str:
     style = next((style for pattern, style in _STYLES if pattern.match(line)), _BOLD if is_first else "")
     return f"\x1b[{style}m{line}\x1b[0m" if style and line.strip() else line
 
@@ -74,7 +74,7 @@ def warned_in_a_line() -> Iterator[None]:
     """Print each warning inside a with statement as one line on standard error, without the code that it is of."""
 
     def shown_so(message: Warning | str, *where: Any, **more: Any) -> None:
-        print(shown(f"warning: {message}", sys.stderr), file=sys.stderr)
+        print(style_for(f"warning: {message}", sys.stderr), file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = shown_so

@@ -26,7 +26,7 @@ from kernellab.cli.kernel_file import (
     sizes_of,
     with_meta,
 )
-from kernellab.cli.parser import assigned, listed
+from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
 from kernellab.measure.config import UNMEASURED, Space, Status
 from kernellab.views.cards import results
@@ -41,7 +41,7 @@ _REST = "with --json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command gives: data for JSON, a function that makes the text, and the exit status."""
+    """The result of a command: data for JSON, a function that makes the text, the exit status."""
 
     data: Mapping[str, Any]
     text: Callable[[], str]
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KernelRequest:
     """A kernel of a file with its launch, as the options ask for it."""
 
     file: KernelFile
@@ -59,27 +59,27 @@ class Asked:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What every answer on a kernel begins with."""
+        """The first fields of every answer on a kernel."""
         return {"kernel": self.file.name, "file": str(self.file.path)}
 
 
-def asked(lab: Lab, given: Namespace) -> Asked:
+def request_of(lab: Lab, given: Namespace) -> KernelRequest:
     """Return the kernel and the launch that the options name.
 
     Raises:
         KernellabError: there is no such kernel, or its file does not say how it is launched.
     """
     file = kernel_file(given.kernel)
-    launch = file_launch(file, assigned(given.size, "--size"), device_of(lab))
-    launch = with_meta(lab, file, launch, assigned(given.meta, "--meta"))
-    return Asked(file, launch.grid, launch.args, dict(launch.named))
+    launch = file_launch(file, parse_assignments(given.size, "--size"), device_of(lab))
+    launch = with_meta(lab, file, launch, parse_assignments(given.meta, "--meta"))
+    return KernelRequest(file, launch.grid, launch.args, dict(launch.named))
 
 
 def compile_command(lab: Lab, given: Namespace) -> Answer:
     """Compile a kernel; show the card, or the text of one stage."""
-    it = asked(lab, given)
-    compiled = lab.compile(it.file.kernel, *it.args, **it.named)
-    data = {**it.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
+    request = request_of(lab, given)
+    compiled = lab.compile(request.file.kernel, *request.args, **request.named)
+    data = {**request.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
     if given.stage is None:
         return Answer(data, lambda: results.compiled_card(compiled).text())
     text: str = getattr(compiled, given.stage)
@@ -87,30 +87,30 @@ def compile_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def effects_command(lab: Lab, given: Namespace) -> Answer:
-    """Tell what a kernel does to its arguments."""
-    it = asked(lab, given)
-    effects = lab.effects(it.file.kernel, *it.args, **it.named)
-    data = {**it.about, "target": str(lab.target), **json_form.effects_data(effects)}
+    """Show the memory effects of a kernel, by argument."""
+    request = request_of(lab, given)
+    effects = lab.effects(request.file.kernel, *request.args, **request.named)
+    data = {**request.about, "target": str(lab.target), **json_form.effects_data(effects)}
     return Answer(data, lambda: results.effects_card(effects).text())
 
 
 def run_command(lab: Lab, given: Namespace) -> Answer:
     """Launch a kernel once, compare it with a reference, and keep it."""
-    it = asked(lab, given)
-    lab.kernels.add(it.file.kernel)
-    check, named = _reference(it.file, given)
+    request = request_of(lab, given)
+    lab.kernels.add(request.file.kernel)
+    check, named = _reference(request.file, given)
     options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
-    with reference_blamed(it.file, check):
-        run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
-    data = {**it.about, "target": str(lab.target), **json_form.run_data(run, named)}
+    with reference_blamed(request.file, check):
+        run = lab.run(request.file.kernel, request.grid, *request.args, **options, **request.named)
+    data = {**request.about, "target": str(lab.target), **json_form.run_data(run, named)}
     return Answer(data, lambda: results.run_card(run, named).text())
 
 
 def traffic_command(lab: Lab, given: Namespace) -> Answer:
-    """Tell what the memory system does for a launch."""
-    it = asked(lab, given)
-    traffic = lab.traffic(it.file.kernel, it.grid, *it.args, **it.named)
-    data = {**it.about, "target": traffic.target, **json_form.traffic_data(traffic)}
+    """Show the memory traffic of a launch, by line."""
+    request = request_of(lab, given)
+    traffic = lab.traffic(request.file.kernel, request.grid, *request.args, **request.named)
+    data = {**request.about, "target": traffic.target, **json_form.traffic_data(traffic)}
     return Answer(data, lambda: traffic_card(traffic).text())
 
 
@@ -118,10 +118,10 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
     """Say why a launch takes as long as it does, and what mending it would gain."""
     from kernellab.views.cards.explanation import explanation_card
 
-    it = asked(lab, given)
+    request = request_of(lab, given)
     options = {"samples": given.samples, "timeout_s": given.timeout}
-    explanation = lab.explain(it.file.kernel, it.grid, *it.args, **options, **it.named)
-    data = {**it.about, "target": explanation.target, **json_form.explanation_data(explanation)}
+    explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
+    data = {**request.about, "target": explanation.target, **json_form.explanation_data(explanation)}
     return Answer(data, lambda: explanation_card(explanation).text())
 
 
@@ -130,20 +130,22 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
     from kernellab._triton.kernel import declared  # loads Triton
     from kernellab.views.cards.tuning import tuning_card  # loads matplotlib
 
-    it = asked(lab, given)
-    values = listed(given.space, "--space")
-    require_known(lab, it.file, "--space", values)
+    request = request_of(lab, given)
+    values = parse_lists(given.space, "--space")
+    require_known(lab, request.file, "--space", values)
     if given.where is not None and not values:
         raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
-    if not values and not declared(it.file.kernel).configs:
-        raise UsageError(f"{it.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
+    if not values and not declared(request.file.kernel).configs:
+        raise UsageError(f"{request.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
     configs = Space(where=given.where, **values) if values else None
-    named = {name: value for name, value in it.named.items() if name not in values}
+    named = {name: value for name, value in request.named.items() if name not in values}
     options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}
-    check = _reference(it.file, given)[0]
-    with reference_blamed(it.file, check):
-        tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
-    data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
+    check = _reference(request.file, given)[0]
+    with reference_blamed(request.file, check):
+        tuning = lab.tune(
+            request.file.kernel, request.grid, *request.args, configs=configs, check=check, **options, **named
+        )
+    data = {**request.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
     return Answer(data, lambda: tuning_card(tuning, rest_is=_REST).text(), status=int(tuning.winner is None))
 
 
@@ -165,8 +167,8 @@ def ls_command(lab: Lab, given: Namespace) -> Answer:
     from kernellab.registry.listing import search
     from kernellab.views.cards.kernels import listing_card
 
-    found = search(lab.kernels, given.search)
-    return Answer(json_form.listing_data(found), lambda: listing_card(found).text())
+    listing = search(lab.kernels, given.search)
+    return Answer(json_form.listing_data(listing), lambda: listing_card(listing).text())
 
 
 def merge_command(lab: Lab, given: Namespace) -> Answer:
@@ -178,14 +180,14 @@ def merge_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
-    """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
+    """Show slower and faster launches; the exit status is 1 where one became slower, or fails."""
     from kernellab.registry.listing import key_of
     from kernellab.views.cards.kernels import regressions_card
 
     kernel = None if given.kernel is None else key_of(given.kernel)
-    found = lab.regressions(kernel, since=given.since, margin=given.margin)
-    data = json_form.regressions_data(found)
-    return Answer(data, lambda: regressions_card(found).text(), status=int(bool(found.slower)))
+    regressions = lab.regressions(kernel, since=given.since, margin=given.margin)
+    data = json_form.regressions_data(regressions)
+    return Answer(data, lambda: regressions_card(regressions).text(), status=int(bool(regressions.slower)))
 
 
 def export_command(lab: Lab, given: Namespace) -> Answer:
@@ -194,7 +196,7 @@ def export_command(lab: Lab, given: Namespace) -> Answer:
 
     key: str | int = key_of(given.kernel)
     if isinstance(key, str) and ("::" in key or key.endswith(".py")):
-        it = asked(lab, given)
+        it = request_of(lab, given)
         key = lab.kernels.add(it.file.kernel).id
         lab.run(it.file.kernel, it.grid, *it.args, **it.named)
     elif given.size or given.meta:
@@ -204,7 +206,7 @@ def export_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:
-    """Return what outputs are compared with, and its name: the option's expression, or the file's function."""
+    """Return the reference of the outputs and its name: the option's expression, or the file's function."""
     if given.check is not None:
         return given.check, given.check
     function = None if given.no_check else file.reference
@@ -235,8 +237,8 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
     Raises:
         UsageError: what is swept is neither a size of the file nor of the kernel, or a peer is not in the file.
     """
-    over = listed(given.over, "--over")
-    fixed, meta = assigned(given.size, "--size"), assigned(given.meta, "--meta")
+    over = parse_lists(given.over, "--over")
+    fixed, meta = parse_assignments(given.size, "--size"), parse_assignments(given.meta, "--meta")
     sizes = {name: over[name] for name in over if name in sizes_of(file)}
     others = {name: over[name] for name in over if name not in sizes}
     _require_known(file, others)
@@ -276,7 +278,7 @@ def _require_known(file: KernelFile, others: Iterable[str]) -> None:
 def _default_sizes(
     file: KernelFile, fixed: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Any, ...]]]:
-    """Return the one point of a benchmark that sweeps nothing: its sizes, else the options that it has anyway."""
+    """Return the only point of a benchmark without a sweep: its sizes, else its options."""
     made = getattr(file.module, "arguments", None)
     parameters = inspect.signature(made).parameters if callable(made) and sizes_of(file) else {}
     defaults = {name: parameters[name].default for name in sizes_of(file)}
@@ -292,8 +294,8 @@ def _peers(file: KernelFile, names: Sequence[str]) -> dict[str, Any]:
     Raises:
         UsageError: one is not there.
     """
-    found = {name: getattr(file.module, name, None) for name in names}
-    for name, peer in found.items():
+    peers = {name: getattr(file.module, name, None) for name in names}
+    for name, peer in peers.items():
         if not callable(peer) and not hasattr(peer, "run"):
             raise UsageError(f"--versus {name!r}: {file.path} has no such function or kernel.")
-    return found
+    return peers

@@ -61,16 +61,16 @@ def control_of(name: str, given: Any, start: Any = None) -> Control | None:
         low, high = given
         if low > high:
             raise UsageError(f"{name} is {given!r}; expected (low, high) with low <= high.")
-        control = Control(name, spread(low, high), high, (low, high))
+        control = Control(name, stops_of_range(low, high), high, (low, high))
     elif isinstance(given, list | range):
-        choices = tuple(_without_repeats(expanded(name, list(given))))
+        choices = tuple(_without_repeats(expand(name, list(given))))
         control = Control(name, choices, choices[0])
     else:
         return None
     return control if start is None else replace(control.with_choice(start), start=start)
 
 
-def expanded(name: str, values: Sequence[Any]) -> list[Any]:
+def expand(name: str, values: Sequence[Any]) -> list[Any]:
     """Return a list with its ``...`` filled in.
 
     Raises:
@@ -83,21 +83,21 @@ def expanded(name: str, values: Sequence[Any]) -> list[Any]:
         return list(values)
     leading, last = list(values[:place]), list(values[place + 1 :])
     if not leading or len(last) != 1 or not all(map(_is_integer, [*leading, *last])):
-        raise UsageError(f"{name} is {_shown(values)}; expected integers around one ..., such as [64, ..., 4096].")
+        raise UsageError(f"{name} is {_list_text(values)}; expected integers around one ..., such as [64, ..., 4096].")
     step = _step(leading, last[0])
     if step is None:
         raise UsageError(
-            f"{name} is {_shown(values)}; no factor of two and no step leads from {leading[-1]} to {last[0]}."
+            f"{name} is {_list_text(values)}; no factor of two and no step leads from {leading[-1]} to {last[0]}."
         )
     if len(step) > MOST_CHOICES:
         raise UsageError(
-            f"{name} is {_shown(values)}, which are {len(step):,} values and more; a slider has {MOST_CHOICES} at "
+            f"{name} is {_list_text(values)}, which are {len(step):,} values and more; a slider has {MOST_CHOICES} at "
             f"most. A range of integers is a tuple: ({leading[0]}, {last[0]})."
         )
     return [*leading[:-1], *step]
 
 
-def spread(low: int, high: int) -> tuple[int, ...]:
+def stops_of_range(low: int, high: int) -> tuple[int, ...]:
     """Return the stops of a range: all its integers, or where these are many, some on a logarithmic scale."""
     if high - low < _EVERY_VALUE:
         return tuple(range(low, high + 1))
@@ -115,7 +115,7 @@ def powers_around(value: int, octaves: int = 3, most: int = 1 << 16) -> tuple[in
 
 
 def label_of(value: Any) -> str:
-    """Return how a value is written on a slider: ``1,048,576``, ``fp16``, ``True``."""
+    """Return the label of a slider value: ``1,048,576``, ``fp16``, ``True``."""
     if _is_integer(value):
         return f"{value:,}" if abs(value) >= 100_000 else str(value)
     name = getattr(value, "name", None) or getattr(value, "__name__", None)
@@ -128,7 +128,7 @@ def values_text(values: Mapping[str, Any]) -> str:
 
 
 def is_power_of_two(value: object) -> bool:
-    """Tell whether a value is a positive integer that is a power of two; a bool is none."""
+    """Return whether a value is a positive power of two, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value & (value - 1) == 0
 
 
@@ -150,11 +150,11 @@ def _step(leading: list[int], last: int) -> Sequence[int] | None:
 
 
 def _without_repeats(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
+    unique: list[Any] = []
     for value in values:
-        if not _holds(found, value):
-            found.append(value)
-    return found
+        if not _holds(unique, value):
+            unique.append(value)
+    return unique
 
 
 def _holds(values: Iterable[Any], value: Any) -> bool:
@@ -165,7 +165,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _shown(values: Sequence[Any]) -> str:
+def _list_text(values: Sequence[Any]) -> str:
     return "[" + ", ".join("..." if value is Ellipsis else repr(value) for value in values) + "]"
 
 
@@ -179,7 +179,7 @@ _MOST_GRID = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is known of a launch before any of it is chosen.
+    """A launch before any control is chosen.
 
     ``given`` are the arguments and options of the call by name, ``parameters`` the kernel's in order, with those that
     are constexprs in ``constexprs`` and those that have a default in ``defaults``. ``configs`` are the values that each
@@ -207,18 +207,18 @@ class ControlPlan:
     notes: tuple[str, ...] = ()
 
 
-def planned(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
+def plan_controls(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
     """Return the controls for what the user gives; without any, those that the kernel suggests.
 
     Raises:
         UsageError: a list or tuple is no range, or a name is none of the kernel, of its grid or of the options.
     """
     _require_known(subject, ranges)
-    asked = [_asked(subject, name, given) for name, given in ranges.items()]
+    asked = [_control_for(subject, name, given) for name, given in ranges.items()]
     controls = [control for control in asked if control is not None]
     single = {name: value for name, value in ranges.items() if name not in {control.name for control in controls}}
     if not controls:
-        controls = list(_proposed(subject, {**subject.given, **single}))
+        controls = list(_suggested_controls(subject, {**subject.given, **single}))
     names = {control.name for control in controls}
     fixed = {name: value for name, value in {**subject.given, **single}.items() if name not in names}
     return ControlPlan(tuple(controls), fixed, tuple(_notes(subject, controls)))
@@ -235,7 +235,7 @@ def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} is neither a parameter of the kernel nor an option; expected one of {known}.")
 
 
-def _asked(subject: Subject, name: str, given: Any) -> Control | None:
+def _control_for(subject: Subject, name: str, given: Any) -> Control | None:
     control = control_of(name, given)
     if control is None or control.span is None:
         return control
@@ -246,7 +246,7 @@ def _asked(subject: Subject, name: str, given: Any) -> Control | None:
     return control if most is None else control_of(name, given, max(low, min(high, most)))
 
 
-def _proposed(subject: Subject, known: Mapping[str, Any]) -> Iterable[Control]:
+def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[Control]:
     by_config = _of_configs(subject)
     missing = [p for p in subject.parameters if _is_missing(subject, p, known) and p not in by_config]
     for name in subject.parameters:

@@ -14,7 +14,7 @@ from typing import Any
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed
+from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed_evaluation
 from kernellab.explore.schedule import Superseded
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3
@@ -47,7 +47,7 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 5, 25
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedPoint:
     """The row of a point, whether its outputs are right, and how it compares with the best so far."""
 
     row: Row
@@ -70,7 +70,7 @@ class OnGpu:
     _benches: dict[Any, Bench] = field(default_factory=dict)
     _founders: dict[Any, str] = field(default_factory=dict)
 
-    def time(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> Timed:
+    def time(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> TimedPoint:
         """Return the times of a compiled point.
 
         Raises:
@@ -81,20 +81,20 @@ class OnGpu:
         with torch.cuda.device(self.device):  # a thread begins with the first one
             return self._on_device(request, evaluation, best)
 
-    def _on_device(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> Timed:
+    def _on_device(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> TimedPoint:
         assert evaluation.compiled is not None, "only what compiled is timed"
-        verdict = self._checked(request, evaluation)
+        verdict = self._check(request, evaluation)
         if request.key not in self._benches:
             self._benches[request.key] = self.make_bench(request.launches)
         bench = self._benches[request.key]
         try:
-            return self._timed(bench, request, evaluation, best, verdict)
+            return self._time(bench, request, evaluation, best, verdict)
         finally:
             bench.close()
 
-    def _timed(
+    def _time(
         self, bench: Bench, request: Request, evaluation: Evaluation, best: Evaluation | None, verdict: Verdict | None
-    ) -> Timed:
+    ) -> TimedPoint:
         config, compiled = request.config, evaluation.compiled
         assert compiled is not None
         seen = len(request.launches.notes)
@@ -103,7 +103,7 @@ class OnGpu:
         notes = tuple(request.launches.notes[seen:])
         verdict = verdict or self._of_group(request, evaluation, measured.group, notes)
         players = [candidate]
-        rival = best if best is not None and _can_meet(best, request) else None
+        rival = best if best is not None and _same_launches(best, request) else None
         if rival is not None and rival.compiled is not None:
             players.append(implementation_of(request.launches, rival.row.config, rival.compiled, 1))
         rounds = rounds_for(min(measured.times_ms) + (rival.row.time_ms or 0.0 if rival else 0.0))
@@ -123,18 +123,18 @@ class OnGpu:
         if verdict.equal is False:
             row = replace(row, status=verdict.status, reason=verdict.text)
         if rival is None:
-            return Timed(row, verdict, _unpaired(found, best), None if best is None else best.number, notes)
-        return Timed(row, verdict, ratio_interval(played[0], played[1]), rival.number, notes)
+            return TimedPoint(row, verdict, _interval_apart(found, best), None if best is None else best.number, notes)
+        return TimedPoint(row, verdict, ratio_interval(played[0], played[1]), rival.number, notes)
 
     def _of_group(self, request: Request, evaluation: Evaluation, group: int, notes: tuple[str, ...]) -> Verdict:
-        """Return what the bench says of the outputs: it puts equal ones into one group, the first of them into 0."""
+        """Return the verdict of the bench: equal outputs share a group, the first is 0."""
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
             return Verdict(None, not_compared)
         founder = self._founders.setdefault(request.key, evaluation.point.text)
-        return first_verdict() if founder == evaluation.point.text else agreement(founder, group == 0)
+        return first_verdict() if founder == evaluation.point.text else verdict_against_first(founder, group == 0)
 
-    def _checked(self, request: Request, evaluation: Evaluation) -> Verdict | None:
+    def _check(self, request: Request, evaluation: Evaluation) -> Verdict | None:
         """Launch on copies after a trial, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
@@ -145,18 +145,18 @@ class OnGpu:
 
 
 def rounds_for(together_ms: float) -> int:
-    """Return how many rounds of so many milliseconds give times while a hand rests."""
+    """Return the number of timing rounds of so many milliseconds for one slider move."""
     rounds = int(_TIMING_MS / (together_ms + _LAUNCH_MS))
     return max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS))
 
 
-def _can_meet(best: Evaluation, request: Request) -> bool:
-    """Tell whether the best point is another config of the same launches, so that both can be timed in turns."""
+def _same_launches(best: Evaluation, request: Request) -> bool:
+    """Return whether the best point is a config of the same launches, timed in turns with this one."""
     return best.row.config != request.config and best.key == request.key
 
 
-def _unpaired(found: Interval, best: Evaluation | None) -> Interval | None:
-    """Return how two points compare that were timed apart: no closer than their intervals allow."""
+def _interval_apart(found: Interval, best: Evaluation | None) -> Interval | None:
+    """Compare two points that were timed apart: no closer than their intervals allow."""
     row = None if best is None else best.row
     if row is None or not (row.time_ms and row.low_ms and row.high_ms):
         return None
@@ -174,15 +174,15 @@ SECONDS_AT_MOST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What the interpreter did at a point; ``run`` is None where it did not run, for the reason in the verdict."""
+class InterpretedPoint:
+    """A point on the interpreter; ``run`` is None where it did not run, with the reason in the verdict."""
 
     run: Run | None
     verdict: Verdict
 
 
 @dataclass(slots=True)
-class Interpreted:
+class CpuRuns:
     """Runs points in the interpreter, each distinct computation once: options and target change nothing of it.
 
     ``inputs`` are the arguments that the panel was made with, as copies of its own; ``zeroed`` names those that are set
@@ -193,10 +193,10 @@ class Interpreted:
     inputs: Mapping[str, Any]
     verdicts: Verdicts
     zeroed: tuple[str, ...] = ()
-    _ran: dict[Any, Ran] = field(default_factory=dict)
+    _ran: dict[Any, InterpretedPoint] = field(default_factory=dict)
 
-    def run(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> Ran:
-        """Return what the interpreter does.
+    def run(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> InterpretedPoint:
+        """Run a point on the interpreter.
 
         Raises:
             KernellabError: the kernel fails, or does not end in time.
@@ -206,30 +206,32 @@ class Interpreted:
             self._ran[key] = self._fresh(request, launch, compiled, text)
         return self._ran[key]
 
-    def _fresh(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> Ran:
+    def _fresh(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> InterpretedPoint:
         held = size_bytes(self.inputs)
         if held > BYTES_AT_MOST:
-            return Ran(None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here"))
+            return InterpretedPoint(
+                None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
+            )
         if 0 in launch.grid:
-            return Ran(None, Verdict(None, "not run: the grid is empty"))
+            return InterpretedPoint(None, Verdict(None, "not run: the grid is empty"))
         copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
         arguments = copies.arguments
         for name in self.zeroed:
             if arguments.get(name) is not None:
                 arguments[name].zero_()
         poisoned = poison(arguments, compiled.effects, copies=True)
-        grid = bounded(launch.grid)
+        grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
             ran, programs = prod(grid), prod(launch.grid)
-            return Ran(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
+            return InterpretedPoint(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
         before = {**launch.arguments, **self.inputs}
         outputs = outputs_of(copies)
-        return Ran(run, self.verdicts.verdict(request.sizes, text, before, outputs, poisoned))
+        return InterpretedPoint(run, self.verdicts.verdict(request.sizes, text, before, outputs, poisoned))
 
 
-def bounded(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
-    """Return the grid with so few programs that they run while somebody waits."""
+def bound_grid(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
+    """Return the grid with at most ``most`` programs, for a quick answer."""
     x = min(grid[0], most)
     y = min(grid[1], max(1, most // x))
     return x, y, min(grid[2], max(1, most // (x * y)))
@@ -249,11 +251,11 @@ class Evaluator:
     requests: Requests
     history: PointHistory
     here: Target | None
-    interpreted: Interpreted | None
+    interpreted: CpuRuns | None
     on_gpu: OnGpu | None
 
     def evaluate(self, point: Point, superseded: Superseded, tell: Tell) -> Evaluation:
-        """Return what is found at a point; ``tell`` gets what is known as soon as it is compiled.
+        """Evaluate a point; ``tell`` gets the compiled part as soon as it is there.
 
         Whatever fails is part of the answer. Work that a newer point has superseded stops after the compile.
         """
@@ -263,14 +265,14 @@ class Evaluator:
             compiled = self.compiler.compile(request.launches.of(request.config).job)
         except Exception as exc:  # noqa: BLE001 - a grid is a function of the user, and any failure is shown in place
             return _not_compiled(point, request, exc)
-        evaluation = self._compiled(point, request, compiled)
+        evaluation = self._compiled_evaluation(point, request, compiled)
         if evaluation.has_failed or superseded:
             return evaluation
         if self.on_gpu is None and self.interpreted is None:
             return evaluation
         tell(replace(evaluation, is_partial=True))
         try:
-            return self._launched(evaluation, request, target)
+            return self._launch(evaluation, request, target)
         except Exception as exc:  # noqa: BLE001 - so is a reference
             return _not_run(evaluation, _as_error(exc))
 
@@ -281,7 +283,7 @@ class Evaluator:
         assert self.here is not None, "a point without a target is one of a GPU"
         return self.here
 
-    def _compiled(self, point: Point, request: Request, compiled: Compiled) -> Evaluation:
+    def _compiled_evaluation(self, point: Point, request: Request, compiled: Compiled) -> Evaluation:
         launch, resources = request.launches.of(request.config), compiled.resources
         reason = WITHOUT_GPU if self.here is None else OTHER_TARGET
         row = Row(request.config, Status.NOT_TIMED, reason, **resources_of(compiled))
@@ -292,7 +294,7 @@ class Evaluator:
         target = str(compiled.target)
         return Evaluation(point, target, row, compiled, launch.grid, request.sizes, error=error, key=request.key)
 
-    def _launched(self, evaluation: Evaluation, request: Request, target: Target) -> Evaluation:
+    def _launch(self, evaluation: Evaluation, request: Request, target: Target) -> Evaluation:
         if self.on_gpu is not None and target == self.here:
             best = self.history.best_of(evaluation.sizes, evaluation.target)
             timed = self.on_gpu.time(request, evaluation, best)
@@ -319,7 +321,7 @@ def _not_compiled(point: Point, request: Request, exc: Exception) -> Evaluation:
     status = Status.TIMEOUT if isinstance(error, WorkerTimeout) else Status.CANNOT_RUN
     if isinstance(error, CompileError) or not isinstance(error, UsageError | WorkerTimeout):
         status = Status.COMPILE_ERROR
-    evaluation = failed(point, str(request.launches.target), request.config, status, error)
+    evaluation = failed_evaluation(point, str(request.launches.target), request.config, status, error)
     return replace(evaluation, sizes=request.sizes, key=request.key)
 
 
@@ -339,7 +341,7 @@ def _as_error(exc: Exception) -> KernellabError:
 
 @dataclass(slots=True)
 class Verdicts:
-    """What outputs are compared with.
+    """The values that outputs are compared with.
 
     ``check`` is a reference, or how one is computed from the arguments of each point. Without it, the outputs of the
     first point are the reference of all that compute the same. ``text`` names it.
@@ -351,7 +353,7 @@ class Verdicts:
 
     @property
     def name(self) -> str:
-        """What the user's reference is called in messages."""
+        """The name of the user's reference in messages."""
         name = self.text or ("" if self.check is None else self.check.text)
         return "check" if name == ANONYMOUS else name
 
@@ -372,7 +374,9 @@ class Verdicts:
             self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
             return first_verdict()
         first, expected = known
-        return agreement(first, all(agree(outputs[name], expected[name]) for name in expected if name in outputs))
+        return verdict_against_first(
+            first, all(agree(outputs[name], expected[name]) for name in expected if name in outputs)
+        )
 
     def checked(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
         """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
@@ -403,6 +407,6 @@ def first_verdict() -> Verdict:
     return Verdict(None, "the first point, with which others are compared")
 
 
-def agreement(first: str, agrees: bool) -> Verdict:
+def verdict_against_first(first: str, agrees: bool) -> Verdict:
     """Return the verdict of a comparison with the first point."""
     return Verdict(agrees, f"{'agrees with' if agrees else 'differs from'} the first point ({first})")

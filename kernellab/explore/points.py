@@ -73,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was found at a point.
+    """The evaluation of one point.
 
     ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
     ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
@@ -137,7 +137,7 @@ class PointHistory:
         best: Evaluation | None = None
         for evaluation in self.evaluations:
             if evaluation.is_timed and evaluation.sizes == tuple(sizes) and evaluation.target == target:
-                best = evaluation if best is None or _beats(evaluation, best) else best
+                best = evaluation if best is None or _is_faster(evaluation, best) else best
         return best
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
@@ -170,14 +170,14 @@ class PointHistory:
         return None if last is None else self.best_of(last.sizes, last.target)
 
 
-def _beats(evaluation: Evaluation, best: Evaluation) -> bool:
-    """Tell whether a point is faster than the best so far beyond the noise; one that cannot be told from it is not."""
+def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
+    """Return whether a point is faster than the best so far beyond the noise."""
     if evaluation.best == best.number and evaluation.against is not None:
         return evaluation.against.high < 1
     return (evaluation.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
 
 
-def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Evaluation:
+def failed_evaluation(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Evaluation:
     """Return the evaluation of a point where something failed before it could be compiled or run."""
     return Evaluation(point, target, Row(config, status, reason_of(error)), error=error)
 
@@ -270,7 +270,7 @@ class Keeper:
             UsageError: the point did not compile, cannot run, or its outputs are wrong or differ from the first point.
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
-            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
+            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed_evaluation'}.")
         version = self.kernels.current(self.kernel)
         request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)
@@ -283,7 +283,7 @@ class Keeper:
         store = self.kernels.store
         store.history.add_measurements(version.id, [replace(measurement, details=details)])
         store.tag(version.id, [TAG])
-        store.note(version.id, f"kept config: {_described(evaluation, device)}")
+        store.note(version.id, f"kept config: {_description(evaluation, device)}")
         return KeptPoint(version.label, row, str(store.path or "memory"))
 
     def earlier(self) -> list[str]:
@@ -301,7 +301,7 @@ def earlier_words(kept: Iterable[str], most: int = 3) -> str:
     return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
 
 
-def _described(evaluation: Evaluation, device: Device) -> str:
+def _description(evaluation: Evaluation, device: Device) -> str:
     return _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
 
 

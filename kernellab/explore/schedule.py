@@ -27,7 +27,7 @@ class TimerHandle(Protocol):
 
 
 class Pace(Protocol):
-    """Where moves are made and shown (one thread), and where they are worked on (another)."""
+    """The threads of a panel: one for moves and display, one for evaluation."""
 
     def clock(self) -> float:
         """Return seconds that only grow."""
@@ -43,7 +43,7 @@ class Pace(Protocol):
 
 
 class Superseded:
-    """Tells the work on an item that a newer one waits."""
+    """Signals that a newer item waits."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -92,7 +92,7 @@ class LatestOnly(Generic[Item]):
         self._superseded.set()
         self._stop_timer()
         if follows_closely:
-            self._timer = pace.later(self.rest_s, self._rested)
+            self._timer = pace.later(self.rest_s, self._start_after_rest)
         else:
             self._start()
 
@@ -119,7 +119,7 @@ class LatestOnly(Generic[Item]):
         self._waiting = []
         self._superseded.set()
 
-    def _rested(self) -> None:
+    def _start_after_rest(self) -> None:
         self._timer = None
         self._start()
 

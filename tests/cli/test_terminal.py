@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kernellab.cli.terminal import fitted, shown
+from kernellab.cli.terminal import style_for, wrap_lines
 from kernellab.settings import wants_colour
 
 TEXT = "add_kernel  cuda:90\n  warning: " + "word " * 30
@@ -21,23 +21,23 @@ class Terminal(io.StringIO):
 
 
 def test_lines_are_broken_between_words_and_keep_their_indent() -> None:
-    lines = fitted(TEXT, 60).splitlines()
+    lines = wrap_lines(TEXT, 60).splitlines()
     assert lines[0] == "add_kernel  cuda:90"
     assert all(len(line) <= 60 for line in lines)
     assert all(line.startswith("      word") for line in lines[2:])
-    assert " ".join(fitted(TEXT, 60).split()) == " ".join(TEXT.split())
+    assert " ".join(wrap_lines(TEXT, 60).split()) == " ".join(TEXT.split())
 
 
 def test_colours_and_breaks_are_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "70")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert shown(TEXT, io.StringIO()) == TEXT
-    on_terminal = shown(TEXT, Terminal())
+    assert style_for(TEXT, io.StringIO()) == TEXT
+    on_terminal = style_for(TEXT, Terminal())
     assert on_terminal.startswith("\x1b[1madd_kernel")
     assert "\x1b[33m  warning:" in on_terminal
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in shown(TEXT, Terminal())
+    assert "\x1b" not in style_for(TEXT, Terminal())
 
 
 @pytest.mark.parametrize(

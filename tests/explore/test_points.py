@@ -7,7 +7,7 @@ import re
 
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
-from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed
+from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed_evaluation
 from kernellab.measure.config import Config, Status
 from kernellab.measure.timing import Interval
 from kernellab.tune.result import Row
@@ -90,7 +90,7 @@ def test_words_say_how_a_point_compares() -> None:
 def test_a_failure_shows_beside_the_last_good_figures() -> None:
     points = history(evaluation(64, 1.0))
     error = CompileError("arange's <range> must be a power of 2")
-    bad = points.add(failed(Point((("BLOCK", 96),), ""), "cuda:90", Config(), Status.COMPILE_ERROR, error))
+    bad = points.add(failed_evaluation(Point((("BLOCK", 96),), ""), "cuda:90", Config(), Status.COMPILE_ERROR, error))
     html = picture_html(PanelView("softmax", CONTROLS, points, bad))
     assert "arange&#x27;s &lt;range&gt; must be" in html
     assert "Figures of the last good point, BLOCK=64" in html
@@ -100,7 +100,7 @@ def test_a_failure_shows_beside_the_last_good_figures() -> None:
 def test_without_a_good_point_there_is_only_the_reason() -> None:
     points = PointHistory("softmax")
     bad = points.add(
-        failed(Point((), ""), "cuda:90", Config(), Status.CANNOT_RUN, CompileError("too much shared memory"))
+        failed_evaluation(Point((), ""), "cuda:90", Config(), Status.CANNOT_RUN, CompileError("too much shared memory"))
     )
     html = picture_html(PanelView("softmax", (), points, bad))
     assert "too much shared memory" in html

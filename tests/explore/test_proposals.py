@@ -7,7 +7,7 @@ import pytest
 import triton.language as tl
 
 from kernellab.errors import UsageError
-from kernellab.explore.controls import Subject, planned
+from kernellab.explore.controls import Subject, plan_controls
 
 ADD = Subject(
     parameters=("x_ptr", "out_ptr", "n", "BLOCK"),
@@ -20,7 +20,7 @@ ADD = Subject(
 
 
 def names(subject: Subject, **ranges: Any) -> dict[str, tuple[tuple[Any, ...], Any]]:
-    return {c.name: (c.choices, c.start) for c in planned(subject, ranges).controls}
+    return {c.name: (c.choices, c.start) for c in plan_controls(subject, ranges).controls}
 
 
 def test_blocks_and_warps_are_proposed_and_sizes_are_not() -> None:
@@ -48,7 +48,7 @@ def test_switches_and_types_are_proposed_and_odd_numbers_are_not() -> None:
 
 
 def test_what_the_user_gives_replaces_the_proposals() -> None:
-    plan = planned(ADD, {"BLOCK": [64, ..., 256], "num_stages": 2})
+    plan = plan_controls(ADD, {"BLOCK": [64, ..., 256], "num_stages": 2})
     assert [control.name for control in plan.controls] == ["BLOCK"]
     assert plan.fixed == {"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000, "num_stages": 2}
 
@@ -73,7 +73,7 @@ def test_values_of_configs_are_proposed() -> None:
 
 
 def test_a_grid_of_numbers_gets_a_slider_and_a_remark() -> None:
-    plan = planned(dataclasses.replace(ADD, grid=(4, 1, 1)), {})
+    plan = plan_controls(dataclasses.replace(ADD, grid=(4, 1, 1)), {})
     assert [control.name for control in plan.controls] == ["BLOCK", "num_warps", "grid_x"]
     assert "The grid is 4 whatever BLOCK is" in plan.notes[0]
 
@@ -85,4 +85,4 @@ def test_a_range_of_the_grid_starts_at_the_grid() -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match="BLOK is neither a parameter"):
-        planned(ADD, {"BLOK": [64, 128]})
+        plan_controls(ADD, {"BLOK": [64, 128]})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.explore.controls import Control, control_of, label_of, powers_around, spread
+from kernellab.explore.controls import Control, control_of, label_of, powers_around, stops_of_range
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_single_value_is_no_control(given: Any) -> None:
 
 
 def test_a_narrow_range_has_every_integer_and_a_wide_one_a_logarithmic_scale() -> None:
-    assert spread(3, 7) == (3, 4, 5, 6, 7)
-    wide = spread(1, 10**7)
+    assert stops_of_range(3, 7) == (3, 4, 5, 6, 7)
+    wide = stops_of_range(1, 10**7)
     assert wide[0] == 1
     assert wide[-1] == 10**7
     assert len(wide) < 120
     assert {1024, 65536} <= set(wide)
     assert all(b / a < 1.5 for a, b in pairwise(wide[4:]))
-    assert spread(-1000, 1000)[0] == -1000
+    assert stops_of_range(-1000, 1000)[0] == -1000
 
 
 def test_any_integer_of_a_range_can_be_set() -> None:

@@ -15,7 +15,7 @@ import triton
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.explore.evaluator import bounded
+from kernellab.explore.evaluator import bound_grid
 from kernellab.measure.config import OUTCOME_COLUMNS
 from kernellab.views.panels import Panel
 from tests import samples
@@ -117,9 +117,9 @@ def test_a_large_grid_is_run_in_part_and_not_compared(opened: Callable[..., Pane
 
 
 def test_no_more_programs_run_than_somebody_waits_for() -> None:
-    assert bounded((8, 8, 8)) == (8, 8, 8)
-    assert bounded((100, 100, 100)) == (100, 5, 1)
-    assert bounded((1, 1, 10**6)) == (1, 1, 512)
+    assert bound_grid((8, 8, 8)) == (8, 8, 8)
+    assert bound_grid((100, 100, 100)) == (100, 5, 1)
+    assert bound_grid((1, 1, 10**6)) == (1, 1, 512)
 
 
 def test_a_grid_that_leaves_elements_out_differs_from_the_first_point(opened: Callable[..., Panel]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
-from kernellab.explore.controls import OPTIONS, Subject, planned
-from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, OnGpu, Verdicts
+from kernellab.explore.controls import OPTIONS, Subject, plan_controls
+from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall, checked_grid
@@ -76,7 +76,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)
     subject = _subject(launch, closure.name, [function.text for function in closure.functions])
-    plan = planned(subject, launch.ranges)
+    plan = plan_controls(subject, launch.ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
     requests = Requests(
         kernel,
@@ -90,7 +90,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     interpreted = on_gpu = None
     if here is None:
         held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
-        interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
+        interpreted = CpuRuns(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
         on_gpu = _on_gpu(runtime, inputs, verdicts)
     evaluator = Evaluator(runtime.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
