@@ -70,9 +70,14 @@ class CellKernels:
                 self._bind_in_place(kernel)
 
     def enter(self, recorder: Recorder) -> None:
-        """Enter the kernels of the cell as it launched them, in each of their versions, else as they are now."""
+        """Enter the kernels of the cell as it launched them, in each of their versions, else as they are now.
+
+        One of another module is entered where the cell compiled it.
+        """
+        owners = {id(record.owner) for record in recorder.records.values()}
         for kernel in self.bound:
-            self.enter_as(kernel, recorder)
+            if self._is_defined_here(kernel) or id(kernel) in owners:
+                self.enter_as(kernel, recorder)
 
     def enter_as(self, kernel: Kernel, recorder: Recorder, name: str | None = None) -> None:
         """Enter a kernel under ``name``, or its own."""
@@ -96,7 +101,7 @@ class CellKernels:
         table = symtable.symtable(source, self.file, "exec")
         given = [each.get_name() for each in table.get_symbols() if each.is_imported() or each.is_assigned()]
         found = [self.namespace[name] for name in given if is_kernel(self.namespace.get(name))]
-        twins = [self.lab.bind(kernel) for kernel in found if not self._is_defined_here(kernel)]
+        twins = [self.lab.bind(kernel) for kernel in found if not any(kernel is each for each in self.bound)]
         for twin in twins:
             self.lab.kernels.add(twin)
         return twins

@@ -12,7 +12,7 @@ import torch
 import triton
 
 from kernellab import current_lab
-from kernellab.errors import UsageError
+from kernellab.errors import CompileError, UsageError
 from tests.notebook.conftest import DOUBLE, Notebook
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -187,6 +187,27 @@ def test_a_launch_in_the_expression_of_a_check_is_none_of_the_cell(places: Noteb
     assert ran.error is None
     assert len(ran.shown) == 1
     assert "by_reference" not in ran.shown[0]["text/plain"]
+
+
+def test_args_compile_a_kernel_of_an_earlier_cell_that_gets_another_name(places: Notebook) -> None:
+    places.triton(DOUBLE.format(name="renamed", factor=2))
+    ran = places.triton("other_name = renamed", '--args "x, out, 100, BLOCK=64"')
+    assert ran.error is None
+    assert ran.shown[0]["text/plain"].startswith("renamed@1")
+
+
+def test_an_imported_kernel_that_does_not_compile_is_not_entered(places: Notebook, tmp_path: Path) -> None:
+    text = f"import triton, triton.language as tl\n{DOUBLE.format(name='broken_import', factor='nowhere')}"
+    (tmp_path / "broken_kernels.py").write_text(text)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        ran = places.triton(f"from broken_kernels import broken_import\n{LAUNCH.format(name='broken_import')}")
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert isinstance(ran.error, CompileError)
+    lab = current_lab()
+    assert lab is not None
+    assert "broken_import" not in lab.kernels
 
 
 def test_two_autotuners_of_an_imported_kernel_are_refused(places: Notebook, tmp_path: Path) -> None:
