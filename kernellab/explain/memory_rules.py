@@ -18,7 +18,16 @@ from kernellab.explain.facts import (
     WidthLimit,
     is_repeated,
 )
-from kernellab.explain.model import Cause, Proposal, bytes_in_flight, dram_bytes, figure, times_of, wanted_in_flight
+from kernellab.explain.model import (
+    Bottleneck,
+    Cause,
+    Proposal,
+    bytes_in_flight,
+    dram_bytes,
+    figure,
+    times_of,
+    wanted_in_flight,
+)
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least part of what is moved that is worth a finding
@@ -313,8 +322,8 @@ def tiles(facts: Facts) -> Proposal | None:
     worst = max(small, key=lambda dot: dot.flops)
     m, n, _ = worst.tile
     times = times_of(facts)
-    paced = max(times.l2, times.loads, times.latency, times.tensor, times.shared)
-    pace = "so the L2 and the load units set the pace"
+    slowest = max(_PACED_BY_TILES, key=lambda unit: times.units[unit])
+    paced, pace = times.units[slowest], f"and most of the time is {slowest}"
     if m * n < _TINY_TILE and times.arithmetic > paced:
         paced, pace = times.arithmetic, "and its addresses and masks are worked out for few products"
     if paced < 0.7 * times.longest or not worst.in_loop:
@@ -336,6 +345,9 @@ def tiles(facts: Facts) -> Proposal | None:
     mended = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
     return Proposal(Cause.TILES, worst.line, text, figures, mended)
+
+
+_PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
 
 
 def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:

@@ -144,8 +144,10 @@ def test_one_atomic_per_program_is_fine() -> None:
 def test_small_tiles_of_a_product_fetch_too_often() -> None:
     dot = DotFacts(6, "fp16", 6e10, True, (32, 32, 32), in_loop=True)
     loads = access(4000, touched_bytes=64 * MEGABYTES, is_async=True, in_loop=True, trips=64.0)
-    found = first(facts(loads, dots=(dot,), footprint_bytes=64 * MEGABYTES))
+    asked = facts(loads, dots=(dot,), footprint_bytes=64 * MEGABYTES)
+    found = first(asked)
     assert (found.cause, found.line) == (Cause.TILES, 6)
+    assert f"most of the time is {times_of(asked).largest}" in found.text
 
 
 def test_tiny_tiles_of_a_product_compute_addresses_for_few_products() -> None:
