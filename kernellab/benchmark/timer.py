@@ -21,7 +21,15 @@ from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree
 from kernellab.measure.gpu_bench import WorkerBench
-from kernellab.measure.launches import Bench, BenchOptions, Implementation, KernelLaunch, launched_on_copies, touched
+from kernellab.measure.launches import (
+    Bench,
+    BenchOptions,
+    Implementation,
+    KernelLaunch,
+    call_hooks,
+    launched_on_copies,
+    touched,
+)
 from kernellab.measure.reference import bounded_values, called, require_names, taken_of
 from kernellab.measure.timing import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch, ratio_interval
 
@@ -59,19 +67,6 @@ class Timer(Protocol):
 
     def close(self) -> None:
         """Give back what the timer holds."""
-
-
-def call_hooks(launch: KernelLaunch) -> None:
-    """Call what a config wants to be called before its launch.
-
-    Raises:
-        RunError: a hook raises, in its own words.
-    """
-    for hook in launch.before:
-        try:
-            hook({**launch.arguments, **launch.options})
-        except Exception as exc:
-            raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
 
 
 @dataclass(slots=True)
@@ -195,7 +190,7 @@ class GpuTimer:
         for tensor, held in self._before:
             tensor.copy_(held)
         if launch is not None:
-            call_hooks(launch)
+            call_hooks(launch, launch.arguments)
 
     def _launched(self, implementation: Implementation) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new; return its outputs."""

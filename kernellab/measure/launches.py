@@ -273,6 +273,19 @@ def implementation_of(launches: Launches, config: Config, compiled: Compiled, in
     return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
 
 
+def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
+    """Call what a config wants to be called before its launch, on these arguments.
+
+    Raises:
+        RunError: a hook raises, in its own words.
+    """
+    for hook in launch.before:
+        try:
+            hook({**arguments, **launch.options})
+        except Exception as exc:
+            raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
+
+
 def launched_on_copies(
     runtime: Runtime,
     launch: KernelLaunch,
@@ -290,6 +303,7 @@ def launched_on_copies(
     """
     copies = Copies({**launch.arguments, **inputs}, effects, device)
     poisoned = poison(copies.arguments, effects, copies=True)
+    call_hooks(launch, copies.arguments)
     with runtime.recording(timeout_s=timeout_s):
         launch.function[launch.grid](**copies.arguments, **launch.options)
     return copies, poisoned

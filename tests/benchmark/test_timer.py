@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks, difference, returned, run_function
+from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, difference, returned, run_function
 from kernellab.errors import RunError
 from kernellab.launch.arguments import CannotExport
 from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, Measured, call_hooks
 from kernellab.measure.timing import DeviceState, Turn
 from tests.measure.test_timing import Device
 
@@ -73,7 +73,7 @@ def test_a_failing_hook_is_told_in_its_own_words() -> None:
 
     launch: Any = SimpleNamespace(before=(hook,), arguments={"x": 1}, options={"num_warps": 4})
     with pytest.raises(RunError, match="pre_hook of a config raised KeyError"):
-        call_hooks(launch)
+        call_hooks(launch, launch.arguments)
 
 
 @dataclass(slots=True)

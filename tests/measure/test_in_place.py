@@ -100,3 +100,21 @@ def test_comparisons_start_both_sides_from_the_same_values(lab: kernellab.Lab) -
     assert lab.compare("add_eight", lambda x_ptr: x_ptr.add_(8)).outputs[0].equal
     assert not lab.compare("add_eight", lambda x_ptr: x_ptr).outputs[0].equal
     assert not lab.compare("add_eight", "clear").outputs[0].equal
+
+
+def test_hooks_of_configs_are_called_before_launches_on_the_cpu(lab: kernellab.Lab) -> None:
+    def to_one(arguments: dict[str, Any]) -> None:
+        arguments["x_ptr"].fill_(1)
+
+    x = made(torch.float32)
+    configs = [triton.Config({"BLOCK": 128}, pre_hook=to_one)]
+    tuning = lab.tune(add_eight, (1,), x, COUNT, configs=configs, check=lambda x_ptr: torch.full_like(x_ptr, 9))
+    assert tuning.rows[0].status == "not_timed"
+    assert "agrees with the reference" in tuning.rows[0].reason
+    kernel = triton.autotune(configs, key=["n"])(add_eight)
+    found = lab.bench(
+        kernel, (1,), over={"n": [COUNT]}, inputs=lambda n: {"x_ptr": x}, check=True,
+        versus={"reference": lambda x_ptr: torch.full_like(x_ptr, 9)},
+    )  # fmt: skip
+    assert [row.status for row in found.rows] == ["not_timed"] * 2, found.frame["reason"].tolist()
+    assert torch.equal(x, made(torch.float32))
