@@ -178,6 +178,7 @@ def _kernel_side(
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = given(arguments)
+        assert grid is not None, "each side has a grid before it is made"
         launch = Launches(function, grid(named), (), named, _target(runtime)).of(NO_CONFIG)
         return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
 

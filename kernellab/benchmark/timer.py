@@ -321,9 +321,11 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
     Raises:
         RunError: it raises, in its own words.
     """
-    require_names(implementation.function, arguments, implementation.name)
+    function = implementation.function
+    assert function is not None, "what is no kernel is a function"
+    require_names(function, arguments, implementation.name)
     try:
-        return implementation.function(**taken_of(implementation.function, arguments))
+        return function(**taken_of(function, arguments))
     except KernellabError:
         raise
     except Exception as exc:
