@@ -89,13 +89,24 @@ def _dtypes(launch: RecordedLaunch) -> list[str]:
     return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 
 
+# What the functions of a module call by name where its arguments are variables of theirs.
+_IN_FUNCTIONS = frozenset(
+    {
+        *("device", "generator", "random_tensor", "listed_tensor", "TensorDescriptor", "RECORD", "INTERPRETED"),
+        *("META", "CONFIGS", "HEURISTICS"),
+    }
+)
+
+
 def why_unchecked(recorded: RecordedVersion) -> str:
     """Return why the recorded launch of a kernel cannot be written down, with arguments and a check, or ""."""
-    names = () if recorded.launch is None else (argument.name for argument in recorded.launch.arguments)
+    arguments = () if recorded.launch is None else recorded.launch.arguments
+    closure = recorded.version.closure
     own = {"meta", "torch", "triton", "tl"}
-    if any(isinstance(wrapper, Autotune | Heuristics) for wrapper in recorded.version.closure.wrappers):
+    if any(isinstance(wrapper, Autotune | Heuristics) for wrapper in closure.wrappers):
         own.add("grid")  # the decorators of Triton pass it on by name, with that of the launch
-    if taken := [name for name in names if name in own]:
+    in_functions = _IN_FUNCTIONS | {closure.functions[0].name}
+    if taken := [a.name for a in arguments if a.name in own or (a.name in in_functions and not a.constexpr)]:
         return f"It has a parameter called {', '.join(taken)}"
     if recorded.result is not None and recorded.result.through:
         return f"It takes addresses out of {', '.join(recorded.result.through)}, which hold in one process"

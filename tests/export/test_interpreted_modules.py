@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.errors import UsageError
 from tests.export.exporting import run_files
 from tests.export.test_module import cell
 from tests.labs import shared_lab
@@ -124,3 +125,16 @@ def test_tensors_without_elements_are_not_one_tensor(lab: kernellab.Lab, tmp_pat
     (file,) = launch_and_export(lab, tmp_path, "none", text, "module", **empty)
     assert "out_ptr = x_ptr" not in file.read_text()
     is_checked([file])
+
+
+@pytest.mark.parametrize("name", ["device", "generator", "RECORD", "META", "shadowed"])
+def test_a_parameter_with_a_name_of_the_module_is_told_and_not_checked(
+    lab: kernellab.Lab, tmp_path: Path, name: str
+) -> None:
+    text = kernel("shadowed", f"x * {name}", "a, c, n, 2, BLOCK=128", more=f", {name}")
+    (file,) = launch_and_export(lab, tmp_path, "shadowed", text, "module")
+    assert f"It has a parameter called {name}" in file.read_text()
+    result = run_files(file)
+    assert (result.returncode, result.stderr) == (0, "")
+    with pytest.raises(UsageError, match=f"It has a parameter called {name}; --as module can"):
+        lab.export("shadowed", tmp_path / "op.py", kind="torch-op")
