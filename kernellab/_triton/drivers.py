@@ -34,7 +34,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.source import portable_type
 from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
-from kernellab.workers.forks_and_interrupts import Scratch, uninterrupted
+from kernellab.workers.forks_and_interrupts import uninterrupted
+from kernellab.workers.scratch import Scratch
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
 

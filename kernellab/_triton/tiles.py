@@ -18,7 +18,7 @@ from triton._C.libtriton import ir
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.layouts import LaidOutValue, Layouts, RegisterLayout, Registers, layouts_of, type_of
-from kernellab.workers.forks_and_interrupts import Scratch
+from kernellab.workers.scratch import Scratch
 
 try:
     from triton._C.libtriton import amd, gluon_ir, nvidia

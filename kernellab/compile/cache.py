@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import threading
 import uuid
 from collections import deque
@@ -20,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab.compile.entries import UNREADABLE, Listing, has_room, labelled_json, listing_of, mark_used, read_entry
+from kernellab.compile.entries import UNREADABLE, Listing, labelled_json, listing_of, mark_used, read_entry
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import (
@@ -36,6 +35,7 @@ from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import TICK_S, Stop, held, lock, side_by_side, uninterrupted
+from kernellab.workers.scratch import has_room, temporary_folder
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4
@@ -183,7 +183,7 @@ class Compiler:
         is_full = self.instead is not None and not has_room(self.folder)
         if is_full and self.instead is not None:
             self.folder = self.instead()
-        lacks_temporary = not has_room(self._temporary or Path(tempfile.gettempdir()))
+        lacks_temporary = not has_room(self._temporary or temporary_folder())
         if lacks_temporary:
             self._temporary = self.folder
         return is_full or lacks_temporary
@@ -192,7 +192,7 @@ class Compiler:
         name = uuid.uuid4().hex
         folder, final = self.folder, self._path(digest)
         scratch = folder / f".{name}"
-        temporary = Path(tempfile.gettempdir()) / f"kernellab-{name}"
+        temporary = temporary_folder() / f"kernellab-{name}"
         if self._temporary is not None:
             temporary = self._temporary / f".{name}.tmp"
         try:

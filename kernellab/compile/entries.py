@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,7 +22,6 @@ Listing = tuple[tuple[str, int], ...]
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError)
 _SPARED_S = 3600.0
-_ROOM_BYTES = 1 << 20  # as much as a large kernel takes
 
 
 def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
@@ -116,19 +114,3 @@ def _entries(folder: Path) -> list[tuple[Path, float, int]]:
             size = sum(file.stat().st_size for file in path.rglob("*"))
             found.append((path, path.stat().st_mtime, size))
     return found
-
-
-def has_room(folder: Path) -> bool:
-    """Tell whether a compiled kernel can be written to a folder, which is made."""
-    return why_no_room(folder) is None
-
-
-def why_no_room(folder: Path) -> OSError | None:
-    """Return why a compiled kernel cannot be written to a folder, which is made; None where it can."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_ROOM_BYTES))
-    except OSError as exc:
-        return exc
-    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from weakref import ref
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
-from kernellab.compile.entries import evict, has_room, why_no_room
+from kernellab.compile.entries import evict
 from kernellab.errors import StoreError, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
@@ -26,7 +25,8 @@ from kernellab.registry import Registry, keep
 from kernellab.settings import read_settings
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import Scratch, at_fork, in_background, rlock, uninterrupted
+from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, uninterrupted
+from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
@@ -169,10 +169,7 @@ class Workspace:
         return self._made_spare()
 
     def _made_spare(self) -> Path:
-        """Return a temporary folder on a disk that has room, in memory if need be."""
-        memory = Path("/dev/shm")
-        has_disk = has_room(Path(tempfile.gettempdir())) or not has_room(memory)
-        self._spare = uninterrupted(partial(Scratch, None if has_disk else memory))
+        self._spare = uninterrupted(Scratch)
         return self._spare.path / "artifacts"
 
     def _parsed(self, target: str | None) -> Target:

@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernellab.compile.types import CompileJob
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.workers.forks_and_interrupts import AtWork, Scratch, Stop, lock
+from kernellab.workers.forks_and_interrupts import AtWork, Stop, lock
+from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Failure, Job, Progress, failure_of
 
 if TYPE_CHECKING:

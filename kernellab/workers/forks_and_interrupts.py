@@ -21,17 +21,14 @@ import importlib
 import logging
 import os
 import queue
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from kernellab.errors import WorkerDied
@@ -194,31 +191,6 @@ class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of 
         super().__init__(function)
         if hasattr(self, "lock"):
             _free_in_child(self.lock, False)
-
-
-class Scratch:
-    """A temporary folder, in ``parent`` or where such folders go. No fork deletes it: the process that made it does,
-    at its end at the latest.
-    """
-
-    def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="kernellab-", dir=parent))
-        self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
-
-    def close(self) -> None:
-        """Delete the folder and what is in it."""
-        self._delete()
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-def _delete(folder: Path, maker: int) -> None:
-    if os.getpid() == maker:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _await_imports() -> None:

@@ -13,6 +13,7 @@ import torch
 
 import kernellab
 from kernellab.store import Store
+from kernellab.workers.scratch import Scratch
 from tests import samples
 
 X = torch.ones(64)
@@ -91,3 +92,14 @@ def test_a_folder_that_takes_no_compiled_kernels_costs_the_store_nothing(tmp_pat
             folders = {launch(lab, 64 * 2**n) for n in range(3)}
         assert (len(told), len(folders)) == (1, 3)
         assert lab.kernels.store.path is not None
+
+
+def test_temporary_folders_go_where_room_is(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    with Scratch() as folder:
+        assert folder.is_relative_to(small_disk)
+    fill(small_disk)
+    with Scratch() as folder:
+        assert not folder.is_relative_to(small_disk)
+        (folder / "file").write_bytes(bytes(4096))
+    assert not folder.exists()

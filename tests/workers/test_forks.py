@@ -27,6 +27,7 @@ from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.runtime import Runtime
 from kernellab.store.database import Database
 from kernellab.workers import forks_and_interrupts as forks
+from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Pool, Worker, WorkerKind
 from tests.workers.test_worker import count, echo, job
 
@@ -377,7 +378,7 @@ def test_a_fork_waits_for_what_must_be_whole_in_it() -> None:
 
 
 def test_a_temporary_folder_is_deleted_by_its_maker_alone() -> None:
-    scratch = forks.Scratch()
+    scratch = Scratch()
 
     def leave() -> bool:
         scratch.close()

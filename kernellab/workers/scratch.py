@@ -1,0 +1,62 @@
+"""Temporary folders: where they go on a full disk, and who deletes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+_IN_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 1 << 20  # as much as a large compiled kernel takes
+
+
+class Scratch:
+    """A temporary folder, on a disk that has room. No fork deletes it: the process that made it does, at its end."""
+
+    def __init__(self) -> None:
+        folder = temporary_folder()
+        if not has_room(folder) and has_room(_IN_MEMORY):
+            folder = _IN_MEMORY
+        self.path = Path(tempfile.mkdtemp(prefix="kernellab-", dir=folder))
+        self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
+
+    def close(self) -> None:
+        """Delete the folder and what is in it."""
+        self._delete()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _delete(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files, or one in memory where this machine has none that takes files."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return _IN_MEMORY
+
+
+def has_room(folder: Path) -> bool:
+    """Tell whether a large file can be written to a folder, which is made."""
+    return why_no_room(folder) is None
+
+
+def why_no_room(folder: Path) -> OSError | None:
+    """Return why a large file cannot be written to a folder, which is made; None where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
+    except OSError as exc:
+        return exc
+    return None
