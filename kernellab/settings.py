@@ -11,6 +11,7 @@ from pathlib import Path
 from kernellab.errors import UsageError
 
 _COMPILER_PREFIXES = ("TRITON_", "MLIR_", "LLVM_", "NVPTX_", "AMDGCN_", "DISABLE_", "ALLOW_", "USE_IR_LOC")
+_INTERPRETING = "TRITON_INTERPRET"
 _ON, _OFF = frozenset({"1", "yes", "on", "true"}), frozenset({"0", "no", "off", "false"})
 _MOST_WORKERS = 1024
 _MOST_SECONDS = 10**6  # as for the time limit of a call
@@ -75,8 +76,24 @@ def take_compiler_environment(variables: Iterable[tuple[str, str]]) -> None:
 
 
 def child_environment(**extra: str) -> dict[str, str]:
-    """Return this process's environment with ``extra`` set, for a child process."""
-    return {**os.environ, **extra}
+    """Return this process's environment with ``extra`` set, for a child process; it interprets only where that says."""
+    return {**{name: value for name, value in os.environ.items() if name != _INTERPRETING}, **extra}
+
+
+def is_interpreting() -> bool:
+    """Tell whether ``TRITON_INTERPRET`` is on, so that Triton makes functions of its interpreter of kernels."""
+    return os.environ.get(_INTERPRETING, "").lower() in _ON | {"y"}  # as Triton reads it
+
+
+def set_interpreting_aside() -> str | None:
+    """Take ``TRITON_INTERPRET`` out of the environment where it is on; return its value, or None where it is not."""
+    return os.environ.pop(_INTERPRETING) if is_interpreting() else None
+
+
+def restore_interpreting(value: str | None) -> None:
+    """Put a ``TRITON_INTERPRET`` that was set aside back, unless another one was set meanwhile."""
+    if value is not None:
+        os.environ.setdefault(_INTERPRETING, value)
 
 
 def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
@@ -86,7 +103,7 @@ def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def _reaches_the_compiler(name: str) -> bool:
-    return name.startswith(_COMPILER_PREFIXES) and name != "TRITON_INTERPRET"  # which decides at import
+    return name.startswith(_COMPILER_PREFIXES) and name != _INTERPRETING  # which decides at import
 
 
 def _default_store() -> Path:

@@ -2,9 +2,14 @@
 
 import re
 
-import triton
-
 from kernellab.errors import UsageError
+from kernellab.settings import restore_interpreting, set_interpreting_aside
+
+_interpreting = set_interpreting_aside()  # Triton's own functions are to be compiled, where the lab imports them first
+try:
+    import triton
+finally:
+    restore_interpreting(_interpreting)
 
 CODE_GENERATOR = "triton.compiler.code_generator"
 """What compile workers load before their first kernel, and a notebook need not."""

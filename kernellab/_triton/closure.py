@@ -16,6 +16,7 @@ from triton.runtime import autotuner
 from triton.runtime.jit import JITCallable
 
 from kernellab._triton.class_text import ClassText, class_text
+from kernellab._triton.interpreted import is_interpreted, require_compiled
 from kernellab._triton.kernel import (
     Kernel,
     decorators_of,
@@ -267,6 +268,10 @@ class Collector:
             return self._module(value, name, node)
         if is_plain(value):
             return Constant(value)
+        if is_interpreted(value):
+            found = _installed(value.fn, value)
+            require_compiled(None if found else value)
+            return found or Opaque(value.__name__)
         return _installed(value, value) or self._other(value)
 
     def _helper(self, value: Any, kind: FunctionKind) -> Binding:

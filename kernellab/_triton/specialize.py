@@ -18,7 +18,7 @@ from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-from triton.runtime.jit import MockTensor, create_function_from_signature
+from triton.runtime.jit import JITFunction, MockTensor, create_function_from_signature
 
 from kernellab._triton.kernel import constexpr_value
 from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message
@@ -130,7 +130,7 @@ def sample_launch() -> tuple[Any, tuple[Any, ...]]:
     return _copy, (MockTensor(tl.float32), MockTensor(tl.float32), 128)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@JITFunction  # type: ignore[untyped-decorator]  # whether or not TRITON_INTERPRET is set
 def _copy(source, to, block: tl.constexpr):  # type: ignore[no-untyped-def]
     offsets = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(to + offsets, tl.load(source + offsets))

@@ -22,7 +22,7 @@ from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_kernel, require_launch, verbs
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, keep
-from kernellab.settings import read_settings
+from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, uninterrupted
@@ -41,6 +41,7 @@ class Workspace:
 
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
+        self._interpreting: str | None = None
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
         self._scratch = uninterrupted(Scratch) if store == ":memory:" else None
@@ -57,6 +58,27 @@ class Workspace:
             self._pool, self._artifacts(folder), self.settings.timeout_s, instead=self._spare_artifacts
         )
         self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
+        self.set_interpreting_aside()
+
+    def set_interpreting_aside(self) -> None:
+        """Take ``TRITON_INTERPRET=1`` out of the environment until this lab is closed, and say so.
+
+        Under it, Triton makes of a kernel a function of its own interpreter, which the lab could neither compile nor
+        check; and an access out of bounds would end this process.
+        """
+        from kernellab._triton.interpreted import finish_interpreted_imports
+
+        if not is_interpreting():
+            return
+        names = ", ".join(finish_interpreted_imports())
+        self._interpreting = set_interpreting_aside()
+        message = (
+            "TRITON_INTERPRET=1 is set aside while there is a lab: it compiles the kernels that are defined from now "
+            "on, and without a GPU runs them on the CPU in a process of its own."
+        )
+        if names:
+            message += f" Defined before, and so neither compiled nor checked: {names}. Define or import them again."
+        warn_user(message)
 
     def __repr__(self) -> str:
         where = self.kernels.store.path or "memory"
@@ -87,6 +109,7 @@ class Workspace:
         launches = () if self._launches is None else (self._launches.close,)
         folders = [folder.close for folder in (self._scratch, self._spare) if folder is not None]
         with contextlib.ExitStack() as closing:  # one after the other, also where one fails
+            closing.callback(restore_interpreting, self._interpreting)
             for close in (*folders, self.kernels.store.close, *launches, self._interpreter.close, self._pool.close):
                 closing.callback(close)
 

@@ -239,8 +239,10 @@ class UserCall:
 
 def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` for what is not a Triton kernel, or has more than one autotuner."""
+    from kernellab._triton.interpreted import require_compiled
     from kernellab._triton.kernel import is_kernel, require_one_tuner
 
+    require_compiled(kernel)
     if not is_kernel(kernel):
         raise UsageError(f"{value_text(kernel)} is not a Triton kernel; pass a function decorated with @triton.jit.")
     require_one_tuner(kernel)

@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
+from kernellab._triton.interpreted import require_names_compiled
 from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
@@ -137,6 +138,8 @@ async def awaited_cell(
     source = f"\n{text}"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
+    lab.set_interpreting_aside()
+    require_names_compiled(text, namespace)
     given = options.checks
     cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
     with lab.compiling_for(options.target), _recording(lab, options) as recorder:
