@@ -221,7 +221,21 @@ def value_text(value: object) -> str:
     if isinstance(name := getattr(value, "__qualname__", None), str):
         return f"{_shorten(name)} ({kind})"
     plain = isinstance(value, list | tuple | dict | set | frozenset | bytes | complex | slice)
-    return f"{_shorten(reprlib.repr(value))} ({kind})" if plain else f"a {kind}"
+    return f"{_shorten(_SHORT.repr(value))} ({kind})" if plain else f"a {kind}"
+
+
+class _Short(reprlib.Repr):
+    """Shortens containers, and names other objects by their type: the text of a tensor reads its memory."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        """Return an object in a few words."""
+        for kind in (tuple, list, dict, set, frozenset):
+            if isinstance(x, kind):
+                return self.repr1(kind(x), level)
+        return super().repr_instance(x, level) if isinstance(x, bytes | complex | slice) else value_text(x)
+
+
+_SHORT = _Short()
 
 
 def _shorten(text: str) -> str:

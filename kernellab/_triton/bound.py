@@ -29,6 +29,7 @@ from kernellab._triton.kernel import (
     Bound,
     BoundJit,
     Kernel,
+    by_position,
     jit_function,
     overridden,
     require_not_given_twice,
@@ -36,7 +37,7 @@ from kernellab._triton.kernel import (
 )
 from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, reached
 from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
-from kernellab._triton.specialize import gluon_source, run_keywords
+from kernellab._triton.specialize import gluon_source, require_constants, require_options, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
@@ -129,6 +130,7 @@ def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
     """Compile a kernel without a launch; return what `KernelInterface.warmup` returns."""
     if "grid" not in meta:
         raise _incomplete(kernel, "warmup", "grid=(1,)")
+    args, meta = by_position(kernel, args, meta, {"self"})
     return KernelInterface.warmup(kernel, *args, **meta)
 
 
@@ -169,7 +171,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     def run(self, *args: Any, grid: Any = MISSING, warmup: Any = MISSING, **meta: Any) -> Any:
         """Launch through the runtime of the lab; returns what `JITFunction.run` returns."""
         __tracebackhide__ = True
-        if grid is MISSING or warmup is MISSING:
+        if grid is MISSING or not isinstance(warmup, bool):
             raise _incomplete(self, "run", "grid=(1,), warmup=False")
         return self.runtime.launch(self, args, meta, grid, warmup)
 
@@ -186,6 +188,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
         Returns None where a hook of Triton's takes the kernel over. Follows `triton.runtime.jit.JITFunction.run`.
         """
+        require_constants(self, args, meta)
         self.captures()
         device = driver.active.get_current_device()
         kernels, keys, _, backend, binder = self.device_caches[device]
@@ -214,6 +217,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
+        require_constants(self, args, meta)
         self.captures()
         kernel = self
         if are_hooks_called and self.pre_run_hooks:
@@ -326,6 +330,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         self.options_of_call = {name: value for name, value in meta.items() if name in OPTIONS}
         if not self.options_of_call:
             return self._run(*args, **meta)
+        require_options(jit_function(self).__name__, self.options_of_call)
         tuner = self._overridden_by(self.options_of_call)
         handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in OPTIONS})
         self.best_config = tuner.best_config

@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
 
-from kernellab.errors import LaunchError, SourceError, UsageError
+from kernellab.errors import LaunchError, SourceError, UsageError, value_text
 from kernellab.source import parsed
 from kernellab.source.text import signature_names, signature_values
 
@@ -374,7 +374,7 @@ def _top_k(given: Any, count: int) -> int:
         return max(1, int(count * given))
     if isinstance(given, int):
         return given
-    raise UsageError(f"top_k is {given!r}; expected a share up to 1.0 or a number of configs.")
+    raise UsageError(f"top_k is {value_text(given)}; expected a share up to 1.0 or a number of configs.")
 
 
 def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:

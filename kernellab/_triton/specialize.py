@@ -21,7 +21,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, MockTensor, create_function_from_signature
 
 from kernellab._triton.kernel import constexpr_value
-from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message
+from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message, value_text
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
@@ -80,7 +80,7 @@ def specialize(
         LaunchError: an argument is missing, unknown, given twice, or of a type that no kernel takes.
         UsageError: an option has a value that the target refuses.
     """
-    require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
+    require_constants(function, args, meta)
     given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
     if (problem := tensor_problem(function.__name__, given)) is not None:
         raise LaunchError(problem, kernel=function.__name__)
@@ -244,7 +244,7 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
             kernel=function.__name__,
         )
     given = [name for name in option_names(target) if name in meta]
-    values = [f"{name} is {meta[name]!r}" for name in [n for n in given if n in text] or given]
+    values = [f"{name} is {value_text(meta[name])}" for name in [n for n in given if n in text] or given]
     message = f"{function.__name__} cannot be compiled for {target}: {'; '.join([text.rstrip('.'), *values])}."
     return UsageError(message, kernel=function.__name__)
 
@@ -264,6 +264,25 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
             raise UsageError(value_message(name, value, "an integer", owner=kernel), kernel=kernel)
         if name == "num_ctas" and value is not None and int(value).bit_count() != 1:
             raise UsageError(f"num_ctas of {kernel} is {value}; expected a power of 2.", kernel=kernel)
+
+
+def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
+    """Refuse a tensor in the place of a constant, whose text Triton takes for a key: that reads all of its memory.
+
+    Raises:
+        UsageError: an option that counts something is no integer.
+        LaunchError: a constexpr or another option is a tensor.
+    """
+    require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
+    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    dynamic = {parameter.name for parameter in function.params if not parameter.is_constexpr}
+    for name, value in given.items():
+        if name not in dynamic and hasattr(value, "data_ptr"):
+            raise LaunchError(
+                f"{name} of {function.__name__} is a {type(value).__name__}, and it is a constant of the compile; "
+                f"pass a number, such as {name}.item() gives.",
+                kernel=function.__name__,
+            )
 
 
 def known_options(target: Target) -> tuple[str, ...]:

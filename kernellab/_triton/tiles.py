@@ -16,7 +16,7 @@ from typing import Any
 
 from triton._C.libtriton import ir
 
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import UsageError, choice_message, value_text
 from kernellab.ir.layouts import LaidOutValue, Layouts, RegisterLayout, Registers, layouts_of, type_of
 from kernellab.workers.scratch import Scratch
 
@@ -42,7 +42,7 @@ def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidO
         UsageError: it is no layout of Gluon, no tile of this shape can have it, or it is none that can be drawn.
     """
     if gluon_ir is None or not hasattr(layout, "_to_ir"):
-        raise UsageError(f"{layout!r} is no layout of Gluon; expected one such as gl.BlockedLayout(...).")
+        raise UsageError(f"{value_text(layout)} is no layout of Gluon; expected one such as gl.BlockedLayout(...).")
     context = _context()  # that the builder does not hold
     builder = gluon_ir.GluonOpBuilder(context)
     sizes = tuple(map(int, shape))
@@ -51,10 +51,10 @@ def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidO
         written, is_distributed = _written(builder, layout, sizes, element)
         registers = _registers_of(builder, layout, sizes) if is_distributed else None
     except RuntimeError as error:
-        raise UsageError(f"{layout!r} is no layout: {str(error).strip()}") from error
+        raise UsageError(f"{value_text(layout)} is no layout: {str(error).strip()}") from error
     kind = type_of(written, {})
     if kind is None:
-        raise UsageError(f"{layout!r} is no layout that can be drawn: it reads {written}.")
+        raise UsageError(f"{value_text(layout)} is no layout that can be drawn: it reads {written}.")
     return LaidOutValue("tile", type(layout).__name__, sizes, element, kind[3], None, "", registers=registers)
 
 
@@ -85,15 +85,17 @@ def _require_possible(layout: Any, shape: tuple[int, ...]) -> None:
     try:
         rank = getattr(layout, "rank", len(shape))
     except ValueError as error:
-        raise UsageError(f"{layout!r} can be drawn once the compiler has chosen it, not before.") from error
+        raise UsageError(f"{value_text(layout)} can be drawn once the compiler has chosen it, not before.") from error
     if rank != len(shape):
-        raise UsageError(f"{layout!r} is of {rank} axes; got a tile of shape {list(shape)}.")
+        raise UsageError(f"{value_text(layout)} is of {rank} axes; got a tile of shape {list(shape)}.")
     inner = layout
     while (parent := getattr(inner, "parent", None)) is not None:
         inner = parent
     instruction: Sequence[int] = getattr(inner, "instr_shape", ())
     if type(inner).__name__ == "NVMMADistributedLayout" and (len(instruction) < 2 or instruction[1] % 8):
-        raise UsageError(f"{layout!r}: no instruction has the shape {instruction}; expected columns by eight.")
+        raise UsageError(
+            f"{value_text(layout)}: no instruction has the shape {instruction}; expected columns by eight."
+        )
     if hasattr(inner, "reg_bases"):
         _require_reaching(inner)
 
@@ -105,7 +107,9 @@ def _require_reaching(layout: Any) -> None:
     reached = {(axis, size) for basis in bits for axis, size in enumerate(basis) if size}
     wanted = {(axis, 1 << bit) for axis, size in enumerate(layout.shape) for bit in range(size.bit_length() - 1)}
     if reached != wanted or any(sum(map(bool, basis)) > 1 for basis in bits):
-        raise UsageError(f"{layout!r} does not reach each element of its shape by bases that are powers of two.")
+        raise UsageError(
+            f"{value_text(layout)} does not reach each element of its shape by bases that are powers of two."
+        )
 
 
 def _registers(ttgir: str) -> Registers:

@@ -178,15 +178,14 @@ def _kernel_side(
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = given(arguments)
-        assert grid is not None, "each side has a grid before it is made"
-        launch = Launches(function, grid(named), (), named, _target(runtime)).of(NO_CONFIG)
+        launch = Launches(function, launched_on(named), (), named, _target(runtime)).of(NO_CONFIG)
         return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
 
     if grid is None and not is_edited:
         raise _unlike(version, own)
     is_apart = launches and (missing or grid is None)
     inputs = made_inputs(own, runtime.device) if is_apart else None
-    grid = grid if grid is not None and inputs is None else lambda named: own.grid
+    launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
     return ComparedSide(version.label, _text(version), implementation, arguments=inputs)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, shown
 from kernellab.compile.types import Compiled
-from kernellab.errors import Shown, UsageError, plural
+from kernellab.errors import Shown, UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
 from kernellab.measure.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
@@ -372,7 +372,7 @@ def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> in
     value: Any = called(formula, available, name) if callable(formula) else formula
     is_number = isinstance(value, Real)  # of numpy too
     if not is_number or not 0 <= value < float("inf"):
-        raise UsageError(f"{name} gives {value!r}; expected a number that is not negative.")
+        raise UsageError(f"{name} gives {value_text(value)}; expected a number that is not negative.")
     return int(value)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
-from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
+from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import called, taken_by, takes_all
 from kernellab.workers.forks_and_interrupts import cached_property
@@ -53,7 +53,7 @@ class BenchmarkSpec:
         points = [space.at(index) for index in range(space.size)]
         found = [{name: point.values.get(name) for name in self.over} for point in points if space.allows(point.values)]
         if not found:
-            raise UsageError(f"where={self.where!r} leaves no point of {', '.join(self.over)}.")
+            raise UsageError(f"where={value_text(self.where)} leaves no point of {', '.join(self.over)}.")
         return found
 
     @cached_property
@@ -89,16 +89,16 @@ def swept(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) ->
     if isinstance(over, Space):
         over = over.values
     if not isinstance(over, Mapping) or not over:
-        raise UsageError(f'over is {over!r}; expected the values of each swept name: over={{"n": [1024, 2048]}}.')
+        raise UsageError(
+            f'over is {value_text(over)}; expected the values of each swept name: over={{"n": [1024, 2048]}}.'
+        )
     known = [*kernel_parameters, *VARIANTS, *taken_by(inputs), *([] if inputs else ["dtype"])]
     found: dict[str, tuple[Any, ...]] = {}
     for name, values in over.items():
         if name not in known and not takes_all(inputs):
             names = ", ".join(dict.fromkeys(known))
             raise UsageError(f"over sweeps {name!r}, which neither the kernel nor inputs takes; known are {names}.")
-        if isinstance(values, str) or not isinstance(values, Iterable):
-            raise UsageError(f"over[{name!r}] is {values!r}; expected a list of values.")
-        found[name] = tuple(configs_of(values)) if name == "config" else tuple(values)  # type: ignore[arg-type]
+        found[name] = tuple(configs_of(values)) if name == "config" else listed_values(f"over[{name!r}]", values)
     return found
 
 
@@ -114,9 +114,8 @@ def peers(versus: Any) -> dict[str, Any]:
     for name, peer in named.items():
         is_launch = isinstance(peer, tuple) and 2 <= len(peer) <= 3
         if not (callable(peer) or isinstance(peer, str | int) or is_launch or hasattr(peer, "run")):
-            raise UsageError(
-                f"versus[{name!r}] is {peer!r}; expected a function, a kernel, 'name@version', or (kernel, grid, meta)."
-            )
+            expected = "a function, a kernel, 'name@version', or (kernel, grid, meta)"
+            raise UsageError(value_message(f"versus[{name!r}]", peer, expected))
     return named
 
 
@@ -259,7 +258,7 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
 
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(wanted, torch.dtype):
-        raise UsageError(f"over['dtype'] has {dtype!r}; expected a torch.dtype, or the name of one.")
+        raise UsageError(f"over['dtype'] has {value_text(dtype)}; expected a torch.dtype, or the name of one.")
 
     def converted(tensor: Any) -> Any:
         return tensor.to(wanted) if tensor.is_floating_point() else tensor

@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,16 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
 from kernellab.cli.parser import FORM
-from kernellab.errors import KernellabError, LaunchError, Place, SourceError, UsageError, first_line, value_message
+from kernellab.errors import (
+    KernellabError,
+    LaunchError,
+    Place,
+    SourceError,
+    UsageError,
+    first_line,
+    value_message,
+    value_text,
+)
 from kernellab.measure.reference import required_by, taken_by, takes_all
 
 if TYPE_CHECKING:
@@ -70,9 +80,9 @@ def kernel_file(text: str) -> KernelFile:
 
     name, _, kernel = text.partition("::")
     path = Path(name)
-    if not path.is_file():
-        what = "a folder" if name and path.is_dir() else "no file"
-        raise UsageError(f"{name!r} is {what}; expected {FORM}, such as add.py::add_kernel.")
+    if not os.path.isfile(path):  # False of a name that is too long as well
+        what = "a folder" if name and os.path.isdir(path) else "no file"
+        raise UsageError(f"{value_text(name)} is {what}; expected {FORM}, such as add.py::add_kernel.")
     module = _import_file(path)
     kernels = {key: value for key, value in vars(module).items() if is_kernel(value)}
     names = ", ".join(kernels) or "none"

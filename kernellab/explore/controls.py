@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message, value_text
 
 MOST_CHOICES = 1000
 _EVERY_VALUE = 256  # a range with at most so many values has all of them on its slider
@@ -42,10 +42,10 @@ class Control:
             return self
         if self.span is None:
             shown = ", ".join(map(label_of, self.choices))
-            raise UsageError(f"{self.name} is {value!r}; expected one of {shown}.")
+            raise UsageError(f"{self.name} is {value_text(value)}; expected one of {shown}.")
         low, high = self.span
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise UsageError(f"{self.name} is {value!r}; expected an integer from {low} to {high}.")
+            raise UsageError(f"{self.name} is {value_text(value)}; expected an integer from {low} to {high}.")
         return replace(self, choices=tuple(sorted((*self.choices, value))))
 
 
@@ -60,9 +60,11 @@ def control_of(name: str, given: Any, start: Any = None) -> Control | None:
     if isinstance(given, tuple) and len(given) == 2 and all(map(_is_integer, given)):
         low, high = given
         if low > high:
-            raise UsageError(f"{name} is {given!r}; expected (low, high) with low <= high.")
+            raise UsageError(f"{name} is {value_text(given)}; expected (low, high) with low <= high.")
         control = Control(name, stops_of_range(low, high), high, (low, high))
     elif isinstance(given, list | range):
+        if any(hasattr(choice, "data_ptr") for choice in given):
+            raise UsageError(value_message(name, given, "a list of numbers, such as [64, ..., 4096], without tensors"))
         choices = tuple(_without_repeats(expand(name, list(given))))
         control = Control(name, choices, choices[0])
     else:

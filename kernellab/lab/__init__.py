@@ -18,7 +18,7 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import named_arguments, require_grid, require_launch, variants_of, verbs
+from kernellab.launch.calls import named_arguments, require_launch, variants_of, verbs
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
 
@@ -110,7 +110,7 @@ class Lab(Workspace):
         from kernellab.measure.checked_run import launched_once  # keeps `import kernellab` light
 
         bound = self.bind(kernel)
-        require_grid(grid, "lab.run")
+        require_launch("lab.run", kernel, grid, args, meta)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
         recorder = launched_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():

@@ -33,6 +33,7 @@ from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
+_LONGEST_PATH = 4096
 _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 
@@ -55,7 +56,8 @@ def _is_count(value: object) -> bool:
 
 def _is_path(value: object) -> bool:
     text = str(value) if isinstance(value, str | os.PathLike) else ""
-    return bool(text) and "\0" not in text
+    is_short = len(os.fsencode(text)) < _LONGEST_PATH and all(len(os.fsencode(n)) <= 255 for n in text.split(os.sep))
+    return bool(text) and "\0" not in text and is_short
 
 
 def _has_configs(value: object) -> bool:
@@ -97,6 +99,7 @@ _RULES = {
     "bytes": _FORMULA,
     "argument": _TEXT,
     "check": CallRule(_CONDITION.expected, lambda value: _CONDITION.allows(value) or hasattr(value, "require")),
+    "closure": CallRule("what a kernel was at a launch", lambda value: value is None or hasattr(value, "functions")),
     "configs": CallRule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
     "devices": CallRule("a list of GPU numbers, such as [0, 1]", _has_numbers),
     "effects": CallRule("what lab.effects returns", lambda value: hasattr(value, "sites")),
@@ -253,12 +256,19 @@ def require_grid(grid: Any, what: str) -> None:
 
     ``what`` is the call: ``lab.tune``.
     """
-    if not callable(grid) and not isinstance(grid, int | tuple | list):
+    if not is_grid_function(grid) and not isinstance(grid, int | tuple | list):
         got = value_text(grid) if grid is None or isinstance(grid, str | float) else f"a {type(grid).__name__}"
         raise UsageError(
             f"The grid is missing: {what} got {got} in its place. Pass it after the kernel, "
             f"{what}(kernel, grid, ...), as a tuple such as (64,) or a function of the kernel's parameters by name."
         )
+
+
+def is_grid_function(grid: object) -> bool:
+    """Tell whether a grid is computed from the arguments: it can be called, and is neither a kernel nor a constant."""
+    from kernellab._triton.kernel import constexpr_value, is_kernel
+
+    return callable(grid) and not is_kernel(grid) and constexpr_value(grid) is grid
 
 
 def require_launch(
@@ -325,9 +335,16 @@ class CheckedGrid:
         """Return the extents for arguments that Triton bound, which are kept; see `checked_grid`."""
         self.arguments = bound
         try:
-            given = self.grid(bound) if callable(self.grid) else self.grid
+            given = self.grid(bound) if is_grid_function(self.grid) else self.grid
         except Exception as exc:
-            raise GridFailed(exc, exc.__traceback__ and exc.__traceback__.tb_next) from exc
+            trace = exc.__traceback__ and exc.__traceback__.tb_next
+            if trace is None and isinstance(exc, TypeError):  # Python did not even enter it
+                raise LaunchError(
+                    f"The grid function of {self.kernel.__name__} is called with the arguments by name, as one dict, "
+                    f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
+                    kernel=self.kernel.__name__,
+                ) from exc
+            raise GridFailed(exc, trace) from exc
         self.value = checked_grid(given, self.kernel.__name__)
         return self.value
 
@@ -345,7 +362,7 @@ def checked_grid(grid: Any, name: str) -> Grid3:
         )
     try:
         counts = tuple(extent.__index__() for extent in extents)
-    except AttributeError:
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # the latter of tensors
         raise LaunchError(
             f"The grid of {name} is {value_text(grid)}; its extents must be integers, as triton.cdiv(n, BLOCK) gives.",
             kernel=name,
@@ -353,7 +370,7 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     if max(counts) >= 2**63:
         raise LaunchError(f"The grid of {name} has an extent of more than 64 bits; no device has as many.", kernel=name)
     if min(counts) < 0:
-        raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
+        raise LaunchError(f"The grid of {name} is {value_text(grid)}; an extent cannot be negative.", kernel=name)
     return (*counts, 1, 1)[:3]
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, value_text
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import TRITON_DTYPES, members_of, memory_of
@@ -459,7 +459,7 @@ def _dtype(name: str, dtype: Any) -> Any:
     said = str(dtype).rsplit(".", 1)[-1]
     found = getattr(torch, _TORCH_NAMES.get(said, said), None)
     if not isinstance(found, torch.dtype):
-        raise LaunchError(f"{name} has data_ptr() and the dtype {dtype!r}, which Triton has no type for.")
+        raise LaunchError(f"{name} has data_ptr() and the dtype {value_text(dtype)}, which Triton has no type for.")
     return found
 
 

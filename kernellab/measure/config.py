@@ -164,10 +164,7 @@ class Space:
     """
 
     def __init__(self, *, where: Condition | None = None, **values: Iterable[Any]) -> None:
-        for name, choices in values.items():
-            if isinstance(choices, str | bytes) or not isinstance(choices, Iterable):
-                raise UsageError(value_message(name, choices, "a list of values, such as [64, 128]", owner="the space"))
-        self.values: dict[str, tuple[Any, ...]] = {name: tuple(choices) for name, choices in values.items()}
+        self.values = {name: listed_values(f"{name} of the space", choices) for name, choices in values.items()}
         self.where = where
         if where is not None and not isinstance(where, str):
             if not callable(where):
@@ -222,12 +219,26 @@ class Space:
         try:
             code = compile(str(self.where), "<where>", "eval")
         except SyntaxError as exc:
-            raise UsageError(f"where is {self.where!r}; expected an expression: {exc.msg}.") from exc
+            raise UsageError(f"where is {value_text(self.where)}; expected an expression: {exc.msg}.") from exc
         unknown = [name for name in code.co_names if name not in self.values]
         if unknown:
             names = ", ".join(self.values)
             raise UsageError(f"where uses {unknown[0]!r}, which the space lacks; it has {names}.")
         return code
+
+
+def listed_values(name: str, values: Any) -> tuple[Any, ...]:
+    """Return the values of a list or another iterable; ``name`` is what it is called in a message.
+
+    Raises:
+        UsageError: it is none, or it cannot be gone through.
+    """
+    try:
+        if not isinstance(values, str | bytes):
+            return tuple(values)
+    except Exception as exc:
+        raise UsageError(value_message(name, values, "a list of values, such as [64, 128]")) from exc
+    raise UsageError(value_message(name, values, "a list of values, such as [64, 128]"))
 
 
 def configs_of(given: Space | Sequence[Any]) -> list[Any]:
@@ -244,7 +255,9 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
     if isinstance(given, triton.Config | Config):
         given = [given]
     if not isinstance(given, Iterable):
-        raise UsageError(f"configs is {given!r}; expected a list of triton.Config, or a Space: Space(BLOCK=[64, 128]).")
+        raise UsageError(
+            f"configs is {value_text(given)}; expected a list of triton.Config, or a Space: Space(BLOCK=[64, 128])."
+        )
     found = []
     for member in given:
         if isinstance(member, Config):
@@ -253,7 +266,7 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
             found.append(member)
         else:
             write = f": triton.Config({member!r})" if isinstance(member, Mapping) else ""
-            raise UsageError(f"configs contains {member!r}; expected a triton.Config{write}.")
+            raise UsageError(f"configs contains {value_text(member)}; expected a triton.Config{write}.")
     if not found:
         raise UsageError("configs is empty; give at least one triton.Config, or a Space whose where holds somewhere.")
     return found

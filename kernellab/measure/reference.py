@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.errors import KernellabError, UsageError, first_line, plural
+from kernellab.errors import KernellabError, UsageError, first_line, plural, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.comparison import ExpectedValue
@@ -76,7 +76,7 @@ def _parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError) as exc:
         name = getattr(function, "__name__", "function")
-        raise UsageError(f"{function!r} does not tell what it takes; wrap it: lambda x: {name}(x).") from exc
+        raise UsageError(f"{value_text(function)} does not tell what it takes; wrap it: lambda x: {name}(x).") from exc
 
 
 def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
@@ -194,7 +194,9 @@ def check_of(given: Any) -> ReferenceFunction:
         return _of_function(given)
     if all(hasattr(each, "untyped_storage") for each in (given if isinstance(given, tuple | list) else (given,))):
         return ReferenceFunction("check", lambda arguments: given, sources={})
-    raise UsageError(f"check is {given!r}; expected a function of kernel parameters, or an expression over them.")
+    raise UsageError(
+        f"check is {value_text(given)}; expected a function of kernel parameters, or an expression over them."
+    )
 
 
 def check_in(text: str, namespace: Mapping[str, Any]) -> ReferenceFunction:

@@ -125,6 +125,7 @@ class Registry:
         Raises:
             SourceError: the source of the kernel cannot be found.
         """
+        require_kernel(kernel)
         owner = self.owner_of(kernel)
         return self.launched(owner, decorated_closure_of(owner)) or self.add(kernel)
 

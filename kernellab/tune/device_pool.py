@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 from typing import TypeVar
 
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, value_text
 from kernellab.measure.launches import Bench, Implementation, Measured
 from kernellab.workers.forks_and_interrupts import Stop, Told, Work, side_by_side
 
@@ -285,10 +285,10 @@ def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> t
         UsageError: there is no such device, or they are of different models.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not given:
-        raise UsageError(f"devices is {given!r}; expected a list of GPU numbers, such as [0, 1].")
+        raise UsageError(f"devices is {value_text(given)}; expected a list of GPU numbers, such as [0, 1].")
     wrong = [index for index in given if not isinstance(index, int) or isinstance(index, bool)]
     if wrong:
-        raise UsageError(f"devices has {wrong[0]!r}; expected GPU numbers, such as [0, 1].")
+        raise UsageError(f"devices has {value_text(wrong[0])}; expected GPU numbers, such as [0, 1].")
     absent = [index for index in given if not 0 <= index < count]
     if absent:
         known = "there is no GPU" if not count else f"there is GPU 0 to {count - 1}" if count > 1 else "there is GPU 0"

@@ -35,7 +35,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.compile.types import CompileJob
 from kernellab.compile.worker import BuildRequest, compile_kernel
-from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import (
+    KernellabError,
+    StoreError,
+    UsageError,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+    value_text,
+)
 from kernellab.workers.forks_and_interrupts import AtWork, Stop, lock
 from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Failure, Job, Progress, failure_of
@@ -82,7 +90,7 @@ def cluster_of(executor: Any) -> Cluster:
     if callable(getattr(executor, "load_balanced_view", None)):
         return Engines(executor)
     if not callable(getattr(executor, "submit", None)):
-        raise UsageError(f"executor is {executor!r}; expected {_EXPECTED}.")
+        raise UsageError(f"executor is {value_text(executor)}; expected {_EXPECTED}.")
     count = getattr(executor, "_max_workers", 1)
     return Unnamed(executor, count if isinstance(count, int) else 1)
 
@@ -263,7 +271,9 @@ class ExecutorPool:
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.executor, "submit", None)):
-            raise UsageError(f"executor is {self.executor!r}; expected a concurrent.futures.Executor{_SUCH_AS}.")
+            raise UsageError(
+                f"executor is {value_text(self.executor)}; expected a concurrent.futures.Executor{_SUCH_AS}."
+            )
 
     @property
     def workers(self) -> range:
@@ -337,7 +347,7 @@ class ExecutorPool:
             text = f"The executor takes no compiles ({type(exc).__name__}: {exc}); is it closed?"
             raise self._failed(WorkerError(text)) from exc
         if not isinstance(future, Future):
-            text = f"submit() of the executor {self.executor!r} returned a {type(future).__name__}"
+            text = f"submit() of the executor {value_text(self.executor)} returned a {type(future).__name__}"
             raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
         return future
 

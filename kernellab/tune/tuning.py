@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.runtime import Interpret
 from kernellab.measure.bench_jobs import sets_blocks_alone
@@ -221,7 +221,7 @@ def _named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
     if given is None:
         return None
     if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
-        raise UsageError(f'outputs is {given!r}; expected names of arguments, such as ("out_ptr",).')
+        raise UsageError(f'outputs is {value_text(given)}; expected names of arguments, such as ("out_ptr",).')
     return frozenset(given)
 
 

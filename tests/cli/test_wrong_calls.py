@@ -13,6 +13,7 @@ import pytest
 from kernellab import cli
 from kernellab.cli.schema import ERROR
 from tests.cli.conftest import Call
+from tests.launch.wrong_calls import outcomes_of_commands
 
 HEAD = """\
 import torch, triton, triton.language as tl
@@ -241,3 +242,15 @@ def test_a_warning_is_a_line_without_code_of_the_lab(kernellab: Call) -> None:
     assert called.status == 0
     assert called.err.startswith("warning: The kernel store add.py/kernellab.sqlite cannot be written")
     assert called.err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_random_words_are_told_what_is_wrong(kernellab: Call) -> None:
+    def main(words: list[str]) -> tuple[int, str]:
+        called = kernellab(*words)
+        return called.status, called.out + called.err
+
+    found = list(outcomes_of_commands(main, 150, seed=11))
+    assert not [f"{each.call}\n{each.error}" for each in found if each.kind == "raw"]
+    assert sum(each.kind == "told" for each in found) > len(found) // 2

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,30 +14,49 @@ import triton.language as tl
 from packaging.version import Version
 
 import kernellab
-from kernellab.errors import LaunchError, UnknownName, UsageError
+from kernellab.errors import LaunchError, UnknownName, UsageError, value_text
 from kernellab.tune import Space
 from tests import samples
-from tests.labs import shell_with_extension
-from tests.launch.wrong_calls import Outcome, outcomes, outcomes_of_magics
+from tests.labs import shared_lab, shell_with_extension
+from tests.launch.wrong_calls import Outcome, hollow, outcome, outcomes, outcomes_of_magics, valid_calls
 
 N = 50
 
 
 def assert_told(found: list[Outcome]) -> None:
-    """Nearly all wrong calls end in an error of kernellab's, or are none after all; few do anything."""
+    """All wrong calls end in an error of kernellab's, or are none after all; few do anything."""
     raw = [f"{each.call}\n{each.trace}" for each in found if each.kind == "raw"]
-    assert len(raw) <= len(found) // 100, "\n\n".join(raw)
+    assert not raw, "\n\n".join(raw)
     assert sum(each.kind == "told" for each in found) > len(found) // 2
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kernellab.Lab]:
+    """Give a lab of its own, which is closed without complaint, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    with shared_lab(store=tmp_path / "store") as lab:
+        lab.kernels.add(samples.add_kernel)
+        yield lab
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", [11, 12])
 def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
-    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_lab: kernellab.Lab, tmp_path: Path, seed: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    lab.kernels.add(samples.add_kernel)
-    assert_told(list(outcomes(lab, tmp_path, 400, seed=11)))
+    assert_told(list(outcomes(own_lab, tmp_path, 600, seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_calls_of_a_closed_lab_are_told_or_go_on_without_the_store(own_lab: kernellab.Lab, tmp_path: Path) -> None:
+    calls = valid_calls(own_lab, tmp_path)
+    own_lab.close()
+    found = [outcome(call) for call in calls]
+    raw = [f"{each.call}\n{each.trace}" for each in found if each.kind == "raw"]
+    assert not raw, "\n\n".join(raw)
+    assert sum("The lab is closed" in each.error for each in found) > 15
 
 
 @pytest.mark.slow
@@ -46,7 +66,8 @@ def test_magics_with_random_words_are_told_what_is_wrong(tmp_path: Path, monkeyp
     monkeypatch.setitem(os.environ, "KERNELLAB_STORE", str(tmp_path / "store"))
     with shell_with_extension() as shell:
         lab = shell.magics_manager.registry["TritonMagics"].lab
-        shell.user_ns.update(x=torch.rand(64), torch=torch, triton=triton, tl=tl)
+        shell.user_ns.update(x=torch.rand(64), torch=torch, triton=triton, tl=tl, Space=Space)
+        shell.user_ns.update(sparse=torch.eye(8).to_sparse(), hollow=hollow(), meta=torch.empty(64, device="meta"))
         shell.user_ns["add_kernel"] = lab.bind(samples.add_kernel)
         lab.kernels.add(shell.user_ns["add_kernel"])
         assert_told(list(outcomes_of_magics(shell, 300, seed=11)))
@@ -180,13 +201,6 @@ def test_a_tuple_in_a_tuple_is_launched_or_refused_in_a_sentence(lab: kernellab.
     assert torch.equal(x, y)
 
 
-def hollow() -> torch.Tensor:
-    """Return a tensor whose storage was freed."""
-    x = torch.ones(64)
-    x.untyped_storage().resize_(0)
-    return x
-
-
 UNFIT = {
     "sparse": (lambda: torch.eye(8).to_sparse(), r"x_ptr is a tensor of layout torch\.sparse_coo"),
     "nested": (lambda: torch.nested.nested_tensor([torch.ones(2)]), "x_ptr is a nested tensor"),
@@ -307,3 +321,27 @@ def test_a_launch_that_nobody_records_warns_of_what_its_checked_run_finds(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert lab.run(store_at, (1,), torch.zeros(16)[:4], 5).findings
+
+
+def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
+    x, bound = torch.ones(4), lab.bind(samples.add_kernel)
+    with pytest.raises(UsageError, match=r"lab\.run got a JITFunction in its place"):
+        lab.run(samples.add_kernel, samples.add_kernel, x, x, x, 4, BLOCK=16)  # type: ignore[arg-type]
+    with pytest.raises(LaunchError, match="The grid function of add_kernel is called with the arguments by name"):
+        bound[lambda n, block: (1,)](x, x, x, 4, BLOCK=16)
+    with pytest.raises(LaunchError, match="its extents must be integers"):
+        bound[(torch.ones(4),)](x, x, x, 4, BLOCK=16)
+
+
+def test_a_tensor_is_no_constant(lab: kernellab.Lab) -> None:
+    x, bound = torch.ones(4), lab.bind(samples.add_kernel)
+    for call in (bound[(1,)], lambda *args, **meta: lab.compile(samples.add_kernel, *args, **meta)):
+        with pytest.raises(LaunchError, match="BLOCK of add_kernel is a Tensor, and it is a constant of the compile"):
+            call(x, x, x, 4, BLOCK=hollow())
+        with pytest.raises(UsageError, match="num_stages of add_kernel is a"):
+            call(x, x, x, 4, BLOCK=16, num_stages=hollow())
+
+
+def test_a_message_names_tensors_in_a_container_by_their_type() -> None:
+    assert value_text([hollow(), (1, hollow())]) == "[a torch.Tensor, (1, a torch.Tensor)] (list)"
+    assert value_text({"x": hollow()}) == "{'x': a torch.Tensor} (dict)"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, get_args
 
-from kernellab.errors import SourceError, UsageError, choice_message, plural
+from kernellab.errors import SourceError, UsageError, choice_message, plural, value_text
 from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
@@ -112,7 +112,7 @@ def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
         return (other,)
     if isinstance(other, str | Path):
         return read_table(Path(other))
-    raise UsageError(f"others has {other!r}; expected dispatches, or the paths of tables.")
+    raise UsageError(f"others has {value_text(other)}; expected dispatches, or the paths of tables.")
 
 
 def _recorded(
@@ -184,7 +184,7 @@ def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
     for name, value in values.items():
         if not is_plain(value):
             raise UsageError(
-                f"{name} of a config of {kernel} is {value!r}, which has no literal; a dispatch needs one."
+                f"{name} of a config of {kernel} is {value_text(value)}, which has no literal; a dispatch needs one."
             )
     return values
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import UsageError, WorkerError, plural
+from kernellab.errors import UsageError, WorkerError, plural, value_text
 from kernellab.launch.calls import UserCall
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Config, Space
@@ -274,7 +274,9 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
     elif isinstance(over, Sequence) and all(isinstance(each, Mapping) for each in over):
         found = [dict(each) for each in over]
     else:
-        raise UsageError(f'over is {over!r}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.')
+        raise UsageError(
+            f'over is {value_text(over)}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.'
+        )
     found = [{name: _plain(value) for name, value in case.items()} for case in found]
     _require_sizes(found, known)
     return list({tuple(sorted(case.items())): case for case in found}.values())
@@ -303,4 +305,4 @@ def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
                 names = ", ".join(dict.fromkeys(known))
                 raise UsageError(f"over has {name!r}, which neither the kernel nor inputs takes; known are {names}.")
             if type(value) is not int or value < 1:
-                raise UsageError(f"over has {name}={value!r}; expected a positive integer.")
+                raise UsageError(f"over has {name}={value_text(value)}; expected a positive integer.")

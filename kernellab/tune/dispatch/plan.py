@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_text
 from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch.result import CaseRequest, CoverStep, Forecast, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule, Term
@@ -66,7 +66,7 @@ class PlanPolicy:
 
     def __post_init__(self) -> None:
         if type(self.max_configs) is not int or self.max_configs < 1:
-            raise UsageError(f"max_configs is {self.max_configs!r}; expected a positive integer.")
+            raise UsageError(f"max_configs is {value_text(self.max_configs)}; expected a positive integer.")
 
 
 class _Cell(NamedTuple):

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, get_args
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_text
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
 from kernellab.tune.workloads.blocks import (
@@ -407,7 +407,7 @@ def _shared_out(
 
 def _scored(axes: tuple[str, ...], scores: tuple[float, ...]) -> dict[str, float]:
     if len(scores) != len(axes) or min(scores) < 0:
-        raise UsageError(f"scores is {scores!r}; expected {len(axes)} numbers from 0 on.")
+        raise UsageError(f"scores is {value_text(scores)}; expected {len(axes)} numbers from 0 on.")
     return dict(zip(axes, scores, strict=True))
 
 
