@@ -13,7 +13,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.ir.effects import REACHED
-from kernellab.views.cards.card import notes
+from kernellab.views.cards.card import remarks
 from kernellab.views.cards.results import compiled_card, effects_card
 from kernellab.views.report import KernelReport
 from tests.kernels import pointers
@@ -180,7 +180,7 @@ def test_the_card_tells_what_changed_behind_addresses(lab: kernellab.Lab) -> Non
     with lab.launches.recording() as recorder:
         bound[(5,)](table(tensors), torch.tensor([1, 2, 3, 4, 5]), 1.0, BLOCK=16)
     (record,) = recorder.records.values()
-    (note,) = notes(KernelReport("", "", "", 1, record.compiled, (), 1, record.grid, record.run))
+    (note,) = remarks(KernelReport("", "", "", 1, record.compiled, (), 1, record.grid, record.run))
     assert note.startswith(f"changed: {REACHED}ptrs[0] (1 element), {REACHED}ptrs[1] (2 elements), ")
     assert note.endswith(f"{REACHED}ptrs[2] (3 elements), 2 more")
 
