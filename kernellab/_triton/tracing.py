@@ -125,10 +125,10 @@ def skip_in_dynamo(*functions: Any) -> None:
     """Let dynamo neither trace nor compile these functions: after a graph break it compiles all that is called."""
     for function in functions:
         function._torchdynamo_disable = True
-        _keep_from_compiling(function)
+        keep_from_compiling(function)
 
 
-def _keep_from_compiling(function: Any) -> None:
+def keep_from_compiling(function: Any) -> None:
     """Let dynamo compile neither a function that runs outside of its graphs nor what that calls."""
     torch_dynamo = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dynamo", None)
     frames: Any = getattr(torch_dynamo, "eval_frame", None)
@@ -147,7 +147,7 @@ def side_table_number(kernel: Kernel) -> int:
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
-    _keep_from_compiling(_launch_in_graph)
+    keep_from_compiling(_launch_in_graph)
     return int(kernel_side_table.add_kernel(kernel))
 
 

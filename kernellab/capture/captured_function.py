@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.naming import name_in, named_tensors
+from kernellab.capture.node_functions import OtherValueRead
 from kernellab.capture.program import Program
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.tape import inputs_problem
@@ -109,7 +111,8 @@ class CapturedFunction:
         """Run a program for these arguments, or capture one.
 
         Raises:
-            UsageError: the function cannot be captured, or reads other values of a tensor than in the recording.
+            UsageError: the function cannot be captured, or reads other values of a tensor than in the recording after
+                it has changed an argument, so that the call cannot begin anew.
         """
         leaves, structure = pytree.tree_flatten((args, kwargs))
         if _is_followed(leaves):
@@ -121,8 +124,15 @@ class CapturedFunction:
             if problem:
                 reason = reason or problem
                 continue
+            try:
+                with _undone_draws(each.program):
+                    outputs = each.program.run(**inputs)
+            except OtherValueRead as exc:
+                if each.program.tape.changes_inputs_before_reading:
+                    raise
+                reason = reason or str(exc)
+                continue
             self._use(each)
-            outputs = each.program.run(**inputs)
             return each.result.of(tuple(outputs.values()))
         return self._captured_anew(args, kwargs, leaves, call, scope, reason)
 
@@ -142,6 +152,23 @@ class CapturedFunction:
         shared = _sharing([*_tensors(leaves), *block.inputs])
         self._use(_Captured(program, reason, call, sources, shared, result))
         return pytree.tree_map(_without_history, found)
+
+
+@contextmanager
+def _undone_draws(program: Program) -> Iterator[None]:
+    """Set the generators of random numbers back where a program ends at a value that it reads."""
+    is_random = any(step.is_random for step in program.tape.steps)
+    gpus = [torch.device(name) for name in program.tape.gpus if is_random]
+    states = [torch.cuda.get_rng_state(gpu) for gpu in gpus]
+    state = torch.get_rng_state() if is_random else None
+    try:
+        yield
+    except OtherValueRead:
+        for gpu, known in zip(gpus, states, strict=True):
+            torch.cuda.set_rng_state(known, gpu)
+        if state is not None:
+            torch.set_rng_state(state)
+        raise
 
 
 def _name(function: Any) -> str:

@@ -144,7 +144,7 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
         return sizes.node(part) if isinstance(part, Size) else replaced
 
     def given(value: Any) -> Any:
-        return mapped(value, part_given)
+        return _with_named_tuples(graph, mapped(value, part_given))
 
     if step.operation == LAUNCH:
         assert step.use is not None
@@ -161,6 +161,18 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
     own: dict[str, Callable[..., Any]] = {WINDOW: window, COPY: layout_copy}
     target = own.get(step.operation) or operation_named(step.operation)
     return graph.call_function(target, args, kwargs)
+
+
+def _with_named_tuples(graph: torch.fx.Graph, value: Any) -> Any:
+    """Return nested arguments with a node for each named tuple, whose class the code of a graph does not know."""
+    if isinstance(value, dict):
+        return {name: _with_named_tuples(graph, member) for name, member in value.items()}
+    if not isinstance(value, tuple | list) or isinstance(value, torch.Size):
+        return value
+    members = [_with_named_tuples(graph, member) for member in value]
+    if hasattr(value, "_fields"):
+        return graph.call_function(type(value), tuple(members))
+    return type(value)(members)
 
 
 def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:

@@ -140,6 +140,10 @@ def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) 
     )
 
 
+class OtherValueRead(UsageError):
+    """Raised where Python would read another value of a tensor than in the recording of a program."""
+
+
 @torch.fx.has_side_effect
 def require_read(*given: Any) -> None:
     """Raise `UsageError` where Python would read other values than in the recording; see `read_problem`."""
@@ -151,7 +155,7 @@ def require_read(*given: Any) -> None:
             "as it is."
         )
     if problem := read_problem(*given):
-        raise UsageError(problem)
+        raise OtherValueRead(problem)
 
 
 def require_read_in_dynamo(*given: Any) -> None:

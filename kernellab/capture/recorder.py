@@ -18,15 +18,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from kernellab._triton.tracing import keep_from_compiling
+from kernellab.capture.higher_order import run_higher_order
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, shortened
 from kernellab.capture.seen_tensors import (
     Known,
     Recording,
     SeenMemory,
     contents_of,
+    drawn_by,
     given_for,
     has_open_shape,
     is_descriptor,
@@ -75,6 +79,8 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what one thread does between ``__enter__`` and ``__exit__``. ``scope`` gives the user's variables,
     ``keep`` what is kept of a launch."""
 
+    supports_higher_order_operators = True
+
     def __init__(
         self, observers: Observers, scope: Callable[[], Mapping[str, Any]], keep: Callable[[Launched], Seen]
     ) -> None:
@@ -104,6 +110,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return run_higher_order(func, args, kwargs)
         if self.observers.is_withheld:
             result = func(*args, **kwargs)
             written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
@@ -186,6 +195,12 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.working():
             refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
             self._append(Step(READ, (*refs, result)))
+        if not isinstance(result, bool) and (drawn := drawn_by(self.recording, [ref.index for ref in refs])):
+            raise UsageError(
+                f"{place_of_user()} reads {shortened(result)}, a number that {drawn} draws at random: a run would draw "
+                "another, and what Python makes of a number is fixed. Draw it before the block, or let the kernel "
+                "load it from its tensor."
+            )
         what = "values" if isinstance(result, list) else "a value"
         read = f"{place_of_user()} reads {what} of a tensor, {shortened(result)}"
         self.note(f"{read}; a run that reads something else is refused")
@@ -416,6 +431,10 @@ class Calls(TorchFunctionMode):
         elif func == SET_DATA:
             self.recorder.has_moved(args[0])
         return result
+
+
+keep_from_compiling(OperationRecorder.__torch_dispatch__)  # torch compiles around the operators that take functions
+keep_from_compiling(Calls.__torch_function__)
 
 
 def is_asked_by_lab() -> bool:

@@ -142,6 +142,17 @@ class Recording:
     problems: dict[str, None] = field(default_factory=dict)
 
 
+def drawn_by(recording: Recording, indices: Iterable[int]) -> str:
+    """Return the operation that drew at random what the memory of values holds by now, or ""."""
+    drawn: dict[int, str] = {}
+    for step in recording.steps:
+        sources = (drawn[storage] for index in step.taken if (storage := recording.values[index].storage) in drawn)
+        origin = step.operation if step.is_random else next(sources, "")
+        changed = [*(index for index in step.results if index >= 0), *step.mutated]
+        drawn |= {recording.values[index].storage: origin for index in changed if origin}
+    return next((drawn[s] for index in indices if (s := recording.values[index].storage) in drawn), "")
+
+
 @dataclass(slots=True)
 class Exposure:
     """Memory that something else than torch holds too: how it came to that, and what it held last."""

@@ -267,6 +267,14 @@ class Tape:
         changed = {self.values[index].storage for step in self.steps if not step.functional for index in step.mutated}
         return tuple(index for index in self.inputs if self.values[index].storage in changed)
 
+    @property
+    def changes_inputs_before_reading(self) -> bool:
+        """Whether a step changes the memory of an input before Python reads a value of a tensor."""
+        reads = [index for index, step in enumerate(self.steps) if step.operation == READ]
+        own = {self.values[index].storage for index in self.inputs}
+        before = self.steps[: reads[-1]] if reads else ()
+        return any(self.values[i].storage in own for step in before if not step.functional for i in step.mutated)
+
 
 def members_of(value: Any) -> Iterator[Any]:
     """Yield what nested tuples, lists, dicts and slices hold."""

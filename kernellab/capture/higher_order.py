@@ -1,0 +1,27 @@
+"""Operators of torch that take functions: that of Triton kernels is recorded, such as `torch.cond` are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+
+from kernellab.capture.naming import place_of_user
+from kernellab.errors import UsageError
+
+_OF_TRITON = {"triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional"}
+
+
+def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
+    """Run the operator that launches a Triton kernel, as `torch.library.wrap_triton` calls it.
+
+    Raises:
+        UsageError: it is another operator.
+    """
+    if operator.name() in _OF_TRITON:
+        return operator.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+    raise UsageError(
+        f"{place_of_user()} calls {operator.name()} of torch, which a program cannot record. Write it out with "
+        "operations of torch (torch.where, a loop of Python, scaled_dot_product_attention), or call it outside."
+    )
