@@ -91,7 +91,8 @@ def traced(
 
     ``combined`` are the atomics that a warp does as one, and ``wave`` is how many programs run at a time. Where all
     programs would take more than ``most_lane_steps`` executed instructions of threads, the first, the last and random
-    ones are run, as many as that allows. What takes more than ``most_seconds`` is given up, and said to be unknown.
+    ones are run, as many as that allows. What takes more than ``most_seconds`` of a processor is given up, and said to
+    be unknown.
     """
     launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
 
@@ -99,7 +100,7 @@ def traced(
         relevance = relevance_of(launched.kernel, follows_stores=follows_stores)
         maps, size = TensorMaps(bound.maps), shared_bytes or _SHARED_BYTES
         empty = partial(Accesses, bound.memory, maps, relevance, size, combined=combined)
-        deadline = time.monotonic() + most_seconds
+        deadline = time.thread_time() + most_seconds
         chosen = _chosen(launched, empty(), most_lane_steps, deadline)
         bound.memory.forget()
         return _traced(launched, empty(), chosen, wave, deadline)

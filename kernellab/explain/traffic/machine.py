@@ -123,7 +123,7 @@ class Machine:
         return self._shape
 
     def run(self, deadline: float) -> None:
-        """Run all programs to their ends; ``deadline`` is a time of the monotonic clock.
+        """Run all programs to their ends; ``deadline`` is a time of the clock of this thread.
 
         Raises:
             NotFollowed: it takes too long.
@@ -138,7 +138,7 @@ class Machine:
             mask, _ = self._pending.pop(block)
             with np.errstate(all="ignore"):  # a GPU computes on without a word
                 self._run_block(blocks[block], int(first[block]), block, mask, steps)
-            if time.monotonic() > deadline:
+            if time.thread_time() > deadline:
                 raise NotFollowed("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:
