@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import compiled_targets
 from kernellab.compile.types import Compiled, compile_job
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
@@ -422,6 +422,8 @@ class Lab(Workspace):
         Raises:
             UnknownName, UsageError: there is no such kernel, or the file is no bundle.
         """
+        if not isinstance(kernel, str | int | Path):
+            raise UsageError(value_message("kernel", kernel, "a name, name@version, id, or the path of a bundle"))
         if str(kernel).endswith(".zip"):
             from kernellab.export.exchange import read_bundle
 

@@ -345,3 +345,8 @@ def test_a_tensor_is_no_constant(lab: kernellab.Lab) -> None:
 def test_a_message_names_tensors_in_a_container_by_their_type() -> None:
     assert value_text([hollow(), (1, hollow())]) == "[a torch.Tensor, (1, a torch.Tensor)] (list)"
     assert value_text({"x": hollow()}) == "{'x': a torch.Tensor} (dict)"
+
+
+def test_what_is_neither_a_name_nor_a_path_is_not_loaded(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match=r"kernel is a torch\.Tensor; expected a name, name@version, id, or the path"):
+        lab.load(hollow(), {})  # type: ignore[arg-type]
