@@ -2,6 +2,9 @@
 
 Names follow Inductor's: extents ``xnumel``, ``ynumel``, ``znumel``, ``r0_numel``, blocks ``XBLOCK`` and so on
 (torch/_inductor/runtime/triton_heuristics.py, the ``Grid...`` classes). A kernel without a block has one of 1.
+
+A grid raises `UsageError` where it has more programs along an axis than CUDA launches, or where a config lacks a block
+that the grid needs.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.launch.calls import CallRule
-from kernellab.tune.workloads.blocks import COUNT, generator, list_of
+from kernellab.launch.calls import MAX_GRID, CallRule, Grid3
+from kernellab.tune.workloads.blocks import COUNT, REDUCED_BLOCKS, generator, list_of
 
-Grid = Callable[[Mapping[str, Any]], tuple[int, int, int]]
+Grid = Callable[[Mapping[str, Any]], Grid3]
 
-MAX_GRID_Y = 65535
+MAX_GRID_Y = MAX_GRID[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,11 @@ _GRIDS = CallRule("a list of pairs: values of a config, and the extents of its g
 def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -> Grid:
     """Return the grid with one program per block of one to three extents."""
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+    def grid(meta: Mapping[str, Any]) -> Grid3:
         y = 1 if ynumel is None else ceil_div(ynumel, meta.get("YBLOCK", 1))
         z = 1 if znumel is None else ceil_div(znumel, meta.get("ZBLOCK", 1))
-        return ceil_div(xnumel, meta.get("XBLOCK", 1)), y, z
+        remedy = "a larger block" if znumel is not None else "a larger block, or grids.overflowing"
+        return _within_limits("grids.blocked", (ceil_div(xnumel, meta.get("XBLOCK", 1)), y, z), remedy)
 
     return grid
 
@@ -55,9 +59,9 @@ def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -
 def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
     """Return the grid of batched products, whose batches stand along z: its blocks come first, in x."""
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        x, y, z = blocked(xnumel, ynumel, znumel)(meta)
-        return z, y, x
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        x, y = ceil_div(xnumel, meta.get("XBLOCK", 1)), ceil_div(ynumel, meta.get("YBLOCK", 1))
+        return _within_limits("grids.batched", (ceil_div(znumel, meta.get("ZBLOCK", 1)), y, x))
 
     return grid
 
@@ -69,8 +73,9 @@ def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
     A program's block along y is ``program_id(1) + program_id(2) * num_programs(1)``; the last ones may lie beyond.
     """
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        return ceil_div(xnumel, meta.get("XBLOCK", 1)), *_overflowing(ynumel, meta, max_y)
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        extents = ceil_div(xnumel, meta.get("XBLOCK", 1)), *_overflowing(ynumel, meta, max_y)
+        return _within_limits("grids.overflowing", extents)
 
     return grid
 
@@ -78,7 +83,12 @@ def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
 @generator(**_EXTENTS)
 def cooperative(xnumel: int) -> Grid:
     """Return the grid of a cooperative reduction: ``RSPLIT`` programs share each block of rows."""
-    return lambda meta: (meta["RSPLIT"], ceil_div(xnumel, meta.get("XBLOCK", 1)), 1)
+
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        extents = _block("grids.cooperative", meta, "RSPLIT"), ceil_div(xnumel, meta.get("XBLOCK", 1)), 1
+        return _within_limits("grids.cooperative", extents)
+
+    return grid
 
 
 @generator(**_EXTENTS)
@@ -89,19 +99,24 @@ def mixed_order(xnumel: int) -> Grid:
         UsageError: its rows are no multiple of that block.
     """
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        rows, block = meta["RSPLIT_SIZE"], meta.get("XBLOCK", 1)
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        rows, block = _block("grids.mixed_order", meta, "RSPLIT_SIZE"), meta.get("XBLOCK", 1)
         if rows % block:
             raise UsageError(f"RSPLIT_SIZE is {rows}; expected a multiple of XBLOCK, which is {block}.")
-        return ceil_div(xnumel, rows), 1, 1
+        return _within_limits("grids.mixed_order", (ceil_div(xnumel, rows), 1, 1))
 
     return grid
 
 
 @generator(**_EXTENTS)
 def split_scan(xnumel: int, r0_numel: int) -> Grid:
-    """Return the grid of a split scan: the blocks of each row side by side, one row per program."""
-    return lambda meta: (ceil_div(r0_numel, meta["R0_BLOCK"]), xnumel, 1)
+    """Return the grid of a split scan: blocks of a row (``R0_BLOCK`` or ``RBLOCK``) along x, rows along y."""
+
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        x = ceil_div(r0_numel, _block("grids.split_scan", meta, *REDUCED_BLOCKS))
+        return _within_limits("grids.split_scan", (x, ceil_div(xnumel, meta.get("XBLOCK", 1)), 1))
+
+    return grid
 
 
 @generator(kernels=_KERNELS, least=COUNT)
@@ -111,8 +126,9 @@ def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     All have the same ``XBLOCK`` and ``YBLOCK``, and as many programs along y as the one with the most.
     """
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        return max(sum(_x_blocks(each, meta) for each in kernels), least), *_shared_y(kernels, meta)
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        x = max(sum(_x_blocks(kernel, meta) for kernel in kernels), least)
+        return _within_limits("grids.sequential", (x, *_shared_y(kernels, meta)))
 
     return grid
 
@@ -121,9 +137,9 @@ def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     """Return the grid of several kernels that take programs in turn: each gets as many as the one with the most."""
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        most = max(_x_blocks(each, meta) for each in kernels)
-        return max(most * len(kernels), least), *_shared_y(kernels, meta)
+    def grid(meta: Mapping[str, Any]) -> Grid3:
+        most = max(_x_blocks(kernel, meta) for kernel in kernels)
+        return _within_limits("grids.round_robin", (max(most * len(kernels), least), *_shared_y(kernels, meta)))
 
     return grid
 
@@ -132,12 +148,14 @@ def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     """Return the grid of several kernels, each with blocks of its own (``XBLOCK_0``), all of whose tiles stand in x."""
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+    def grid(meta: Mapping[str, Any]) -> Grid3:
         tiles = 0
-        for place, each in enumerate(kernels):
-            own = {axis: meta.get(f"{axis}_{place}", 1) for axis in ("XBLOCK", "YBLOCK")}
-            tiles += _x_blocks(each, own) * ceil_div(1 if each.ynumel is None else each.ynumel, own["YBLOCK"])
-        return max(tiles, least), 1, 1
+        for place, kernel in enumerate(kernels):
+            blocks = {axis: meta.get(f"{axis}_{place}", 1) for axis in ("XBLOCK", "YBLOCK")}
+            tiles += _x_blocks(kernel, blocks) * ceil_div(
+                1 if kernel.ynumel is None else kernel.ynumel, blocks["YBLOCK"]
+            )
+        return _within_limits("grids.flattened", (max(tiles, least), 1, 1))
 
     return grid
 
@@ -145,21 +163,22 @@ def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 @generator(**_EXTENTS)
 def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
     """Return a grid that no config changes."""
-    return lambda meta: (x, y, z)
+    extents = _within_limits("grids.fixed", (x, y, z), "a smaller grid")
+    return lambda meta: extents
 
 
 @generator(grids=_GRIDS)
-def per_config(grids: Sequence[tuple[Mapping[str, Any], tuple[int, int, int]]]) -> Grid:
+def per_config(grids: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid:
     """Return the grid that takes the extents listed for a config: those of the first entry whose values it has.
 
     The grid raises:
         UsageError: no entry has the values of the config.
     """
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+    def grid(meta: Mapping[str, Any]) -> Grid3:
         for values, extents in grids:
             if all(meta.get(name) == value for name, value in values.items()):
-                return extents
+                return _within_limits("grids.per_config", extents, "a smaller grid")
         listed = "; ".join(", ".join(f"{name}={value}" for name, value in values.items()) for values, _ in grids)
         raise UsageError(f"no grid is listed for the config {dict(meta)}; there are grids for {listed}.")
 
@@ -169,6 +188,34 @@ def per_config(grids: Sequence[tuple[Mapping[str, Any], tuple[int, int, int]]]) 
 def ceil_div(numerator: int, denominator: int) -> int:
     """Return the quotient, rounded up."""
     return -(-numerator // denominator)
+
+
+def _within_limits(label: str, extents: Grid3, remedy: str = "a larger block") -> Grid3:
+    """Return the extents of a grid that CUDA can launch.
+
+    Raises:
+        UsageError: one of them exceeds `MAX_GRID`.
+    """
+    for axis, extent, limit in zip("xyz", extents, MAX_GRID, strict=True):
+        if extent > limit:
+            raise UsageError(
+                f"{label} has {extent:,} programs along {axis}; expected at most {limit:,}: take {remedy}."
+            )
+    return extents
+
+
+def _block(label: str, meta: Mapping[str, Any], *names: str) -> int:
+    """Return the value of a config under the first of these names that it has.
+
+    Raises:
+        UsageError: it has none of them.
+    """
+    for name in names:
+        if name in meta:
+            return int(meta[name])
+    raise UsageError(
+        f"{label} needs {' or '.join(names)}, which the config lacks; it has {', '.join(meta) or 'nothing'}."
+    )
 
 
 def _x_blocks(kernel: BlockedExtents, meta: Mapping[str, Any]) -> int:

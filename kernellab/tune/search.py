@@ -352,7 +352,7 @@ _LEAST_HALVED = 64
 
 
 def halved_for_registers(
-    config: Config, registers: int, limits: DeviceLimits, names: Sequence[str] = ("R0_BLOCK", "R1_BLOCK")
+    config: Config, registers: int, limits: DeviceLimits, names: Sequence[str] = ("R0_BLOCK", "R1_BLOCK", "RBLOCK")
 ) -> Config | None:
     """Return a config with half of its largest block among ``names``, where registers keep a multiprocessor from being
     full; None where half of it would let no more blocks reside, or there is no block of 64 at least.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -98,3 +99,45 @@ def test_an_overflowing_grid_covers_every_block_within_the_limit(x: int, y: int,
     _, wide, deep = grids.overflowing(x, y)({"XBLOCK": 64, "YBLOCK": block})
     assert wide <= grids.MAX_GRID_Y
     assert wide * deep >= grids.ceil_div(y, block)
+
+
+@pytest.mark.parametrize(
+    ("grid", "meta", "message"),
+    [
+        (lambda: grids.blocked(10, 70000, 4), {}, "grids.blocked has 70,000 programs along y; expected at most 65,535"),
+        (lambda: grids.blocked(10, 4, 70000), {"XBLOCK": 2}, "70,000 programs along z"),
+        (lambda: grids.blocked(10, 70000), {}, "take a larger block, or grids.overflowing"),
+        (lambda: grids.blocked(1 << 40), {"XBLOCK": 64}, "programs along x; expected at most 2,147,483,647"),
+        (lambda: grids.batched(70000, 8, 4), {}, "grids.batched has 70,000 programs along z"),
+        (lambda: grids.cooperative(70000), {"RSPLIT": 2}, "grids.cooperative has 70,000 programs along y"),
+        (lambda: grids.split_scan(70000, 512), {"R0_BLOCK": 256}, "grids.split_scan has 70,000 programs along y"),
+        (lambda: grids.overflowing(1, 1 << 40), {}, "grids.overflowing has .* programs along z"),
+        (lambda: grids.per_config([({}, (1, 70000, 1))]), {}, "grids.per_config has 70,000 programs along y"),
+        (lambda: grids.fixed(1, 70000), {}, "grids.fixed has 70,000 programs along y.*: take a smaller grid"),
+    ],
+)
+def test_grids_that_cuda_cannot_launch_are_errors(grid: Any, meta: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        grid()(meta)
+
+
+def test_a_larger_block_brings_a_grid_within_the_limits() -> None:
+    assert grids.blocked(10, 70000, 4)({"YBLOCK": 2}) == (10, 35000, 4)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (grids.cooperative(64), "grids.cooperative needs RSPLIT, which the config lacks; it has XBLOCK."),
+        (grids.mixed_order(64), "grids.mixed_order needs RSPLIT_SIZE, which the config lacks; it has XBLOCK."),
+        (grids.split_scan(8, 64), "grids.split_scan needs R0_BLOCK or RBLOCK, which the config lacks; it has XBLOCK."),
+    ],
+)
+def test_a_block_that_a_grid_needs_and_a_config_lacks_is_named(grid: grids.Grid, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        grid({"XBLOCK": 8})
+
+
+def test_a_split_scan_has_a_program_for_each_block_of_rows() -> None:
+    assert grids.split_scan(10, 5000)({"XBLOCK": 4, "R0_BLOCK": 256}) == (20, 3, 1)
+    assert grids.split_scan(10, 5000)({"XBLOCK": 4, "RBLOCK": 256}) == (20, 3, 1)

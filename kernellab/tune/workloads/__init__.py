@@ -3,7 +3,8 @@
 The rules are those of Inductor for GPUs of NVIDIA and AMD (torch/_inductor/runtime/triton_heuristics.py), and the tests
 compare the two. An extent is a number of elements, or a `range` of such numbers for a kernel of many sizes; numbers are
 rounded up to powers of two, which Inductor calls size hints. Lists of configs go through `covering`, `floored` and
-`reproducible`, where a kernel asks for that. Matmul and attention are spaces, for a search.
+`reproducible`, where a kernel asks for that; `rename_blocks` is for kernels with other names of blocks, such as
+``RBLOCK``. Matmul and attention are spaces, for a search.
 """
 
 from kernellab.tune.workloads.blocks import MAX_BLOCK, MAX_GRID, Numel
@@ -16,6 +17,7 @@ from kernellab.tune.workloads.given import (
     floored,
     foreach,
     given,
+    rename_blocks,
     reproducible,
     template,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "persistent_reduction",
     "pointwise",
     "reduction",
+    "rename_blocks",
     "reproducible",
     "split_scan",
     "template",

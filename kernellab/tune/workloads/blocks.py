@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from kernellab.errors import UsageError, choice_message, value_message
+from kernellab.launch import calls
 from kernellab.launch.calls import CallRule, is_number, verb
 from kernellab.measure.config import Config
 from kernellab.target import Target, parse_target
@@ -18,7 +19,10 @@ from kernellab.target import Target, parse_target
 Numel = int | range
 
 MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536, "R1_": 32768}
-MAX_GRID = {"X": 2**31 - 1, "Y": 65535, "Z": 65535}
+MAX_GRID = dict(zip("XYZ", calls.MAX_GRID, strict=True))
+REDUCED_BLOCKS = ("R0_BLOCK", "RBLOCK")
+"""Names of the block of a single reduced extent: Inductor's, and its name in Inductor until PyTorch 2.5."""
+
 _MAX_BLOCK_X_OF_AMD = 8192
 _MAX_EXTENT = 2**63
 
@@ -163,6 +167,11 @@ def hints_of(numel: Numel) -> Iterator[int]:
         if at < len(members) and members[at] <= power:
             yield power
         power *= 2
+
+
+def reduced_block(values: Mapping[str, Any]) -> str:
+    """Return the name of the block of the reduced extent in a config's values; ``R0_BLOCK`` where they have none."""
+    return next((name for name in REDUCED_BLOCKS if name in values), REDUCED_BLOCKS[0])
 
 
 def distinct(configs: Iterable[Config]) -> list[Config]:

@@ -14,9 +14,11 @@ from typing import Any
 from kernellab.errors import UsageError, value_message
 from kernellab.launch.calls import CallRule
 from kernellab.measure.config import Config
-from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of
+from kernellab.source import is_name
+from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of, reduced_block
 
 _CONFIGS = list_of(Config, "a list of configs, such as workloads.reduction returns")
+_NAMES = CallRule("the new name of each block", lambda value: all(map(is_name, value.values())))
 _LEAST = CallRule("a positive integer for each block", lambda value: all(map(is_positive, value.values())))
 
 
@@ -127,6 +129,28 @@ def _changed(base: Config, configs: dict[int, Config]) -> Config:
     return replace(base, parameters=tuple({**dict(base.parameters), **_named(configs)}.items()))
 
 
+@generator(configs=_CONFIGS, names=_NAMES)
+def rename_blocks(configs: Sequence[Config], **names: str) -> list[Config]:
+    """Return the configs with other names for some blocks: ``rename_blocks(configs, R0_BLOCK="RBLOCK")``.
+
+    Raises:
+        UsageError: a config lacks a block of that name, or has a value of the new name.
+    """
+    for config in configs:
+        for name, new in names.items():
+            if name not in config.values:
+                own = ", ".join(config.values)
+                raise UsageError(f"rename_blocks got {name}, which a config lacks; it has {own}.")
+            if new in config.values and new not in names:
+                raise UsageError(f"rename_blocks got {new} for {name}, and a config has that already.")
+    if len(set(names.values())) < len(names):
+        raise UsageError(f"rename_blocks got one name for several blocks: {', '.join(names)}.")
+    return [
+        replace(config, parameters=tuple((names.get(name, name), value) for name, value in config.parameters))
+        for config in configs
+    ]
+
+
 @generator(configs=_CONFIGS, least=_LEAST)
 def covering(configs: Sequence[Config], **least: int) -> list[Config]:
     """Return the configs whose blocks are no smaller, after the first one with its blocks made as large.
@@ -149,12 +173,14 @@ def covering(configs: Sequence[Config], **least: int) -> list[Config]:
 
 @generator(configs=_CONFIGS)
 def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> list[Config]:
-    """Return the configs with no smaller ``XBLOCK`` and ``R0_BLOCK``, where they have them.
+    """Return the configs with no smaller ``XBLOCK`` and ``R0_BLOCK`` (or ``RBLOCK``), where they have them.
 
     Where one grows, the other is halved, the reduced one first, so that tiles keep their size if the least allows it.
     """
-    least = {"R0_BLOCK": reduced, "XBLOCK": rows}
-    return distinct(config.with_values(_raised(config, least)) for config in configs)
+    return distinct(
+        config.with_values(_raised(config, {reduced_block(config.values): reduced, "XBLOCK": rows}))
+        for config in configs
+    )
 
 
 @generator(configs=_CONFIGS)
@@ -166,9 +192,10 @@ def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[
     """
     if len(configs) < 2:
         return list(configs)
-    left = _those(configs, lambda config: config.values.get("R0_BLOCK", 5) > 4)
+    reduced = reduced_block(configs[0].values)
+    left = _those(configs, lambda config: config.values.get(reduced, 5) > 4)
     left = _those(left, lambda config: contiguous or config.values.get("XBLOCK") != 1)
-    for name in ("R0_BLOCK", "num_warps", "XBLOCK"):
+    for name in (reduced, "num_warps", "XBLOCK"):
         sizes = sorted({config.values.get(name, -1) for config in left})
         if len(sizes) > 1:
             left = [config for config in left if config.values.get(name, -1) == sizes[-2]]

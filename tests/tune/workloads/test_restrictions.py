@@ -55,3 +55,28 @@ def test_a_block_that_the_configs_lack_is_named() -> None:
     with pytest.raises(UsageError, match="covering got YBLOCK, which the configs lack; they have XBLOCK"):
         workloads.covering(workloads.pointwise(64), YBLOCK=16)
     assert workloads.covering([], XBLOCK=16) == []
+
+
+def test_blocks_get_other_names_and_restrictions_know_the_reduced_one() -> None:
+    configs = workloads.reduction(1024, 4096)
+    renamed = workloads.rename_blocks(configs, R0_BLOCK="RBLOCK", XBLOCK="ROWS")
+    assert [config.values.keys() - {"num_warps", "num_stages", "num_ctas", "maxnreg"} for config in renamed] == [
+        {"ROWS", "RBLOCK"}
+    ] * len(configs)
+    short = workloads.rename_blocks(configs, R0_BLOCK="RBLOCK")
+    for restrict in (lambda given: workloads.floored(given, reduced=64), workloads.reproducible):
+        assert restrict(short) == workloads.rename_blocks(restrict(configs), R0_BLOCK="RBLOCK")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"R1_BLOCK": "RBLOCK"}, "rename_blocks got R1_BLOCK, which a config lacks; it has XBLOCK, R0_BLOCK"),
+        ({"R0_BLOCK": "XBLOCK"}, "rename_blocks got XBLOCK for R0_BLOCK, and a config has that already"),
+        ({"R0_BLOCK": "B", "XBLOCK": "B"}, "rename_blocks got one name for several blocks: R0_BLOCK, XBLOCK"),
+        ({"R0_BLOCK": "no name"}, "expected the new name of each block"),
+    ],
+)
+def test_names_that_blocks_cannot_have_are_errors(names: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        workloads.rename_blocks(workloads.reduction(64, 64), **names)
