@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected, expected_of, tolerance_over
+from kernellab.export.checking import OutputSummary, summarize_outputs, tolerance_over
 from kernellab.export.write import replace_file
 
 SCHEMA = 1
@@ -160,7 +160,7 @@ def _are_near(before: tuple[float | None, ...], now: tuple[float | None, ...], s
 
 def samples_of(tensors: Mapping[str, Any]) -> dict[str, tuple[float | None, ...]]:
     """Return the mean magnitude (of whole numbers the mean) and evenly spaced samples of tensors, by name."""
-    found = [each for each in expected_of(tensors) if 0 not in each.shape]
+    found = [each for each in summarize_outputs(tensors) if 0 not in each.shape]
     return {e.name: (*_means(e), *(v if math.isfinite(v) else None for v in e.samples)) for e in found}
 
 
@@ -169,7 +169,7 @@ def tolerance_of(tensors: Mapping[str, Any], *, has_dot: bool) -> float:
     return tolerance_over((str(each.dtype).removeprefix("torch.") for each in tensors.values()), has_dot=has_dot)
 
 
-def _means(held: Expected) -> tuple[float | None, ...]:
+def _means(held: OutputSummary) -> tuple[float | None, ...]:
     """Return the mean magnitudes of a tensor, of whole numbers their mean; None where an element is no number."""
     if not held.means:
         return (held.counts[0] / math.prod(held.shape),)

@@ -25,7 +25,7 @@ from kernellab.capture.seen_tensors import is_of_torch
 from kernellab.capture.statements import Called
 from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse
 from kernellab.errors import UsageError
-from kernellab.export.flatten import Flat, moved
+from kernellab.export.flatten import FlatModule, remap_functions
 from kernellab.export.module import autotune_arguments, dict_text
 from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, Opaque, literal, lost
 
@@ -135,7 +135,7 @@ def grid_of(*configs):
 class WrittenTuners:
     """The autotuners of a module, by the text of what makes each; ``lines`` are the choices that it is given."""
 
-    flat: Flat
+    flat: FlatModule
     reserved: frozenset[str]
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     lines: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict)
@@ -148,7 +148,9 @@ class WrittenTuners:
         tensors = frozenset(name for name, value in step.kwargs if isinstance(value, Ref))
         try:
             made = self._made(use, tuning, kernel, tuner_map, tensors)
-            constants = {n: self.flat.expression(moved(binding, index_map)) for n, binding in tuning.constants}
+            constants = {
+                n: self.flat.expression(remap_functions(binding, index_map)) for n, binding in tuning.constants
+            }
         except UsageError:
             return None
         if made is None or not all(_is_written(value) for each in tuning.configs for _, value in each.supplied):
@@ -175,7 +177,7 @@ class WrittenTuners:
             if isinstance(wrapper, Heuristics):
                 if any(isinstance(binding, Opaque) for _, binding in wrapper.values):
                     return None
-                values = [(n, self.flat.expression(moved(b, index_map))) for n, b in wrapper.values]
+                values = [(n, self.flat.expression(remap_functions(b, index_map))) for n, b in wrapper.values]
                 text = f"triton.heuristics({dict_text(values)})({text})"
             elif isinstance(wrapper, Autotune):
                 own = _own(wrapper, use, index_map)
@@ -195,7 +197,7 @@ def _own(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) -> Autotune
     """Return an autotuner with bindings of the merged closure and the options of the call in its configs."""
 
     def here(bindings: Iterable[tuple[str, Binding]]) -> tuple[tuple[str, Binding], ...]:
-        return tuple((name, moved(binding, index_map)) for name, binding in bindings)
+        return tuple((name, remap_functions(binding, index_map)) for name, binding in bindings)
 
     assert use.tuning is not None
     given = {name: value for name, value in use.tuning.options if name in OPTIONS}

@@ -20,19 +20,26 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape, sharing_problem
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.export.checking import (
-    Expected,
+    OutputSummary,
     arguments_text,
-    compared,
-    expected_of,
+    comparison_lines,
     expected_text,
     main_text,
+    summarize_outputs,
     tolerance_over,
     usage_lines,
     why_uninterpreted,
 )
-from kernellab.export.flatten import Flat, decorator_of, flattened, function_text, merged, moved
+from kernellab.export.flatten import (
+    FlatModule,
+    decorator_of,
+    flatten_closure,
+    function_text,
+    merge_closures,
+    remap_functions,
+)
 from kernellab.export.launcher import RECORDER, refusal_lines
-from kernellab.export.module import IS_INTERPRETED, assembled
+from kernellab.export.module import IS_INTERPRETED, module_source
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import literal
 
@@ -59,23 +66,25 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
     called = user_operators(tape.steps, main_device(tape).partition(":")[0])
     brought = [closure for closure, _ in called.values()]
-    closure, all_maps = merged([*(use.closure for use in uses), *with_decorators, *brought])
+    closure, all_maps = merge_closures([*(use.closure for use in uses), *with_decorators, *brought])
     count = len(uses)
     index_maps, tuner_maps, operator_maps = all_maps[:count], all_maps[count : 2 * count], all_maps[2 * count :]
     reserved = TAKEN | {value.name for value in tape.values}
-    flat = flattened(closure, reserved)
+    flat = flatten_closure(closure, reserved)
     tuners = WrittenTuners(flat, reserved | set(flat.names.values()))
     calls = {}
     for step, index_map, tuner_map in zip(tape.launches, index_maps, tuner_maps, strict=True):
         use, kernel = step.use, flat.names[index_map[0]]
         assert use is not None
-        constants = {n: flat.expression(moved(binding, index_map)) for n, binding in use.constants}
+        constants = {n: flat.expression(remap_functions(binding, index_map)) for n, binding in use.constants}
         constants |= {n: literal(value) for n, value in use.options}
         tuned = tuners.called(step, kernel, index_map, tuner_map)
         calls[id(use)] = tuned or Called(kernel, use.parameters, constants)
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
     given = zip(called.items(), operator_maps, strict=True)
-    operators = {name: flat.expression(moved(binding, index_map)) for (name, (_, binding)), index_map in given}
+    operators = {
+        name: flat.expression(remap_functions(binding, index_map)) for (name, (_, binding)), index_map in given
+    }
     refusal = why_uninterpreted(flat, _taken_dtypes(tape))
     run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
@@ -94,10 +103,10 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         BENCHMARK,
         *_check(tape, trial, refusal),
     ]
-    return assembled(_provenance(tape, plan, name, refusal), _imports(flat, tape, run), sections)
+    return module_source(_provenance(tape, plan, name, refusal), _imports(flat, tape, run), sections)
 
 
-def _imports(flat: Flat, tape: Tape, run: str) -> Iterator[str]:
+def _imports(flat: FlatModule, tape: Tape, run: str) -> Iterator[str]:
     """Yield the imports, of which the text of ``run`` needs some."""
     yield from (f"import {name}" for name in ("contextlib", "os", "statistics", "sys"))
     needed = {"hashlib": "read_problem(", "math": "math."}
@@ -108,7 +117,7 @@ def _imports(flat: Flat, tape: Tape, run: str) -> Iterator[str]:
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
 
 
-def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]]) -> Iterator[str]:
+def _definitions(flat: FlatModule, options: dict[int, tuple[tuple[str, Any], ...]]) -> Iterator[str]:
     """Yield the constants, then the functions, those that others use first."""
     if constants := flat.first_constants():
         yield constants
@@ -232,7 +241,7 @@ def _inputs(tape: Tape) -> Iterator[str]:
 def _check(tape: Tape, trial: Trial, refusal: str) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
     try:
-        expected = () if any(step.is_random for step in tape.steps) else expected_of(trial())
+        expected = () if any(step.is_random for step in tape.steps) else summarize_outputs(trial())
     except KernellabError as exc:  # such as data of another shape than the recorded data
         yield _UNCHECKED.replace("REASON", literal(f"not run, since it refuses generated inputs: {exc.message}"))
         return
@@ -252,7 +261,7 @@ if __name__ == "__main__":
     print("program", check())'''
 
 
-def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
+def _check_text(tape: Tape, expected: tuple[OutputSummary, ...]) -> str:
     lines = [
         "def check(device=None):",
         '    """Run once on generated inputs; raise AssertionError if an output is wrong."""',
@@ -262,7 +271,7 @@ def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
         return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
     has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
     tolerance = tolerance_over((value.layout.dtype for value in tape.values), has_dot=has_dot)
-    return "\n".join([*lines, *compared(tolerance, _rounded_outputs(tape))])
+    return "\n".join([*lines, *comparison_lines(tolerance, _rounded_outputs(tape))])
 
 
 def _rounded_outputs(tape: Tape) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an exported module checks itself with: generated inputs, what the outputs held, and a benchmark on a GPU."""
+"""The self-check of an exported module: generated inputs, a summary of the outputs, and a benchmark on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kernellab.export.flatten import Flat, function_text
+from kernellab.export.flatten import FlatModule, function_text
 from kernellab.export.launcher import LauncherPlan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
@@ -19,8 +19,8 @@ from kernellab.store import Argument, RecordedLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What an output held; see `summary`."""
+class OutputSummary:
+    """The recorded summary of one output; see `summary`."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,10 +30,10 @@ class Expected:
 
 
 def summary(tensor: Any) -> tuple[list[int], list[int], list[float], list[float]]:
-    """Return what an output is compared by: its shape, counts, mean magnitudes, and evenly spaced samples.
+    """Summarize an output for comparison: shape, counts, mean magnitudes, evenly spaced samples.
 
-    Of whole numbers, the count is their sum modulo 2**64; there is no mean, and all is exact. Else the counts are those
-    of NaN, inf and -inf, and the mean is over the rest. Of complex numbers, both parts have theirs.
+    Integers: the count is their sum modulo 2**64, there is no mean, and all is exact. Floats: the counts are those of
+    NaN, inf and -inf, and the mean is over the rest. Complex numbers: real and imaginary parts apart.
     """
     counts, means, samples = [], [], []
     for part in (tensor.real, tensor.imag) if tensor.is_complex() else (tensor,):
@@ -50,25 +50,28 @@ def summary(tensor: Any) -> tuple[list[int], list[int], list[float], list[float]
     return list(tensor.shape), counts, means, samples
 
 
-def expected_of(outputs: Mapping[str, Any]) -> tuple[Expected, ...]:
-    """Return what an exported module compares its outputs with."""
-    found = []
+def summarize_outputs(outputs: Mapping[str, Any]) -> tuple[OutputSummary, ...]:
+    """Return the summaries of the outputs that an exported module is checked against."""
+    summaries = []
     for name, tensor in outputs.items():
         shape, counts, means, samples = summary(tensor)
         digits = 17 if tensor.dtype.itemsize // (1 + tensor.is_complex()) == 8 else 7
-        rounded = tuple(_short(each, digits) for each in means), tuple(_short(each, digits) for each in samples)
-        found.append(Expected(name, tuple(shape), tuple(counts), *rounded))
-    return tuple(found)
+        rounded_figures = (
+            tuple(_round_to_digits(each, digits) for each in means),
+            tuple(_round_to_digits(each, digits) for each in samples),
+        )
+        summaries.append(OutputSummary(name, tuple(shape), tuple(counts), *rounded_figures))
+    return tuple(summaries)
 
 
-def _short(number: float, digits: int) -> float:
+def _round_to_digits(number: float, digits: int) -> float:
     return number if isinstance(number, int) else float(f"{number:.{digits}g}")
 
 
-def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
-    """Yield what the outputs held, as a table, and the function that sums up an output."""
-    held = {e.name: [list(each) for each in (e.shape, e.counts, e.means, e.samples)] for e in expected}
-    rows = [f"    {literal(name)}: ({', '.join(map(literal, parts))})," for name, parts in held.items()]
+def expected_text(expected: Sequence[OutputSummary]) -> Iterator[str]:
+    """Yield the source of the table ``EXPECTED`` and of `summary`."""
+    figures = {e.name: [list(each) for each in (e.shape, e.counts, e.means, e.samples)] for e in expected}
+    rows = [f"    {literal(name)}: ({', '.join(map(literal, parts))})," for name, parts in figures.items()]
     comment = (
         "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
     )
@@ -76,67 +79,69 @@ def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
     yield function_text(summary)
 
 
-def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool, variants: str = "") -> Iterator[str]:
+def check_text(
+    plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_dot: bool, variants: str = ""
+) -> Iterator[str]:
     """Yield the functions ``reference`` (where one is known), ``check``, ``main``, and the call of it.
 
-    A kernel that ``has_dot`` multiplies float32 in TF32 on a GPU, which keeps ten bits. ``variants`` is an expression
-    over ``device`` of meta-parameters, with each of which the kernel is checked as well.
+    With ``has_dot``, a GPU multiplies float32 in TF32, which keeps ten bits. ``variants`` is an expression over
+    ``device``: a list of meta-parameters to check the kernel with as well.
     """
     if plan.grid is None and plan.launch.grid is None:
         return
-    names = ", ".join(argument.name for argument in plan.given)
+    names = ", ".join(argument.name for argument in plan.parameters)
     if plan.launch.check:
         yield (
             f'def reference({names}):\n    """Return what the outputs are to hold."""\n    return {plan.launch.check}\n'
         )
     elif expected:
         yield from expected_text(expected)
-    yield _check(plan, expected, has_dot=has_dot)
-    yield _main(plan, variants)
+    yield _check_source(plan, expected, has_dot=has_dot)
+    yield _main_source(plan, variants)
 
 
 def inputs_text(launch: RecordedLaunch) -> str:
     """Return the source of ``inputs(device, seed=0)``, which returns all arguments by name but the meta-parameters.
 
     Raises:
-        UsageError: an argument is of a kind that cannot be made anew.
+        UsageError: an argument is of a kind that cannot be generated.
     """
     return arguments_text(given_arguments(launch), "inputs(device, seed=0)")
 
 
 def arguments_text(
-    given: Sequence[Argument], signature: str, *first: str, devices: Mapping[str, str] = MappingProxyType({})
+    arguments: Sequence[Argument], signature: str, *first: str, devices: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """Return the source of a function that returns arguments of these layouts by name; ``first`` are its first lines.
 
     ``devices`` gives the expressions of devices other than ``device``, by argument.
 
     Raises:
-        UsageError: an argument is of a kind that cannot be made anew.
+        UsageError: an argument is of a kind that cannot be generated.
     """
     lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
-    for argument in given:
-        text = _expression(argument)
+    for argument in arguments:
+        text = _argument_expression(argument)
         if argument.name in devices:
             text = f"{text.removesuffix('device)')}{devices[argument.name]})"
         lines.append(f"{argument.name} = {text}")
-    result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
+    result = ", ".join(f'"{argument.name}": {argument.name}' for argument in arguments)
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
     doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
     parts = [function_text(random_tensor)]
-    if any(argument.values is not None for argument in tensors_among(list(given))):
+    if any(argument.values is not None for argument in tensors_among(list(arguments))):
         parts.append(function_text(listed_tensor))
     return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
-def launched(plan: LauncherPlan, more: str = "") -> str:
+def launch_call(plan: LauncherPlan, more: str = "") -> str:
     """Return the call of ``launch`` on generated inputs, with ``more`` arguments."""
     grid = "" if plan.grid else f", {plan.grid_name}={plan.launch.grid}"
     return f"launch(**arguments{grid}{more})"
 
 
-def held(launch: RecordedLaunch, name: str) -> tuple[str, Argument]:
-    """Return the tensor that an output is among ``arguments``, as an expression, and its description."""
+def output_expression(launch: RecordedLaunch, name: str) -> tuple[str, Argument]:
+    """Return the expression of an output tensor, over ``arguments``, and its description."""
     base, _, index = name.partition("[")
     argument, expression = launch.argument(base), f"arguments[{literal(base)}]"
     if argument.kind == "tuple":
@@ -147,7 +152,7 @@ def held(launch: RecordedLaunch, name: str) -> tuple[str, Argument]:
 
 
 def tolerance_over(dtypes: Iterable[str], *, has_dot: bool = False) -> float:
-    """Return how far outputs may differ that come from some dtypes, as a share of the largest element.
+    """Return the tolerance of outputs computed from these dtypes, as a share of the largest element.
 
     0 where none of them is floating-point.
     """
@@ -155,11 +160,11 @@ def tolerance_over(dtypes: Iterable[str], *, has_dot: bool = False) -> float:
     return share_of_largest(unit, has_dot=has_dot) if unit else 0.0
 
 
-def compared(tolerance: float, rounded: Collection[str] = ()) -> list[str]:
-    """Return the lines of ``check`` that compare ``outputs`` with what they held.
+def comparison_lines(tolerance: float, rounded: Collection[str] = ()) -> list[str]:
+    """Return the lines of ``check`` that compare ``outputs`` with `EXPECTED`.
 
-    Whole numbers are to be equal, but those of the ``rounded`` outputs: they follow from floats, which another device
-    rounds in another way, so that some may be off by one.
+    Integers must be equal, except in ``rounded`` outputs: these are computed from floats, which devices round
+    differently, so some may be off by one.
     """
     lines = _COMPARED.replace("TOLERANCE", str(tolerance))
     return lines.replace("ROUNDED", repr(set(rounded)) if rounded else "()").splitlines()
@@ -197,11 +202,11 @@ _COMPARED = '''\
     return "gives what it gave when it was exported"'''
 
 
-def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -> str:
-    outputs = [held(plan.launch, name)[1].dtype for name in plan.mutated]
-    given = [argument.dtype for argument in plan.given if argument.kind == "tensor"]
-    # whole numbers are exact, whatever they come from
-    shares = [tolerance_over([each, *given], has_dot=has_dot) if "float" in each else 0.0 for each in outputs]
+def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_dot: bool) -> str:
+    outputs = [output_expression(plan.launch, name)[1].dtype for name in plan.mutated]
+    dtypes = [argument.dtype for argument in plan.parameters if argument.kind == "tensor"]
+    # integers are exact, whatever they are computed from
+    shares = [tolerance_over([each, *dtypes], has_dot=has_dot) if "float" in each else 0.0 for each in outputs]
     lines = [
         "def check(device, **meta):",
         '    """Launch once, with these meta-parameters; raise AssertionError if an output is wrong."""',
@@ -209,31 +214,34 @@ def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -
     lines += ["    arguments = inputs(device)"]
     if plan.launch.check:
         lines += [
-            f"    {launched(plan, ', **meta')}",
+            f"    {launch_call(plan, ', **meta')}",
             "    wanted = reference(**arguments)  # after the launch, so that it may name an output",
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
-            f"    outputs = [{', '.join(held(plan.launch, name)[0] for name in plan.mutated)}]",
+            f"    outputs = [{', '.join(output_expression(plan.launch, name)[0] for name in plan.mutated)}]",
             f"    shares = {shares}  # of the largest element, by which others may differ",
             *_EQUALS.splitlines(),
         ]
     elif expected:
+        named = [(e.name, output_expression(plan.launch, e.name)[0]) for e in expected]
         lines += [
-            f"    {launched(plan, ', **meta')}",
-            f"    outputs = {{{', '.join(f'{literal(e.name)}: {held(plan.launch, e.name)[0]}' for e in expected)}}}",
-            *compared(max([*shares, tolerance_over(given, has_dot=has_dot)]), _rounded_outputs(plan, given)),
+            f"    {launch_call(plan, ', **meta')}",
+            f"    outputs = {{{', '.join(f'{literal(name)}: {text}' for name, text in named)}}}",
+            *comparison_lines(max([*shares, tolerance_over(dtypes, has_dot=has_dot)]), _rounded_outputs(plan, dtypes)),
         ]
     else:
         lines += [
-            f"    {launched(plan, ', **meta')}",
+            f"    {launch_call(plan, ', **meta')}",
             '    return "runs; nothing is known to compare its outputs with"',
         ]
     return "\n".join(lines)
 
 
-def _rounded_outputs(plan: LauncherPlan, given: Sequence[str]) -> list[str]:
-    """Return the outputs of whole numbers, where a kernel takes floats."""
-    has_floats = any("float" in dtype for dtype in given)
-    return [name for name in plan.mutated if has_floats and "float" not in held(plan.launch, name)[1].dtype]
+def _rounded_outputs(plan: LauncherPlan, dtypes: Sequence[str]) -> list[str]:
+    """Return the integer outputs of a kernel that takes floats."""
+    has_floats = any("float" in dtype for dtype in dtypes)
+    return [
+        name for name in plan.mutated if has_floats and "float" not in output_expression(plan.launch, name)[1].dtype
+    ]
 
 
 _MAIN = '''\
@@ -258,7 +266,7 @@ _NO_GLUON = "Triton's interpreter runs no Gluon: this needs a GPU."
 
 
 def main_text(what: str, refusal: str, checks: Sequence[str], measures: Sequence[str]) -> str:
-    """Return ``main`` and the call of it, of the lines that check and those that measure on a GPU.
+    """Return ``main`` and its call, from the lines that check and those that measure on a GPU.
 
     ``refusal`` is why Triton's own interpreter cannot run what is checked, or "".
     """
@@ -274,7 +282,7 @@ def main_text(what: str, refusal: str, checks: Sequence[str], measures: Sequence
 
 
 def usage_lines(what: str, measures: str, refusal: str) -> list[str]:
-    """Return the lines of a module's docstring that say how it is run; ``measures`` is a verb."""
+    """Return the usage lines of a module's docstring; ``measures`` is a verb."""
     first = [refusal] if refusal else [f"    TRITON_INTERPRET=1 python THIS_FILE    # checks the {what} on the CPU"]
     return [
         "",
@@ -284,10 +292,10 @@ def usage_lines(what: str, measures: str, refusal: str) -> list[str]:
     ]
 
 
-def why_uninterpreted(flat: Flat, dtypes: Iterable[str]) -> str:
+def why_uninterpreted(flat: FlatModule, dtypes: Iterable[str]) -> str:
     """Return why Triton's own interpreter cannot run the functions of a module on such dtypes, or "".
 
-    It keeps bfloat16 and float8 as integers, and computes with these.
+    It stores bfloat16 and float8 as integers, and computes with those.
     """
     used = {name for text in flat.imports.values() for name in re.split(r"[.:]", text)}
     for index, text in flat.texts.items():
@@ -295,25 +303,25 @@ def why_uninterpreted(flat: Flat, dtypes: Iterable[str]) -> str:
         tree = ast.parse(f"({text})" if kind == "lambda" else text)
         used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {kind}
     constants = re.findall(r'tl\.dtype\("(\w+)"\)', " ".join(flat.constants.values()))
-    if is_rounded([*used, *constants, *dtypes]):
+    if has_uninterpretable_float([*used, *constants, *dtypes]):
         return _NO_ROUNDING
     reasons = {"libdevice": _NO_LIBDEVICE, "inline_asm_elementwise": _NO_ASSEMBLY, "gluon": _NO_GLUON}
     return next((reason for name, reason in reasons.items() if name in used), "")
 
 
-def is_rounded(dtypes: Iterable[str]) -> bool:
-    """Tell whether one of some dtypes is a float that Triton's own interpreter cannot compute."""
+def has_uninterpretable_float(dtypes: Iterable[str]) -> bool:
+    """Whether one of the dtypes is a float that Triton's own interpreter cannot compute."""
     return any(re.fullmatch(r"bfloat16|bf16|(float|fp)8\w*", dtype) for dtype in dtypes)
 
 
-def _main(plan: LauncherPlan, variants: str) -> str:
+def _main_source(plan: LauncherPlan, variants: str) -> str:
     name = plan.name
     checks = ['device = "cpu" if INTERPRETED else "cuda"', f'print("{name}", check(device))']
     if variants:
         checks += [f"for meta in {variants}:", f'    print("{name}", meta, check(device, **meta))']
     measures = [
         "arguments = inputs(device)",
-        f"time_ms = triton.testing.do_bench(lambda: {launched(plan)})",
+        f"time_ms = triton.testing.do_bench(lambda: {launch_call(plan)})",
         "tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]",
         "moved = sum(t.numel() * t.element_size() for t in tensors)",
         f'print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")',
@@ -321,16 +329,16 @@ def _main(plan: LauncherPlan, variants: str) -> str:
     return main_text("kernel", plan.refusal, checks, measures)
 
 
-def _expression(argument: Argument) -> str:
+def _argument_expression(argument: Argument) -> str:
     if argument.alias:
         return argument.alias
     match argument.kind:
         case "tensor":
             return _tensor_expression(argument)
         case "tuple":
-            return f"({', '.join(map(_expression, argument.members))},)"
+            return f"({', '.join(map(_argument_expression, argument.members))},)"
         case "descriptor":
-            return descriptor_text(argument, _expression(argument.members[0]))
+            return descriptor_text(argument, _argument_expression(argument.members[0]))
         case _:
             return scalar_text(argument)
 
@@ -341,7 +349,7 @@ def descriptor_text(argument: Argument, base: str) -> str:
     if argument.value is not None:
         fields = dict(argument.value)
         name = fields.pop("class")
-        layout = f", gl.{name}({', '.join(f'{each}={literal(value)}' for each, value in fields.items())})"
+        layout = f", gl.{name}({', '.join(f'{field}={literal(value)}' for field, value in fields.items())})"
     return f"TensorDescriptor.from_tensor({base}, {list(argument.block)}{layout})"
 
 

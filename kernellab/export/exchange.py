@@ -1,11 +1,10 @@
 """Kernels and measurements in files, for another store or machine.
 
-A bundle is a zip of JSON, with the kernel as a module for people to read. Measurements are JSON lines, of which the
-first of each version holds the kernel. A row keeps the key that it was measured under, and that names device, driver
-and Triton; so rows of another device come into the history, and no tuning takes them for its own.
+A bundle is a zip of JSON, plus the kernel as a readable module. Measurements are JSON lines; the first line of each
+version holds the kernel. A row keeps its measurement key, which names device, driver and Triton; so rows of another
+device enter the history, but no tuning uses them.
 
-Reading a file executes nothing, and enters all of it or nothing. Launching a kernel out of it executes the code of
-whoever wrote it.
+Reading a file executes nothing, and enters all of it or nothing. Launching a kernel from it executes its author's code.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _COLUMNS = ("key", "config", "device", "status", "time_ms", "details")
 
 
 def entry_of(store: Store, version: Version, tags: Sequence[str]) -> Entry:
-    """Return a version with its tags, notes, launches and measurements, as another store enters it."""
+    """Return a version with its tags, notes, launches and measurements, ready for another store."""
     history = store.history
     return Entry(
         name=version.identifier,
@@ -67,10 +66,10 @@ def entry_of(store: Store, version: Version, tags: Sequence[str]) -> Entry:
 
 
 def bundle_bytes(store: Store, version: Version, module: str) -> bytes:
-    """Return a version with its tags, notes, launches and measurements as a zip; ``module`` goes along as text.
+    """Return a version and its history as a zip, with the text of its ``module``.
 
     Raises:
-        UsageError: it is too large to be read again.
+        UsageError: it is larger than an import reads.
     """
     entry = entry_of(store, version, store.tags().get(version.id, ()))
     content = {
@@ -84,7 +83,7 @@ def bundle_bytes(store: Store, version: Version, module: str) -> bytes:
             {"launch": launch_to_jsonable(launch), "seconds": seconds, "count": count}
             for launch, seconds, count in entry.launches
         ],
-        "measurements": [_fields(measurement) for measurement, _ in entry.measurements],
+        "measurements": [_measurement_fields(measurement) for measurement, _ in entry.measurements],
     }
     text, buffer = json.dumps(content, indent=1, default=str), io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -102,56 +101,56 @@ def read_bundle(store: Store, path: Path) -> Version:
         UsageError: the file is no bundle, or one of a later release; then nothing of it is entered.
     """
     try:
-        content = parsed_json(_bundled(path))
+        content = parsed_json(_read_bundle_text(path))
         with reading("it"):
             require(content["schema"] == SCHEMA, "its schema", content["schema"], f"{SCHEMA}, that of this release")
-            entry = _entry(content)
+            entry = _parse_entry(content)
     except (Malformed, OSError, zipfile.BadZipFile) as exc:
         raise UsageError(f"{str(path)!r} is no bundle of a kernel: {exc}. Nothing of it was entered.") from exc
     ((version, _),) = store.enter([entry])
     return version
 
 
-def _entry(content: Mapping[str, Any]) -> Entry:
+def _parse_entry(content: Mapping[str, Any]) -> Entry:
     require(is_name(content["name"]), "its name", content["name"], "an identifier")
     closure = closure_of_json(content["closure"])
-    texts = {kind: tuple(_listed(content, kind)) for kind in ("tags", "notes")}
-    for kind, found in texts.items():
-        require_type(found, tuple[str, ...], kind)
+    texts = {kind: tuple(_require_list(content, kind)) for kind in ("tags", "notes")}
+    for kind, entries in texts.items():
+        require_type(entries, tuple[str, ...], kind)
     return Entry(
         name=content["name"],
         closure=closure,
         digest=version_digest(closure),
         **texts,
-        launches=tuple(map(_launch, _listed(content, "launches"))),
-        measurements=tuple((_measurement(row), None) for row in _listed(content, "measurements")),
+        launches=tuple(map(_parse_launch, _require_list(content, "launches"))),
+        measurements=tuple((_measurement_of_row(row), None) for row in _require_list(content, "measurements")),
     )
 
 
-def _fields(measurement: Measurement) -> dict[str, Any]:
-    """Return what a file holds of a measurement, by the names of the columns."""
-    found = {name: getattr(measurement, name) for name in _COLUMNS}
-    return {**found, "config": dict(measurement.config), "details": dict(measurement.details)}
+def _measurement_fields(measurement: Measurement) -> dict[str, Any]:
+    """Return the columns of a measurement by name, as a file holds them."""
+    columns = {name: getattr(measurement, name) for name in _COLUMNS}
+    return {**columns, "config": dict(measurement.config), "details": dict(measurement.details)}
 
 
-def _measurement(row: Mapping[str, Any]) -> Measurement:
+def _measurement_of_row(row: Mapping[str, Any]) -> Measurement:
     return measurement_of(*(row[name] for name in _COLUMNS))
 
 
-def _listed(content: Mapping[str, Any], name: str) -> list[Any]:
-    found = content[name]
-    require(isinstance(found, list), name, found, "a list")
-    return found  # type: ignore[no-any-return]
+def _require_list(content: Mapping[str, Any], name: str) -> list[Any]:
+    value = content[name]
+    require(isinstance(value, list), name, value, "a list")
+    return value  # type: ignore[no-any-return]
 
 
-def _launch(row: Mapping[str, Any]) -> tuple[RecordedLaunch, float | None, int]:
+def _parse_launch(row: Mapping[str, Any]) -> tuple[RecordedLaunch, float | None, int]:
     require_seconds(row["seconds"], "the seconds of a launch")
     require_count(row["count"], "the count of a launch")
     return launch_from_jsonable(row["launch"]), row["seconds"], row["count"]
 
 
-def _bundled(path: Path) -> str:
-    """Return the JSON of a bundle; sizes are looked at before anything is unpacked."""
+def _read_bundle_text(path: Path) -> str:
+    """Return the JSON of a bundle; sizes are checked before unpacking."""
     if not path.is_file():
         raise Malformed("there is no such file")
     size = path.stat().st_size
@@ -188,14 +187,14 @@ def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, in
 
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: they take more than what can be read again.
+        UsageError: the text is larger than an import reads.
     """
     lines: list[str] = []
     count = 0
-    for version in _versions(kernels, key):
+    for version in _versions_of_key(kernels, key):
         rows = kernels.store.history.measurements(version.id)
         if rows:
-            lines += [_dumped(_kernel_line(version)), *(_dumped(_row_line(version, row)) for row in rows)]
+            lines += [_json_line(_kernel_line(version)), *(_json_line(_row_line(version, row)) for row in rows)]
             count += len(rows)
     text = "".join(f"{line}\n" for line in lines)
     if len(text) > _LINES_BYTES:
@@ -204,18 +203,18 @@ def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, in
 
 
 def measurement_entries(path: Path) -> list[Entry]:
-    """Return the kernels of a file of measurements, each with these; a broken file gives nothing.
+    """Return the kernels of a file of measurements, each with its measurements; a broken file gives nothing.
 
     Raises:
-        StoreError: a line is broken, or of a later release; its number is told.
+        StoreError: a line is broken, or of a later release; the message has its number.
         UsageError: the file cannot be read.
     """
     kernels: dict[str, Entry] = {}
     rows: dict[str, list[tuple[Measurement, float | None]]] = {}
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_read_lines_text(path).splitlines(), 1):
         try:
             if line.strip():
-                _take(line, kernels, rows)
+                _add_line(line, kernels, rows)
         except Malformed as exc:
             raise StoreError(
                 f"Line {number} of {str(path)!r} is no measurement: {exc}. Nothing of the file was entered."
@@ -223,8 +222,8 @@ def measurement_entries(path: Path) -> list[Entry]:
     return [replace(entry, measurements=tuple(rows[digest])) for digest, entry in kernels.items()]
 
 
-def _take(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[Measurement, float | None]]]) -> None:
-    """Add what a line holds: a kernel, or a measurement of one above it; both by the digest that the file gives it."""
+def _add_line(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[Measurement, float | None]]]) -> None:
+    """Add the kernel or the measurement of one line; a measurement follows its kernel, by the digest of the file."""
     with reading("it"):
         value = parsed_json(line)
         require(isinstance(value, dict), "it", value, "an object: it is no object")
@@ -236,12 +235,12 @@ def _take(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[Measu
             kernels[digest] = Entry(value["kernel"], closure, version_digest(closure))
             rows.setdefault(digest, [])
         elif digest in kernels:
-            rows[digest].append(_measured(value))
+            rows[digest].append(_parse_measurement_line(value))
         else:
             raise Malformed("no line before it holds its kernel")
 
 
-def _text(path: Path) -> str:
+def _read_lines_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise UsageError(f"{str(path)!r} cannot be read: it is no file.")
@@ -252,15 +251,15 @@ def _text(path: Path) -> str:
         raise UsageError(f"{str(path)!r} cannot be read: {exc}.") from exc
 
 
-def _versions(kernels: Registry, key: str | int | None) -> Sequence[Version]:
+def _versions_of_key(kernels: Registry, key: str | int | None) -> Sequence[Version]:
     if key is None:
         return kernels.store.versions()
     if not isinstance(key, str) or "@" in key:
         return [kernels.version(key)]
-    found = [version for version in kernels.store.versions() if version.name == key]
-    if not found:
+    versions = [version for version in kernels.store.versions() if version.name == key]
+    if not versions:
         raise UnknownName(f"No kernel is called {key!r}; %triton_ls lists them.")
-    return found
+    return versions
 
 
 def _kernel_line(version: Version) -> dict[str, Any]:
@@ -276,14 +275,14 @@ def _row_line(version: Version, row: MeasurementRow) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "digest": version.digest,
-        **_provenance(row.measurement.key),
-        **_fields(row.measurement),
+        **_key_provenance(row.measurement.key),
+        **_measurement_fields(row.measurement),
         "created": row.created,
     }
 
 
-def _provenance(key: str) -> dict[str, Any]:
-    """Return driver and Triton of a key, for who reads the file."""
+def _key_provenance(key: str) -> dict[str, Any]:
+    """Return driver and Triton version from a measurement's key, for readers of the file."""
     try:
         fields = json.loads(key)
     except ValueError:
@@ -291,15 +290,15 @@ def _provenance(key: str) -> dict[str, Any]:
     return {name: fields.get(name) for name in ("driver", "triton")} if isinstance(fields, dict) else {}
 
 
-def _measured(value: Mapping[str, Any]) -> tuple[Measurement, float]:
+def _parse_measurement_line(value: Mapping[str, Any]) -> tuple[Measurement, float]:
     for name in ("config", "details"):
         require(isinstance(value[name], dict), name, value[name], "an object")
-    measurement = _measurement(value)
+    measurement = _measurement_of_row(value)
     device = parsed_json(measurement.key).get("device", measurement.device)
     require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
     require_moment(value["created"], "created")
     return measurement, float(value["created"])
 
 
-def _dumped(value: Any) -> str:
+def _json_line(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

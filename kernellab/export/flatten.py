@@ -1,7 +1,7 @@
-"""A closure as the text of one module, and the closures of several kernels as one.
+"""Flattening: a closure as the text of one module, and the closures of several kernels as one.
 
-In a closure each function has bindings of its own; in a module all share one namespace. Where two functions call
-different things by one name, one of the names changes. All else stays as it was written, to the byte.
+In a closure each function has its own bindings; in a module all share one namespace. Where two functions use one name
+for different things, one of them is renamed. The rest of the text stays byte for byte.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kernellab.source import (
 )
 from kernellab.source.text import literal
 
-# What the rest of an exported module calls its own.
+# Names of the other parts of an exported module.
 RESERVED = frozenset(
     {
         *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
@@ -55,12 +55,12 @@ Span = tuple[int, int, int, int]  # line and column, from and to; columns count 
 
 
 @dataclass(slots=True)
-class Flat:
+class FlatModule:
     """The parts of a module, in order: import statements, constants, and the text of each function by its index.
 
-    ``needs`` are the functions that a constant is made of, ``names`` gives the global name of each function;
-    ``missing`` what its code names and could not be taken along. ``imported`` are the functions that it imports, and
-    what these alone use.
+    ``needs`` are the functions that a constant uses, ``names`` the global name of each function, ``missing`` the types
+    of globals that cannot be exported, by name. ``imported`` are the functions that the module imports, and those that
+    only they use.
     """
 
     closure: Closure
@@ -83,39 +83,39 @@ class Flat:
         return [_import_line(name, definition) for name, definition in by_module]
 
     def functions(self, decorator: Callable[[int], str], *, kernels: bool = True) -> Iterator[str]:
-        """Yield the functions with their decorators, those that others use first, and constants as they can be made.
+        """Yield functions with decorators, callees first, and each constant once its functions are defined.
 
         Function 0 comes only with ``kernels``.
         """
-        entered, done, pending = set[int](), set[int](), dict(self.needs)
+        visited, done, pending = set[int](), set[int](), dict(self.needs)
 
-        def defined(index: int) -> Iterator[str]:
-            entered.add(index)
+        def define(index: int) -> Iterator[str]:
+            visited.add(index)
             function = self.closure.functions[index]
-            for needed in dict.fromkeys(i for _, binding in function.bindings for i in _written_in(binding)):
-                is_needed_now = "class" in {function.kind, self.closure.functions[needed].kind}
-                if is_needed_now and needed not in entered:
-                    yield from defined(needed)
+            for callee in dict.fromkeys(i for _, binding in function.bindings for i in _functions_written_out(binding)):
+                is_needed_now = "class" in {function.kind, self.closure.functions[callee].kind}
+                if is_needed_now and callee not in visited:
+                    yield from define(callee)
             if function.kind != "lambda":
                 yield f"{decorator(index)}{self.texts[index]}"
             done.add(index)
-            for name in [name for name, needed in pending.items() if needed <= done]:
+            for name in [name for name, callee in pending.items() if callee <= done]:
                 yield f"{name} = {self.constants[name]}"
                 del pending[name]
 
         for index in reversed(range(0 if kernels else 1, len(self.closure.functions))):
-            if index not in entered and index not in self.imported:
-                yield from defined(index)
+            if index not in visited and index not in self.imported:
+                yield from define(index)
 
     def helpers(self) -> Iterator[str]:
-        """Yield the helpers with their decorators, those that others use first."""
+        """Yield the helpers with their decorators, callees first."""
         return self.functions(lambda index: decorator_of(self.closure.functions[index]), kernels=False)
 
     def expression(self, binding: Binding) -> str:
-        """Return what a binding stands for, as an expression of the module.
+        """Return the expression of a binding in the module.
 
         Raises:
-            UsageError: it is a value that only `pickle` can make again.
+            UsageError: the value has no expression, only a pickle.
         """
         match binding:
             case FunctionRef(index):
@@ -142,22 +142,22 @@ class Flat:
                     f"{binding} cannot be written as a Python expression; use a NamedTuple or frozen dataclass."
                 )
 
-    def _named(self, name: str, definition: str, where: dict[str, str]) -> str:
+    def _global_name(self, name: str, definition: str, where: dict[str, str]) -> str:
         """Return the global name of a definition: ``name``, or one like it where that means something else."""
-        taken = {**self.imports, **self.constants}
+        definitions = {**self.imports, **self.constants}
         for candidate in (name, *(f"{name}_{i}" for i in range(2, 1000))):
-            if taken.get(candidate) == definition:
+            if definitions.get(candidate) == definition:
                 return candidate
-            if candidate not in taken and candidate not in self.reserved and candidate not in self.names.values():
+            if candidate not in definitions and candidate not in self.reserved and candidate not in self.names.values():
                 where[candidate] = definition
                 return candidate
         raise AssertionError("unreachable: a thousand names are taken")
 
     def _import(self, name: str, binding: Import) -> str:
-        return self._named(name, f"{binding.module}:{binding.attribute}", self.imports)
+        return self._global_name(name, f"{binding.module}:{binding.attribute}", self.imports)
 
     def target(self, name: str, binding: Binding) -> str | None:
-        """Return the global name of a binding that some function calls ``name``; None where it stayed behind."""
+        """Return the global name of a binding that a function calls ``name``; None where it was left behind."""
         match binding:
             case FunctionRef(index):
                 return self.names[index]
@@ -168,8 +168,8 @@ class Flat:
             case Members(module, ()) if is_installed(module):
                 return self._import(name, Import(module))
             case Constant() | Constexpr() | Dtype() | Items() | Call():
-                chosen = self._named(name, self.expression(binding), self.constants)
-                if needed := frozenset(_written_in(binding)):
+                chosen = self._global_name(name, self.expression(binding), self.constants)
+                if needed := frozenset(_functions_written_out(binding)):
                     self.needs[chosen] = needed
                 return chosen
             case Opaque(type_):
@@ -177,9 +177,9 @@ class Flat:
         return None
 
 
-def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
-    """Return the parts of a module that holds a kernel and all that it uses; ``reserved`` are names of the rest."""
-    flat = Flat(closure, reserved=reserved, imported=_imported(closure))
+def flatten_closure(closure: Closure, reserved: frozenset[str] = RESERVED) -> FlatModule:
+    """Flatten a closure into the parts of one module; ``reserved`` are names of its other parts."""
+    flat = FlatModule(closure, reserved=reserved, imported=_imported_functions(closure))
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
     if any(function.kind == "gluon" for function in closure.functions):
         flat.imports["gluon"] = "triton.experimental:gluon"
@@ -187,33 +187,33 @@ def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
     for index, function in enumerate(closure.functions):
         if index in flat.imported:
             continue
-        flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
+        flat.names[index] = _free_name(function.name, reserved | set(flat.names.values()))
     for index, function in enumerate(closure.functions):
         if index not in flat.imported:
-            flat.texts[index] = _rewritten(function, flat, flat.names[index])
+            flat.texts[index] = _rewrite_globals(function, flat, flat.names[index])
     return flat
 
 
-def _imported(closure: Closure) -> frozenset[int]:
-    """Return the helpers of installed packages in a closure, and the functions that these alone use."""
+def _imported_functions(closure: Closure) -> frozenset[int]:
+    """Return the helpers of installed packages in a closure, and the functions that only they use."""
     uses = [[binding for _, binding in function.bindings] for function in closure.functions]
     everything = [{i for binding in bindings for i in referred(binding)} for bindings in uses]
-    written = [{i for binding in bindings for i in _written_in(binding)} for bindings in uses]
-    of_helpers = _reached(set().union(*everything) - set().union(*written), everything)
-    return frozenset(of_helpers - _reached(set(range(len(uses))) - of_helpers, written))
+    written = [{i for binding in bindings for i in _functions_written_out(binding)} for bindings in uses]
+    of_helpers = _reachable_indices(set().union(*everything) - set().union(*written), everything)
+    return frozenset(of_helpers - _reachable_indices(set(range(len(uses))) - of_helpers, written))
 
 
-def _reached(first: set[int], uses: Sequence[set[int]]) -> set[int]:
-    """Return the indices that can be reached from some by what each uses."""
-    found, pending = set(first), list(first)
+def _reachable_indices(first: set[int], uses: Sequence[set[int]]) -> set[int]:
+    """Return the indices reachable from the first ones through ``uses``."""
+    reachable, pending = set(first), list(first)
     while pending:
-        new = uses[pending.pop()] - found
-        found |= new
+        new = uses[pending.pop()] - reachable
+        reachable |= new
         pending += new
-    return found
+    return reachable
 
 
-def _written_in(binding: Binding) -> Iterator[int]:
+def _functions_written_out(binding: Binding) -> Iterator[int]:
     match binding:
         case Helper():
             return
@@ -221,7 +221,7 @@ def _written_in(binding: Binding) -> Iterator[int]:
             yield index
         case _:
             for part in parts(binding):
-                yield from _written_in(part)
+                yield from _functions_written_out(part)
 
 
 def _import_line(name: str, definition: str) -> str:
@@ -234,37 +234,39 @@ def _import_line(name: str, definition: str) -> str:
     return f"import {module}" + ("" if module == name else f" as {name}")
 
 
-def _free(name: str, taken: frozenset[str]) -> str:
-    return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
+def _free_name(name: str, used_names: frozenset[str]) -> str:
+    return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in used_names)
 
 
 def decorator_of(function: Function, options: Sequence[tuple[str, object]] = ()) -> str:
-    """Return the decorator of a kernel or helper in its dialect as a line, or ""; ``options`` are what it is given."""
+    """Return the decorator line of a kernel or helper in its dialect, or ""; ``options`` are its arguments."""
     if function.kind in JIT_KINDS:
         jit = "@gluon.jit" if function.kind == "gluon" else "@triton.jit"
-        given = [*options, *([("noinline", True)] if function.noinline else [])]
-        arguments = ", ".join(f"{name}={literal(value)}" for name, value in given)
-        return f"{jit}({arguments})\n" if given else f"{jit}\n"
+        all_options = [*options, *([("noinline", True)] if function.noinline else [])]
+        arguments = ", ".join(f"{name}={literal(value)}" for name, value in all_options)
+        return f"{jit}({arguments})\n" if all_options else f"{jit}\n"
     return "@triton.constexpr_function\n" if function.kind == "constexpr_function" else ""
 
 
-def _rewritten(function: Function, flat: Flat, name: str) -> str:
+def _rewrite_globals(function: Function, flat: FlatModule, name: str) -> str:
     """Return the text of a function with its global names replaced by those of the module."""
     is_lambda = function.kind == "lambda"
     tree = ast.parse(f"({function.text})" if is_lambda else function.text)
     bindings = dict(function.bindings)
     quoted_annotations = _annotations(tree)
-    edits: dict[Span, str] = {_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _is_open(a, bindings)}
+    edits: dict[Span, str] = {
+        _span(a): repr(ast.unparse(a)) for a in quoted_annotations if _uses_unknown_names(a, bindings)
+    }
     if function.kind in JIT_KINDS:
         edits |= {_span(a): "tl.constexpr" for a in quoted_annotations if _is_constexpr_text(a)}
     for node, binding in _references(tree, bindings):
         first = _first_name(node)
         wanted = flat.target(first if isinstance(node, ast.Name) else node.attr, binding)  # type: ignore[attr-defined]
         if wanted is None:
-            edits.update({_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _holds(a, node)})
+            edits.update({_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _contains_node(a, node)})
         elif wanted != ast.unparse(node):
             edits[_span(node)] = wanted
-    text = _edited(f"({function.text})" if is_lambda else function.text, edits)
+    text = _apply_edits(f"({function.text})" if is_lambda else function.text, edits)
     if is_lambda:
         return text[1:-1]
     keyword = "class" if function.kind == "class" else "def"
@@ -272,7 +274,7 @@ def _rewritten(function: Function, flat: Flat, name: str) -> str:
 
 
 def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[ast.expr, Binding]]:
-    """Yield each use of a global: a name, or a chain of attributes that leads out of modules that stay behind."""
+    """Yield each use of a global: a name, or an attribute chain out of modules that are left behind."""
     parents = {id(child): parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Name) or node.id not in bindings:
@@ -301,19 +303,19 @@ def _annotations(tree: ast.AST) -> list[ast.expr]:
     return [annotation for annotation in (*of_arguments, *of_results) if annotation is not None]
 
 
-def _is_open(annotation: ast.expr, bindings: dict[str, Binding]) -> bool:
-    """Tell whether an annotation names what a module does not have; as a text it is none of Python's business."""
+def _uses_unknown_names(annotation: ast.expr, bindings: dict[str, Binding]) -> bool:
+    """Whether an annotation uses names that the module lacks; it is then written as a string."""
     names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
     return not names <= {*bindings, *dir(builtins)}
 
 
 def _is_constexpr_text(annotation: ast.expr) -> bool:
-    """Tell whether an annotation is ``constexpr`` as a text, which Triton's own interpreter does not understand."""
+    """Whether an annotation is the string ``"constexpr"``, which Triton's own interpreter does not understand."""
     value = annotation.value if isinstance(annotation, ast.Constant) else None
     return isinstance(value, str) and value.strip().rpartition(".")[2] == "constexpr"
 
 
-def _holds(outer: ast.expr, inner: ast.expr) -> bool:
+def _contains_node(outer: ast.expr, inner: ast.expr) -> bool:
     return any(node is inner for node in ast.walk(outer))
 
 
@@ -321,8 +323,8 @@ def _span(node: ast.expr) -> Span:
     return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
-def _edited(text: str, edits: dict[Span, str]) -> str:
-    lines = [line.encode() for line in re.findall(r"[^\n]*\n|[^\n]+", text)]  # as `ast` divides it, and no other way
+def _apply_edits(text: str, edits: dict[Span, str]) -> str:
+    lines = [line.encode() for line in re.findall(r"[^\n]*\n|[^\n]+", text)]  # splitlines() splits at more than `ast`
     for (line, column, end_line, end_column), new in sorted(edits.items(), reverse=True):
         before, after = lines[line - 1][:column], lines[end_line - 1][end_column:]
         lines[line - 1 : end_line] = [before + new.encode() + after]
@@ -330,20 +332,20 @@ def _edited(text: str, edits: dict[Span, str]) -> str:
 
 
 def function_text(function: Callable[..., Any]) -> str:
-    """Return a function of the lab as a module has it, which imports torch at its top: without annotations."""
+    """Return the source of a function of the lab for a module that imports torch at its top, without annotations."""
     text = inspect.getsource(function)
     (node,) = ast.parse(text).body
     assert isinstance(node, ast.FunctionDef)
-    for each in ast.walk(node.args):
-        if isinstance(each, ast.arg):
-            each.annotation = None
+    for argument in ast.walk(node.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
     body = "\n".join(text.splitlines()[node.body[0].lineno - 1 :])
     body = re.sub(r": Any\b| -> Any\b", "", body.replace("    import torch\n\n", ""))
     return f"def {node.name}({ast.unparse(node.args)}):\n{body}"
 
 
-def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
-    """Return one closure, and for each given one where its functions went, by their indices."""
+def merge_closures(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
+    """Merge closures into one; return it with a map of function indices for each."""
     functions, index_maps, seen = [], [], dict[str, int]()
     for keys in content_keys([closure.functions for closure in closures]):
         for key in keys:
@@ -354,13 +356,13 @@ def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], 
         for index, function in enumerate(closure.functions):
             if index_map[index] not in done:
                 done.add(index_map[index])
-                bindings = tuple((name, moved(binding, index_map)) for name, binding in function.bindings)
+                bindings = tuple((name, remap_functions(binding, index_map)) for name, binding in function.bindings)
                 functions.append((index_map[index], dataclasses.replace(function, bindings=bindings)))
     return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(index_maps)
 
 
-def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
-    """Return a closure with the functions of others after its own, and where those of each other went."""
+def append_closures(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
+    """Append the functions of other closures to one; return it with a map of function indices for each other."""
     functions = list(closure.functions)
     own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
     known = {own[index]: index for index in reversed(range(len(functions)))}
@@ -371,12 +373,12 @@ def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tupl
         index_map = {index: known[key] for index, key in enumerate(keys)}
         for key in new:
             function = other.functions[keys.index(key)]
-            bindings = tuple((name, moved(binding, index_map)) for name, binding in function.bindings)
+            bindings = tuple((name, remap_functions(binding, index_map)) for name, binding in function.bindings)
             functions.append(dataclasses.replace(function, bindings=bindings))
         index_maps.append(index_map)
     return dataclasses.replace(closure, functions=tuple(functions)), tuple(index_maps)
 
 
-def moved(binding: Binding, index_map: dict[int, int]) -> Binding:
-    """Return a binding of one closure as one of the merged closure."""
+def remap_functions(binding: Binding, index_map: dict[int, int]) -> Binding:
+    """Return a binding with its function indices mapped to those of the merged closure."""
     return with_functions(binding, lambda index: FunctionRef(index_map[index]))

@@ -1,4 +1,4 @@
-"""DataFrames as files: CSV, JSON or Parquet that other programs read, and that come back whole."""
+"""DataFrames as files: CSV, JSON or Parquet, readable by other programs, restored in full by `read_frame`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FORMATS = (".csv", ".json", ".parquet")
 _FILE_BYTES = 128 * 2**20
 _CELLS = 50_000_000
 _TEXTUAL = {"object", "str", "string"}
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # and what `_escaped` made of one
-# astype takes sizes, too: "S1000000000" is a gigabyte for every row
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # and an escaped one
+# astype accepts sizes: "S1000000000" is a gigabyte per row
 _DTYPE = re.compile(
     r"object|str|string|category|bool|boolean|[uU]?[iI]nt(8|16|32|64)|[fF]loat(16|32|64)|complex(64|128)"
     r"|(datetime|timedelta)64\[(s|ms|us|ns)(, [\w/+:-]{1,40})?\]"
@@ -42,12 +42,12 @@ _REFUSALS = (
 
 
 @verb
-def save_frame(found: Any, path: str | Path, *, escape: bool = True) -> Path:
+def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
     """Write a DataFrame as CSV, JSON or Parquet, by the ending of ``path``, so that `read_frame` gives it back whole.
 
-    Dtypes and attributes are in a comment on the first line of a CSV, beside the rows of JSON, and in the metadata of
-    Parquet. Other programs read the files too; a value that is absent is ``<NA>`` in a CSV. There, with ``escape``, a
-    text that a spreadsheet would take for a formula begins with an apostrophe, which `read_frame` takes off again
+    Dtypes and attributes are in a comment on the first line of a CSV, next to the rows of JSON, and in the metadata of
+    Parquet. A missing value is ``<NA>`` in a CSV. With ``escape``, a text in a CSV that a spreadsheet would take for a
+    formula begins with an apostrophe, which `read_frame` removes
     (https://owasp.org/www-community/attacks/CSV_Injection).
 
     Raises:
@@ -58,47 +58,52 @@ def save_frame(found: Any, path: str | Path, *, escape: bool = True) -> Path:
     import pandas as pd
 
     path = Path(path)
-    suffix = _format(path)
-    if not isinstance(found, pd.DataFrame):
-        raise UsageError(f"save_frame got a {type(found).__name__}; expected a pandas.DataFrame.")
-    _require_different(list(map(str, found.columns)), path)
-    with _refusing(f"{str(path)!r} cannot be written"):
+    suffix = _file_format(path)
+    if not isinstance(frame, pd.DataFrame):
+        raise UsageError(f"save_frame got a {type(frame).__name__}; expected a pandas.DataFrame.")
+    _require_unique_columns(list(map(str, frame.columns)), path)
+    with _raising_usage_errors(f"{str(path)!r} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        attrs = json.loads(json.dumps(_encoded(found.attrs), default=_plain))
-        about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": attrs}
+        attrs = json.loads(json.dumps(_encode_attrs(frame.attrs), default=_json_value))
+        description = {
+            "columns": list(map(str, frame.columns)),
+            "dtypes": [str(t) for t in frame.dtypes],
+            "attrs": attrs,
+        }
         match suffix:
             case ".csv":
-                rows = (_escaped(found) if escape else found).to_csv(index=False, na_rep=_ABSENT)
-                first = _without_formulas(json.dumps({**about, "escaped": True})) if escape else json.dumps(about)
+                rows = (_escape_formulas(frame) if escape else frame).to_csv(index=False, na_rep=_ABSENT)
+                about = json.dumps({**description, "escaped": True} if escape else description)
+                first = _escape_json_formulas(about) if escape else about
                 _write(path, f"# {first}\n{rows}")
             case ".json":
-                rows = found.astype(object).where(found.notna(), None).to_numpy().tolist()
-                _write(path, json.dumps({**about, "rows": rows}, default=_plain))
+                rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+                _write(path, json.dumps({**description, "rows": rows}, default=_json_value))
             case _:
-                copy = found.copy(deep=False)
-                copy.attrs = {"kernellab": about}
-                _with_parquet(lambda: copy.to_parquet(path, index=False))
+                copy = frame.copy(deep=False)
+                copy.attrs = {"kernellab": description}
+                _call_pyarrow(lambda: copy.to_parquet(path, index=False))
     return path
 
 
 @verb
 def read_frame(path: str | Path) -> Any:
-    """Return what `save_frame` wrote: with its dtypes and attributes.
+    """Return the DataFrame of a file of `save_frame`, with its dtypes and attributes.
 
     Raises:
         UsageError: there is no such file, it is of another kind, or too large, or its content is not what it says.
     """
     path = Path(path)
-    suffix = _format(path)
+    suffix = _file_format(path)
     if not path.is_file():
         raise UsageError(f"There is no file {str(path)!r}.")
     if path.stat().st_size > _FILE_BYTES:
         raise UsageError(f"{str(path)!r} has {path.stat().st_size:,} bytes; expected at most {_FILE_BYTES:,}.")
-    with _refusing(f"{str(path)!r} cannot be read"):
-        found = {".csv": _read_csv, ".json": _read_json, ".parquet": _read_parquet}[suffix](path)
-        if found is None:
+    with _raising_usage_errors(f"{str(path)!r} cannot be read"):
+        frame_and_description = {".csv": _read_csv, ".json": _read_json, ".parquet": _read_parquet}[suffix](path)
+        if frame_and_description is None:
             raise UsageError(f"{str(path)!r} was not written by save_frame; read it with pandas.")
-        return _restored(*found)
+        return _restore_types(*frame_and_description)
 
 
 def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
@@ -108,103 +113,105 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     if not first.startswith("# {"):
         return None
-    about = _required(parsed_json(first.removeprefix("# ")))
-    if not about["columns"]:
-        return pd.DataFrame(), about
-    # pandas before 3.1 reads floats inexactly; made of texts, they are exact
-    kinds = [kind for _, kind in _kinds(about)]
+    description = _require_description(parsed_json(first.removeprefix("# ")))
+    if not description["columns"]:
+        return pd.DataFrame(), description
+    # pandas before 3.1 parses floats inexactly; astype of a string is exact
+    kinds = [kind for _, kind in _dtypes_by_column(description)]
     texts = {i: str for i, kind in enumerate(kinds) if kind in {*_TEXTUAL, "float64"}}
-    given = next(csv.reader(io.StringIO(rest)), [])
-    names = [_unescaped(name) for name in given] if about.get("escaped") else given
-    require(names == about["columns"], "the header", names, f"{about['columns']}")
-    whole = io.StringIO(rest)
+    header = next(csv.reader(io.StringIO(rest)), [])
+    names = [_unescape_text(name) for name in header] if description.get("escaped") else header
+    require(names == description["columns"], "the header", names, f"{description['columns']}")
+    buffer = io.StringIO(rest)
     columns = range(len(kinds))
-    read = pd.read_csv(whole, header=0, names=columns, dtype=texts, keep_default_na=False, na_values=[_ABSENT])
-    read.columns = about["columns"]
-    require(isinstance(read.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
-    for name, kind in _kinds(about):
-        if about.get("escaped") and kind in _TEXTUAL:
-            read[name] = read[name].map(_unescaped, na_action="ignore")
-    return read, about
+    frame = pd.read_csv(buffer, header=0, names=columns, dtype=texts, keep_default_na=False, na_values=[_ABSENT])
+    frame.columns = description["columns"]
+    require(isinstance(frame.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
+    for name, kind in _dtypes_by_column(description):
+        if description.get("escaped") and kind in _TEXTUAL:
+            frame[name] = frame[name].map(_unescape_text, na_action="ignore")
+    return frame, description
 
 
 def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
-    about = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
-    if not isinstance(about, dict) or "rows" not in about:
+    description = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
+    if not isinstance(description, dict) or "rows" not in description:
         return None
-    rows = about["rows"]
-    width = len(_required(about)["columns"])
-    whole = isinstance(rows, list) and all(isinstance(row, list) and len(row) == width for row in rows)
-    require(whole, "rows", "something else", f"a list of lists of {width} values")
-    return pd.DataFrame(rows, columns=about["columns"]), about
+    rows = description["rows"]
+    width = len(_require_description(description)["columns"])
+    is_table = isinstance(rows, list) and all(isinstance(row, list) and len(row) == width for row in rows)
+    require(is_table, "rows", "something else", f"a list of lists of {width} values")
+    return pd.DataFrame(rows, columns=description["columns"]), description
 
 
 def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
-    found = _with_parquet(lambda: _whole_parquet(path) and pd.read_parquet(path))
-    about = found.attrs.get("kernellab")
-    return None if about is None else (found, _required(about))
+    frame = _call_pyarrow(lambda: _require_bounded_parquet(path) and pd.read_parquet(path))
+    description = frame.attrs.get("kernellab")
+    return None if description is None else (frame, _require_description(description))
 
 
-def _whole_parquet(path: Path) -> bool:
-    """Tell that a file may be read: what it says of its size is bounded, whatever it is compressed to."""
+def _require_bounded_parquet(path: Path) -> bool:
+    """Check that the cells and the unpacked size of a Parquet file are within the limits."""
     from pyarrow import parquet  # type: ignore[import-untyped]
 
-    found = parquet.read_metadata(path)
-    groups = [found.row_group(index) for index in range(found.num_row_groups)]
-    cells, unpacked = found.num_rows * max(found.num_columns, 1), sum(group.total_byte_size for group in groups)
+    metadata = parquet.read_metadata(path)
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    cells, unpacked = metadata.num_rows * max(metadata.num_columns, 1), sum(group.total_byte_size for group in groups)
     require(cells <= _CELLS, "the number of its cells", cells, f"at most {_CELLS:,}")
     require(unpacked <= 4 * _FILE_BYTES, "its unpacked size", unpacked, f"at most {4 * _FILE_BYTES:,} bytes")
     return True
 
 
-def _required(about: Any) -> dict[str, Any]:
-    """Return what a file says of its columns, checked."""
-    require(isinstance(about, dict), "its description", about, "an object")
+def _require_description(description: Any) -> dict[str, Any]:
+    """Validate the description of the columns in a file."""
+    require(isinstance(description, dict), "its description", description, "an object")
     for name in ("columns", "dtypes"):
-        found = about[name]
-        texts = isinstance(found, list) and all(isinstance(each, str) for each in found)
-        require(texts, name, found, "a list of texts")
-    require(len(about["columns"]) == len(about["dtypes"]), "dtypes", about["dtypes"], "one for each column")
-    require(len(set(about["columns"])) == len(about["columns"]), "columns", about["columns"], "names that differ")
-    for kind in about["dtypes"]:
+        texts = description[name]
+        are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        require(are_texts, name, texts, "a list of texts")
+    columns, dtypes = description["columns"], description["dtypes"]
+    require(len(columns) == len(dtypes), "dtypes", dtypes, "one for each column")
+    require(len(set(columns)) == len(columns), "columns", columns, "names that differ")
+    for kind in dtypes:
         require(_DTYPE.fullmatch(kind) is not None, "a dtype", kind, "one that save_frame writes")
-    require(isinstance(about["attrs"], dict), "attrs", about["attrs"], "an object")
-    return about  # type: ignore[no-any-return]
+    require(isinstance(description["attrs"], dict), "attrs", description["attrs"], "an object")
+    return description  # type: ignore[no-any-return]
 
 
-def _restored(found: Any, about: dict[str, Any]) -> Any:
-    require(list(found.columns) == about["columns"], "its columns", list(found.columns), str(about["columns"]))
-    for name, kind in _kinds(about):
-        column = found[name]
+def _restore_types(frame: Any, description: dict[str, Any]) -> Any:
+    columns = list(frame.columns)
+    require(columns == description["columns"], "its columns", columns, str(description["columns"]))
+    for name, kind in _dtypes_by_column(description):
+        column = frame[name]
         if kind.startswith("datetime"):
-            found[name] = _moments(column, kind)
+            frame[name] = _to_datetimes(column, kind)
         elif kind == "object":
-            found[name] = column.astype(object).where(column.notna(), None)
+            frame[name] = column.astype(object).where(column.notna(), None)
         else:
-            found[name] = column.astype(kind)
-    found.attrs = _decoded(about["attrs"])
-    return found
+            frame[name] = column.astype(kind)
+    frame.attrs = _decode_attrs(description["attrs"])
+    return frame
 
 
-def _kinds(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    return zip(about["columns"], about["dtypes"], strict=True)
+def _dtypes_by_column(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    return zip(description["columns"], description["dtypes"], strict=True)
 
 
-def _require_different(names: list[str], path: Path) -> None:
+def _require_unique_columns(names: list[str], path: Path) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{str(path)!r} cannot be written: two columns are called {twice!r}.")
 
 
 @contextmanager
-def _refusing(what: str) -> Iterator[None]:
-    """Turn what pandas and pyarrow raise about a file or a DataFrame into `UsageError`."""
+def _raising_usage_errors(what: str) -> Iterator[None]:
+    """Raise errors of pandas and pyarrow about a file or a DataFrame as `UsageError`."""
     try:
         yield
     except KernellabError:
@@ -222,67 +229,67 @@ def _write(path: Path, text: str) -> None:
     path.write_bytes(content)
 
 
-def _escaped(found: Any) -> Any:
-    """Return a DataFrame without texts that a spreadsheet would compute."""
-    escaped = found.copy()
-    for column, kind in enumerate(found.dtypes):
+def _escape_formulas(frame: Any) -> Any:
+    """Return a DataFrame with the texts escaped that a spreadsheet would compute."""
+    escaped = frame.copy()
+    for column, kind in enumerate(frame.dtypes):
         if str(kind) in {*_TEXTUAL, "category"}:
-            escaped.isetitem(column, found.iloc[:, column].astype(object).map(_escaped_text))
-    return escaped.rename(columns=_escaped_text)
+            escaped.isetitem(column, frame.iloc[:, column].astype(object).map(_escape_text))
+    return escaped.rename(columns=_escape_text)
 
 
-def _escaped_text(value: Any) -> Any:
+def _escape_text(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
-def _unescaped(text: str) -> str:
+def _unescape_text(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
-def _without_formulas(text: str) -> str:
-    """Return JSON of which no cell begins a formula, however a comma in one of its texts divides it."""
+def _escape_json_formulas(text: str) -> str:
+    """Escape JSON so that none of its pieces between commas begins a spreadsheet formula."""
     for character in "=@":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return re.sub(r",([+-])", lambda match: f",\\u{ord(match[1]):04x}", text)
 
 
-def _encoded(value: Any) -> Any:
-    """Return attributes with dicts as pairs where their keys are no texts, which JSON would make them."""
+def _encode_attrs(value: Any) -> Any:
+    """Encode dicts with keys that are not strings as lists of pairs, which JSON keeps."""
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
-            return {key: _encoded(each) for key, each in value.items()}
-        return {_PAIRS: [[key, _encoded(each)] for key, each in value.items()]}
-    return [_encoded(each) for each in value] if isinstance(value, list | tuple) else value
+            return {key: _encode_attrs(item) for key, item in value.items()}
+        return {_PAIRS: [[key, _encode_attrs(item)] for key, item in value.items()]}
+    return [_encode_attrs(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _decoded(value: Any) -> Any:
+def _decode_attrs(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_PAIRS}:
-            return {key: _decoded(each) for key, each in value[_PAIRS]}
-        return {key: _decoded(each) for key, each in value.items()}
-    return [_decoded(each) for each in value] if isinstance(value, list) else value
+            return {key: _decode_attrs(item) for key, item in value[_PAIRS]}
+        return {key: _decode_attrs(item) for key, item in value.items()}
+    return [_decode_attrs(item) for item in value] if isinstance(value, list) else value
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _moments(column: Any, kind: str) -> Any:
+def _to_datetimes(column: Any, kind: str) -> Any:
     imported_whole("pandas")
     import pandas as pd
 
     return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)
 
 
-def _format(path: Path) -> str:
+def _file_format(path: Path) -> str:
     if path.suffix not in _FORMATS:
         raise UsageError(choice_message("the ending of the file", path.suffix, _FORMATS))
     return path.suffix
 
 
-def _with_parquet(work: Callable[[], Any]) -> Any:
+def _call_pyarrow(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except ImportError as exc:

@@ -1,9 +1,9 @@
-"""The text of ``launch(...)``: what a caller of an exported kernel needs, with the rest worked out.
+"""The text of ``launch(...)``: a caller passes inputs; grid, outputs and meta-parameters are derived.
 
 Where the config is chosen by sizes and device, the text has a table of decisions by device, a function of the sizes for
-each, and a dictionary of what was chosen before, so that a launch whose sizes are known costs a lookup. The functions
-that look into the table stand here as modules have them. There, the names above them are globals of the module, filled
-with what was measured; here they are empty, and tests fill them.
+each, and a cache of chosen configs, so that a launch of known sizes costs a lookup. The lookup functions below are
+copied into modules as they are. Their globals (DECISIONS and so on) are filled in the module; here they are empty, and
+tests fill them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kernellab.store import Argument, RecordedLaunch, Result
 
 @dataclass(frozen=True, slots=True)
 class LauncherPlan:
-    """What is known of how a kernel is launched.
+    """The parameters, outputs, meta-parameters and grid of an exported ``launch``.
 
-    ``required`` and ``allocated`` are its parameters that are no constexprs: those that a caller gives, and those that
-    are only written, with the expression that makes each. ``mutated`` are all that it writes; ``meta`` gives the
-    constexprs and options of the last launch as expressions, ``grid`` the grid, if it is known. ``refusal`` is why
+    ``required`` are the parameters that a caller passes; ``allocated`` are those that are only written, each with the
+    expression that allocates it; neither are constexprs. ``mutated`` are all tensors that the kernel writes, ``meta``
+    the constexprs and options of the last launch as expressions, ``grid`` the grid, if it is known. ``refusal`` is why
     Triton's own interpreter cannot run the kernel, or "".
     """
 
@@ -43,11 +43,11 @@ class LauncherPlan:
 
     @property
     def grid_name(self) -> str:
-        """What ``launch`` calls the grid of a launch, which may be the name of a parameter."""
+        """The parameter of ``launch`` for the grid; ``launch_grid`` where the kernel has a parameter called grid."""
         return "launch_grid" if any(argument.name == "grid" for argument in self.launch.arguments) else "grid"
 
     @property
-    def given(self) -> tuple[Argument, ...]:
+    def parameters(self) -> tuple[Argument, ...]:
         """All parameters but the constexprs, in the order of the kernel."""
         return tuple(argument for argument in self.launch.arguments if not argument.constexpr)
 
@@ -64,18 +64,18 @@ def plan_of(
     ``computed`` are the constexprs that heuristics give, ``functions`` the names of arguments that are functions.
     """
     launch = launches[-1]
-    given = [argument for argument in launch.arguments if not argument.constexpr]
-    outputs = _only_written(given, result)
-    inputs = [a for a in given if a.kind == "tensor" and a not in outputs and a.shape and not a.alias]
-    allocated = tuple((a, text) for a in outputs if (text := _allocation(a, inputs, launches)))
-    made = {argument.name for argument, _ in allocated}
+    parameters = [argument for argument in launch.arguments if not argument.constexpr]
+    outputs = _only_written(parameters, result)
+    inputs = [a for a in parameters if a.kind == "tensor" and a not in outputs and a.shape and not a.alias]
+    allocated = tuple((a, text) for a in outputs if (text := _allocation_expression(a, inputs, launches)))
+    allocated_names = {argument.name for argument, _ in allocated}
     meta = {key: text for key, text in meta_of(launch, functions).items() if key not in computed}
     return LauncherPlan(
         name=name,
         launch=launch,
-        required=tuple(argument for argument in given if argument.name not in made),
+        required=tuple(argument for argument in parameters if argument.name not in allocated_names),
         allocated=allocated,
-        mutated=_mutated(given, result),
+        mutated=_mutated_tensors(parameters, result),
         meta=tuple(meta.items()),
         grid=grid_text(launches),
     )
@@ -103,7 +103,7 @@ def scalar_text(argument: Argument) -> str:
     raise UsageError(why_unmade(argument))
 
 
-# Unlike `record_function`, it is no operation of torch, and costs less than a microsecond where nothing is profiled.
+# Unlike `record_function`, this is no torch operation; without a profiler it costs less than a microsecond.
 RECORDER = 'RECORD = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)'
 
 
@@ -116,18 +116,18 @@ def launch_text(
 ) -> str:
     """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
 
-    ``defaults`` says in words what they are where the caller gives none. One that ``is_marked`` shows in profiles of
-    torch, which costs the host a microsecond.
+    ``defaults`` describes them in words for the docstring. With ``is_marked``, launches show in profiles of torch,
+    which costs the host a microsecond.
     """
     opening = [*refusal_lines(plan.refusal), f"meta = {{**{configs}, **meta}}"]
     name = plan.grid_name
     grid = [f"if {name} is None:", f"    {name} = {plan.grid.text}"] if plan.grid else []
     last = f"{name}=None" if plan.grid else name
-    doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan, defaults)).lstrip()
-    call = [_call(plan, f"{plan.name}[{name}]")]
+    doc = "\n".join(f"    {line}".rstrip() for line in _docstring_lines(plan, defaults)).lstrip()
+    call = [_call_expression(plan, f"{plan.name}[{name}]")]
     if is_marked:
         call = [f"with RECORD({literal(plan.name)}):", *(f"    {line}" for line in call)]
-    return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, *call]) + "\n"
+    return _launch_source(plan, [last], f"{doc}\n    ", opening, [*grid, *call]) + "\n"
 
 
 def refusal_lines(refusal: str) -> list[str]:
@@ -138,11 +138,11 @@ def refusal_lines(refusal: str) -> list[str]:
 def operator_launch_text(plan: LauncherPlan, operator: str) -> str:
     """Return the source of a ``launch`` that goes through an operator."""
     doc = f"Call the operator, and return {', '.join(plan.mutated) or 'nothing'}."
-    return _launch(plan, [], doc, [], [_call(plan, operator)])
+    return _launch_source(plan, [], doc, [], [_call_expression(plan, operator)])
 
 
-def _launch(plan: LauncherPlan, last: list[str], doc: str, opening: list[str], closing: list[str]) -> str:
-    """Return a ``launch``, which allocates between ``opening`` and ``closing`` what it was not given."""
+def _launch_source(plan: LauncherPlan, last: list[str], doc: str, opening: list[str], closing: list[str]) -> str:
+    """Return the source of ``launch``, which allocates missing outputs between ``opening`` and ``closing``."""
     optional = [*(f"{argument.name}=None" for argument, _ in plan.allocated), *last]
     parameters = [*(argument.name for argument in plan.required), *(["*", *optional] if optional else [])]
     allocated = [f"if {a.name} is None:\n        {a.name} = {text}" for a, text in plan.allocated]
@@ -151,16 +151,16 @@ def _launch(plan: LauncherPlan, last: list[str], doc: str, opening: list[str], c
     return "\n".join([*lines, *(f"    {line}" for line in (*opening, *allocated, *closing, *returned))])
 
 
-def _call(plan: LauncherPlan, called: str) -> str:
-    """Return the call with the arguments by name; those up to one called ``grid``, which Triton takes, by position."""
+def _call_expression(plan: LauncherPlan, callee: str) -> str:
+    """Return the call with arguments by name; those up to one called ``grid``, a name of Triton, by position."""
     names = [argument.name for argument in plan.launch.arguments]
     first = plan.launch.arguments[: names.index("grid") + 1] if "grid" in names else ()
     passed = [f"meta.pop({literal(a.name)})" if a.constexpr else a.name for a in first]
-    passed += [f"{argument.name}={argument.name}" for argument in plan.given if argument not in first]
-    return f"{called}({', '.join(passed)}, **meta)"
+    passed += [f"{argument.name}={argument.name}" for argument in plan.parameters if argument not in first]
+    return f"{callee}({', '.join(passed)}, **meta)"
 
 
-def _doc(plan: LauncherPlan, defaults: str) -> Iterator[str]:
+def _docstring_lines(plan: LauncherPlan, defaults: str) -> Iterator[str]:
     yield f"Launch `{plan.name}`" + (f" and return {', '.join(plan.mutated)}." if plan.mutated else ".")
     yield ""
     yield f"``meta`` replaces constexprs and options of the kernel; their defaults are {defaults}."
@@ -173,33 +173,33 @@ def _doc(plan: LauncherPlan, defaults: str) -> Iterator[str]:
         yield f"The grid is inferred from {times}; give another where it does not hold."
 
 
-def _mutated(given: Sequence[Argument], result: Result | None) -> tuple[str, ...]:
-    """Return the tensors that the kernel writes or updates: all of them where that is not known."""
+def _mutated_tensors(parameters: Sequence[Argument], result: Result | None) -> tuple[str, ...]:
+    """Return the tensors that the kernel writes or updates; all tensors where that is unknown."""
     known = None if result is None or not result.complete else {*result.writes, *result.atomics}
     memory = [
         member.name
-        for argument in given
+        for argument in parameters
         for member in (argument.members if argument.kind == "tuple" else (argument,))
         if not argument.alias and member.kind in ("tensor", "descriptor")
     ]
     return tuple(name for name in memory if known is None or name in known)
 
 
-def _only_written(given: Sequence[Argument], result: Result | None) -> list[Argument]:
+def _only_written(parameters: Sequence[Argument], result: Result | None) -> list[Argument]:
     if result is None or not result.complete:
         return []
     only = set(result.writes) - set(result.reads) - set(result.atomics)
-    shared = {name for argument in given if argument.alias for name in (argument.name, argument.alias)}
-    return [a for a in given if a.kind == "tensor" and a.name in only - shared]
+    shared = {name for argument in parameters if argument.alias for name in (argument.name, argument.alias)}
+    return [a for a in parameters if a.kind == "tensor" and a.name in only - shared]
 
 
-def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str:
-    """Return the expression that makes an output, or "" where its shape does not follow from the inputs."""
+def _allocation_expression(output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str:
+    """Return the expression that allocates an output, or "" where its shape does not follow from the inputs."""
     for source in inputs:
         if _have_one_layout(launches, output, source):
             same = source.dtype == output.dtype
             return f"torch.zeros_like({source.name}" + (")" if same else f", dtype=torch.{output.dtype})")
-    extents = [_extent(axis, output, inputs, launches) for axis in range(len(output.shape))]
+    extents = [_extent_expression(axis, output, inputs, launches) for axis in range(len(output.shape))]
     if not inputs or None in extents or output.stride != _contiguous(output.shape):
         return ""
     shape = f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
@@ -208,8 +208,10 @@ def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence
     return f"torch.zeros({shape}, dtype={dtype}, device={inputs[0].name}.device)"
 
 
-def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str | None:
-    """Return what gives one extent of an output: that axis of the first input, or of the last one for the last axis."""
+def _extent_expression(
+    axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]
+) -> str | None:
+    """Return the expression of an output's extent, from the first input, or from the last one for the last axis."""
     last = axis == len(output.shape) - 1
     axes = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
     axes.sort(key=lambda found: found[1] != (len(found[0].shape) - 1 if last and axis else axis))
@@ -240,10 +242,10 @@ Source = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was found on one model of device: few configs, and a function of the sizes that picks one.
+    """The configs tuned on one model of device, and a function of the sizes that picks one.
 
-    ``configs`` are constexprs and options by name, ``shared_bytes`` what each takes of shared memory, where that is
-    known. ``words`` says what it was measured with.
+    ``configs`` are constexprs and options by name, ``shared_bytes`` the shared memory of each, where known. ``words``
+    describes the measurement.
     """
 
     device: str
@@ -257,10 +259,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """How the launch of a module finds its config.
+    """The rule by which the ``launch`` of a module chooses its config.
 
-    ``sizes`` are the arguments of the decisions by name, each as an expression over the parameters of the launch, and
-    ``device`` is the expression of the device. The first of the ``decisions`` is that of the device it was made for.
+    ``sizes`` are the arguments of the decisions by name, each as an expression over the parameters of the launch;
+    ``device`` is the expression of the device. The first of ``decisions`` is that of the device it was tuned on.
     """
 
     sizes: tuple[tuple[str, str], ...]
@@ -273,7 +275,7 @@ class Chooser:
         return frozenset(name for decision in self.decisions for config in decision.configs for name in config)
 
     def call(self, given: str = "meta") -> str:
-        """Return the expression of the config, but for what is ``given``."""
+        """Return the expression of the config for a call; ``given`` are options that the caller sets."""
         sizes = ", ".join(text for _, text in self.sizes)
         return f"config_for(({sizes},), {self.device}, {given})"
 
@@ -285,20 +287,22 @@ class Chooser:
 
     @property
     def words(self) -> str:
-        """What the docstring of the module says of it."""
+        """The choice of the config, as a sentence for the module's docstring."""
         names = ", ".join(name for name, _ in self.sizes)
-        where = "; ".join(f"{each.device} ({each.words})" for each in self.decisions)
+        where = "; ".join(f"{decision.device} ({decision.words})" for decision in self.decisions)
         return f"Its config is chosen by {names}, as measured on {where}."
 
     def sections(self, kernel: str) -> Iterator[str]:
-        """Yield the text: the functions of the sizes, the table, and what looks into it."""
+        """Yield the source: functions of the sizes, the table of decisions, and the lookup."""
         for number, decision in enumerate(self.decisions, 1):
             yield decision.source(f"choose_{number}").rstrip()
-        yield "\n".join(["DECISIONS = {", *_rows(self.decisions), "}", f"KERNEL = {literal(kernel)}", "CHOSEN = {}"])
+        yield "\n".join(
+            ["DECISIONS = {", *_decision_rows(self.decisions), "}", f"KERNEL = {literal(kernel)}", "CHOSEN = {}"]
+        )
         yield from (function_text(function) for function in (config_for, decision_on, fitting, decision_for))
 
 
-def _rows(decisions: Sequence[Decision]) -> Iterator[str]:
+def _decision_rows(decisions: Sequence[Decision]) -> Iterator[str]:
     for number, decision in enumerate(decisions, 1):
         yield f"    # {' '.join(decision.words.split())}"
         yield f"    {literal(decision.device)}: {{"
@@ -320,26 +324,26 @@ CHOSEN: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def config_for(sizes: Any, device: Any, given: Any) -> Any:
-    """Return the config for some sizes on a device, and nothing where ``given`` has all that configs set.
+    """Return the config for some sizes on a device; empty where ``given`` sets all that configs set.
 
-    What was chosen once is looked up. A config that takes more shared memory than the device has is replaced by the
-    largest that fits.
+    Chosen configs are cached. A config that needs more shared memory than the device has is replaced by the largest
+    that fits.
     """
-    found = CHOSEN.get((device, sizes))
-    if found is None:
-        if all(name in given for each in DECISIONS.values() for config in each["configs"] for name in config):
+    config = CHOSEN.get((device, sizes))
+    if config is None:
+        if all(name in given for decision in DECISIONS.values() for each in decision["configs"] for name in each):
             return {}
         decision = decision_on(device)
         places = fitting(decision, device)
         place = decision["choose"](*sizes)
         if place not in places:
             place = max(places, key=lambda other: decision["shared_bytes"][other] or 0)
-        found = CHOSEN[(device, sizes)] = decision["configs"][place]
-    return found
+        config = CHOSEN[(device, sizes)] = decision["configs"][place]
+    return config
 
 
 def decision_on(device: Any) -> Any:
-    """Return the decision of a device; for the CPU, which interprets kernels, the first."""
+    """Return the decision for a device; for the CPU, which interprets kernels, the first."""
     import torch
 
     if INTERPRETED or torch.device(device).type == "cpu":
@@ -348,7 +352,7 @@ def decision_on(device: Any) -> Any:
 
 
 def fitting(decision: Any, device: Any) -> Any:
-    """Return the places of the configs that the shared memory of a device allows."""
+    """Return the places of the configs that fit the shared memory of a device."""
     import torch
 
     is_cpu = INTERPRETED or torch.device(device).type == "cpu"
@@ -362,7 +366,7 @@ def fitting(decision: Any, device: Any) -> Any:
 
 
 def decision_for(properties: Any, is_amd: Any) -> Any:
-    """Return the decision of a device; of one on which nobody measured, that of the nearest, with a warning."""
+    """Return the decision for a device; without one, that of the nearest model, with a warning."""
     import warnings
 
     if properties.name in DECISIONS:
@@ -370,7 +374,7 @@ def decision_for(properties: Any, is_amd: Any) -> Any:
     amd = properties.gcnArchName.split(":")[0] if is_amd else ""
     target = f"hip:{amd}" if is_amd else f"cuda:{properties.major}{properties.minor}"
     backend = target.partition(":")[0]
-    near = {name: each for name, each in DECISIONS.items() if each["target"].partition(":")[0] == backend}
+    near = {name: decision for name, decision in DECISIONS.items() if decision["target"].partition(":")[0] == backend}
     if not near:
         raise RuntimeError(
             f"{KERNEL} was tuned on {', '.join(DECISIONS)}, and {properties.name} is of another kind ({target}): "
@@ -378,7 +382,7 @@ def decision_for(properties: Any, is_amd: Any) -> Any:
         )
 
     def distance(name: Any) -> Any:
-        numbers = ["".join(filter(str.isdigit, each)) for each in (near[name]["target"], target)]
+        numbers = ["".join(filter(str.isdigit, text)) for text in (near[name]["target"], target)]
         generations = abs(int(numbers[0] or 0) - int(numbers[1] or 0))
         ratio = near[name]["multiprocessors"] / properties.multi_processor_count
         return near[name]["target"] != target, generations, max(ratio, 1 / ratio)

@@ -1,8 +1,8 @@
-"""Stores merge: measurements of others join one's own, with all of them in one table that shows where they disagree.
+"""Merge the measurements of other stores into one table, which shows where they disagree.
 
-What is merged is another store or a file that `Lab.export_measurements` wrote. It is only read, its kernels and rows
-are checked as those of a bundle are, and all of it enters or nothing. A row keeps the key that it was measured under,
-which names device, driver and Triton, so a tuning takes for its own what was measured under its own conditions.
+The source is another store, or a file of `Lab.export_measurements`. It is only read, its kernels and rows are checked
+like those of a bundle, and all of it enters or nothing. A row keeps its measurement key, which names device, driver and
+Triton, so a tuning uses only rows of its own conditions.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _SQLITE = b"SQLite format 3\0"
 
 
 class RowOrigin(StrEnum):
-    """Whose measurements a row is made of."""
+    """The stores that a row's measurements come from."""
 
     HERE = "here"
     THERE = "there"
     BOTH = "both"
 
 
-class Disagreement(StrEnum):
-    """In what measurements from here and there disagree.
+class ConflictKind(StrEnum):
+    """The kind of conflict between measurements from here and there.
 
-    ``time``: one config under the same conditions, whose intervals lie apart. ``status``: it ran well for one alone.
-    ``choice``: each has another fastest config, under conditions or on a device that differ.
+    ``time``: one config under the same conditions, with disjoint intervals. ``status``: it ran on one side only.
+    ``choice``: the fastest configs differ, and so do the conditions or the device.
     """
 
     TIME = "time"
@@ -65,7 +65,7 @@ class Disagreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MergedRow:
-    """What is known of one launch on one device under one set of conditions: its fastest config of ``configs``."""
+    """One launch on one device under one set of conditions: the fastest of its ``configs`` measured configs."""
 
     kernel: str
     launch: str
@@ -85,10 +85,10 @@ class MergedRow:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two measurements that disagree. ``changes`` are what differs between their conditions, the device included."""
+    """Two measurements that disagree. ``changes`` are the differences between their conditions, the device included."""
 
     launch: str
-    kind: Disagreement
+    kind: ConflictKind
     here: KeptTime
     there: KeptTime
     changes: tuple[ConditionChange, ...]
@@ -96,15 +96,15 @@ class Conflict:
 
     @property
     def by(self) -> str:
-        """What differs, in words; "" where the conditions are the same."""
+        """The differences between the conditions, in words; "" where there are none."""
         return ", ".join(change.text for change in self.changes)
 
 
 @dataclass(frozen=True, repr=False)
 class Merged(Shown):
-    """What a merge brought: how many measurements are ``new``, how many were ``known``, and the table of all of them.
+    """The result of a merge: how many measurements are ``new`` or ``known``, and the table of all of them.
 
-    ``rows`` are those of the kernels that came, whoever measured them; ``versions`` are the labels of these here.
+    ``rows`` are all measurements of the merged kernels, old and new; ``versions`` are the labels of these kernels here.
     """
 
     source: str
@@ -132,7 +132,7 @@ class Merged(Shown):
 
 
 def merge(kernels: Registry, path: Path) -> Merged:
-    """Enter the kernels and measurements of another store, or of a file of measurements; return them with one's own.
+    """Add the kernels and measurements of another store, or of a file of measurements, to this store.
 
     Raises:
         StoreError: the file is broken, or of a later release; then nothing is entered.
@@ -140,11 +140,11 @@ def merge(kernels: Registry, path: Path) -> Merged:
     """
     entries = _entries(path)
     before = {kept.id for kept in kept_times(kernels.store)}
-    entered = kernels.store.enter(entries)
-    versions = [version for version, _ in entered]
+    versions_and_counts = kernels.store.enter(entries)
+    versions = [version for version, _ in versions_and_counts]
     names = {version.name for version in versions}
     times = [kept for kept in kept_times(kernels.store) if kept.launch.kernel in names]
-    new = sum(count for _, count in entered)
+    new = sum(count for _, count in versions_and_counts)
     return Merged(
         source=str(path),
         versions=tuple(version.label for version in versions),
@@ -175,7 +175,7 @@ def _entries(path: Path) -> list[Entry]:
 
 
 def store_entries(path: Path) -> list[Entry]:
-    """Return the kernels of a store with their history; those whose text cannot be read are left out with a warning.
+    """Return the kernels of a store with their history; unreadable ones are left out with a warning.
 
     Raises:
         StoreError: the file is no store, or one of a later release.
@@ -192,22 +192,25 @@ Place = tuple[LaunchKind, Conditions]
 
 
 def _table(times: Sequence[KeptTime], own: Collection[int]) -> dict[str, Any]:
-    """Return rows and conflicts; ``own`` are the ids of what was here before."""
+    """Return rows and conflicts; ``own`` are the ids of measurements from before the merge."""
     places: dict[Place, list[KeptTime]] = {}
     for kept in times:
         places.setdefault((kept.launch, kept.conditions), []).append(kept)
     words = launch_words({launch for launch, _ in places})
-    conflicts = [*_contradictions(places, own, words), *_choices(places, own, words)]
-    told: dict[Place, str] = {}
-    for each in conflicts:
-        for kept in (each.here, each.there):
-            told.setdefault((kept.launch, kept.conditions), str(each.kind))
-    rows = [_row(place, found, own, words, told.get(place, "")) for place, found in places.items()]
+    conflicts = [*_measurement_conflicts(places, own, words), *_choice_conflicts(places, own, words)]
+    conflict_kinds: dict[Place, str] = {}
+    for conflict in conflicts:
+        for kept in (conflict.here, conflict.there):
+            conflict_kinds.setdefault((kept.launch, kept.conditions), str(conflict.kind))
+    rows = [
+        _merged_row(place, place_times, own, words, conflict_kinds.get(place, ""))
+        for place, place_times in places.items()
+    ]
     rows.sort(key=lambda row: (row.kernel, row.launch, row.device, row.driver, row.triton, row.version))
     return {"rows": tuple(rows), "conflicts": tuple(conflicts)}
 
 
-def _row(
+def _merged_row(
     place: Place, times: Sequence[KeptTime], own: Collection[int], words: dict[LaunchKind, str], conflict: str
 ) -> MergedRow:
     launch, conditions = place
@@ -239,19 +242,19 @@ def _sides(times: Sequence[KeptTime], own: Collection[int]) -> tuple[dict[str, K
     return latest(here), latest([kept for kept in times if kept.id not in own])
 
 
-def _contradictions(
+def _measurement_conflicts(
     places: dict[Place, list[KeptTime]], own: Collection[int], words: dict[LaunchKind, str]
 ) -> Iterator[Conflict]:
-    """Yield configs that were measured here and there under the same conditions, and came out otherwise."""
+    """Yield configs with different results here and there under the same conditions."""
     for (launch, _), times in places.items():
         here, there = _sides(times, own)
         for config in here.keys() & there.keys():
             mine, theirs = here[config], there[config]
             ratio = ratio_of(mine, theirs)
             if ratio is not None and is_apart(ratio, MARGIN):
-                yield Conflict(words[launch], Disagreement.TIME, mine, theirs, (), ratio)
+                yield Conflict(words[launch], ConflictKind.TIME, mine, theirs, (), ratio)
             elif _ran_for_one(mine, theirs):
-                yield Conflict(words[launch], Disagreement.STATUS, mine, theirs, (), None)
+                yield Conflict(words[launch], ConflictKind.STATUS, mine, theirs, (), None)
 
 
 def _ran_for_one(mine: KeptTime, theirs: KeptTime) -> bool:
@@ -259,10 +262,10 @@ def _ran_for_one(mine: KeptTime, theirs: KeptTime) -> bool:
     return Status.OK in statuses and bool(statuses & FAILED)
 
 
-def _choices(
+def _choice_conflicts(
     places: dict[Place, list[KeptTime]], own: Collection[int], words: dict[LaunchKind, str]
 ) -> Iterator[Conflict]:
-    """Yield launches whose fastest config there is another than here, under the conditions nearest to theirs."""
+    """Yield launches with different fastest configs here and there, under the nearest conditions."""
     alike: dict[LaunchKind, list[Place]] = {}
     for place in places:
         alike.setdefault(replace(place[0], device="", target=""), []).append(place)
@@ -273,29 +276,31 @@ def _choices(
                 continue
             others = [other for other in mine if other != place]
             if others:
-                nearest = min(others, key=lambda other: len(_changes(places, other, place)))
-                yield from _choice(places, nearest, place, words[place[0]])
+                nearest = min(others, key=lambda other: len(_condition_changes(places, other, place)))
+                yield from _choice_conflict(places, nearest, place, words[place[0]])
 
 
-def _choice(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place, launch: str) -> Iterator[Conflict]:
+def _choice_conflict(
+    places: dict[Place, list[KeptTime]], mine: Place, theirs: Place, launch: str
+) -> Iterator[Conflict]:
     here, there = latest(places[mine]), latest(places[theirs])
     first, second = fastest(here.values()), fastest(there.values())
     if first is None or second is None or first.config == second.config:
         return
-    if _ties(here, first, second.config) or _ties(there, second, first.config):
+    if _is_tied(here, first, second.config) or _is_tied(there, second, first.config):
         return
-    yield Conflict(launch, Disagreement.CHOICE, first, second, _changes(places, mine, theirs), None)
+    yield Conflict(launch, ConflictKind.CHOICE, first, second, _condition_changes(places, mine, theirs), None)
 
 
-def _ties(times: dict[str, KeptTime], best: KeptTime, config: str) -> bool:
-    """Tell whether the fastest config of the others is as fast here."""
+def _is_tied(times: dict[str, KeptTime], best: KeptTime, config: str) -> bool:
+    """Whether the fastest config of the other side is as fast here."""
     other = times.get(config)
     ratio = None if other is None else ratio_of(best, other)
     return ratio is not None and is_within(ratio, MARGIN)
 
 
-def _changes(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place) -> tuple[ConditionChange, ...]:
-    """Return in what two places differ, the device included."""
+def _condition_changes(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place) -> tuple[ConditionChange, ...]:
+    """Return the differences between two places' conditions, the device included."""
     here, there = places[mine][-1], places[theirs][-1]
     device = (ConditionChange("device", mine[0].device, theirs[0].device),)
     return (*(device if mine[0].device != theirs[0].device else ()), *changes_between(here, there))

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected, check_text, inputs_text, usage_lines, why_uninterpreted
-from kernellab.export.flatten import RESERVED, Flat, appended, decorator_of, flattened, moved
+from kernellab.export.checking import OutputSummary, check_text, inputs_text, usage_lines, why_uninterpreted
+from kernellab.export.flatten import (
+    RESERVED,
+    FlatModule,
+    append_closures,
+    decorator_of,
+    flatten_closure,
+    remap_functions,
+)
 from kernellab.export.launcher import RECORDER, Chooser, LauncherPlan, launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.registry.recorded_launches import tensors_among
@@ -20,23 +27,23 @@ from kernellab.store import Argument, RecordedLaunch, Result, Version
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """A module in the making.
+class ModuleParts:
+    """The parts of an exported module before they are joined.
 
-    ``functions`` are expressions for the arguments that are functions or other values without a literal. ``expected``
-    is what its outputs held after a launch on the inputs that the module generates, if that is known.
+    ``functions`` are expressions for arguments without a literal, such as functions. ``expected`` are summaries of the
+    outputs after a launch on the module's generated inputs, if known.
     """
 
     recorded: RecordedVersion
-    flat: Flat
+    flat: FlatModule
     plan: LauncherPlan | None
     tuner: Autotune | None
     heuristics: tuple[tuple[str, Binding], ...]
     functions: Mapping[Argument, str]
-    expected: tuple[Expected, ...]
+    expected: tuple[OutputSummary, ...]
 
 
-def module_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = (), *, autotune: bool = False) -> str:
+def module_text(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = (), *, autotune: bool = False) -> str:
     """Return the source of the module; with ``autotune``, the kernel keeps its ``@triton.autotune``.
 
     Raises:
@@ -44,17 +51,17 @@ def module_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = (), 
     """
     parts = parts_of(recorded, expected)
     tuned = parts.tuner if autotune else None
-    sections = [*head(parts), *definitions(parts, tuned)]
+    sections = [*leading_sections(parts), *definitions(parts, tuned)]
     if parts.plan is None:
         sections.append(_bare_launch(parts))
     else:
-        plan = _without_config(parts.plan, parts.tuner) if tuned else parts.plan
-        sections += [*_meta(parts, plan, tuned), *_ending(parts, plan, tuned)]
-    return finished(sections, parts)
+        plan = _plan_without_config(parts.plan, parts.tuner) if tuned else parts.plan
+        sections += [*_meta_sections(parts, plan, tuned), *_launch_sections(parts, plan, tuned)]
+    return kernel_module_source(sections, parts)
 
 
 def reproducer_text(closure: Closure, launch: RecordedLaunch, result: Result) -> str:
-    """Return a module that makes a launch again of a kernel that need not be kept; nothing of it is kept by that.
+    """Return the source of a module that repeats a launch of a kernel; nothing is stored.
 
     Raises:
         UsageError: an argument cannot be written down.
@@ -63,24 +70,25 @@ def reproducer_text(closure: Closure, launch: RecordedLaunch, result: Result) ->
     return module_text(RecordedVersion(version, (launch,), result))
 
 
-def parts_of(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> Parts:
-    """Return what the module of a version is made of; its plan is None where no launch of it can be written down."""
+def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()) -> ModuleParts:
+    """Return the parts of a version's module; the plan is None where its launch cannot be written down."""
     closure = recorded.version.closure
     passed = {a: a.source for launch in recorded.launches for a in launch.arguments if a.source is not None}
-    whole, index_maps = appended(closure, [source for source, _ in passed.values()])
-    flat = flattened(whole)
+    whole, index_maps = append_closures(closure, [source for source, _ in passed.values()])
+    flat = flatten_closure(whole)
     bindings = zip(passed.items(), index_maps, strict=True)
     functions = {
-        argument: flat.expression(moved(binding, index_map)) for (argument, (_, binding)), index_map in bindings
+        argument: flat.expression(remap_functions(binding, index_map))
+        for (argument, (_, binding)), index_map in bindings
     }
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
-    if recorded.launch is not None and not why_unchecked(recorded):
+    if recorded.launch is not None and not why_unwritable(recorded):
         plan = plan_of(flat.names[0], recorded.launches, recorded.result, known, functions)
         plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, _dtypes(recorded.launch)))
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
-    return Parts(recorded, flat, plan, tuner, heuristics, functions, expected)
+    return ModuleParts(recorded, flat, plan, tuner, heuristics, functions, expected)
 
 
 def _dtypes(launch: RecordedLaunch) -> list[str]:
@@ -89,7 +97,7 @@ def _dtypes(launch: RecordedLaunch) -> list[str]:
     return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 
 
-# What the functions of a module call by name where its arguments are variables of theirs.
+# Names that functions of a module use beside the kernel's arguments, which are their local variables.
 _IN_FUNCTIONS = frozenset(
     {
         *("device", "generator", "random_tensor", "listed_tensor", "TensorDescriptor", "RECORD", "INTERPRETED"),
@@ -98,57 +106,57 @@ _IN_FUNCTIONS = frozenset(
 )
 
 
-def why_unchecked(recorded: RecordedVersion) -> str:
+def why_unwritable(recorded: RecordedVersion) -> str:
     """Return why the recorded launch of a kernel cannot be written down, with arguments and a check, or ""."""
     arguments = () if recorded.launch is None else recorded.launch.arguments
     closure = recorded.version.closure
     own = {"meta", "torch", "triton", "tl"}
     if any(isinstance(wrapper, Autotune | Heuristics) for wrapper in closure.wrappers):
-        own.add("grid")  # the decorators of Triton pass it on by name, with that of the launch
+        own.add("grid")  # Triton's decorators pass the grid by this name
     in_functions = _IN_FUNCTIONS | {closure.functions[0].name}
-    if taken := [a.name for a in arguments if a.name in own or (a.name in in_functions and not a.constexpr)]:
-        return f"It has a parameter called {', '.join(taken)}"
+    if names := [a.name for a in arguments if a.name in own or (a.name in in_functions and not a.constexpr)]:
+        return f"It has a parameter called {', '.join(names)}"
     if recorded.result is not None and recorded.result.through:
         return f"It takes addresses out of {', '.join(recorded.result.through)}, which hold in one process"
     return ""
 
 
-def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[Expected, ...] = ()) -> str:
-    """Return the source of a module whose ``launch`` chooses a config by the sizes.
+def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[OutputSummary, ...] = ()) -> str:
+    """Return the source of a module with a ``launch`` that chooses the config by the sizes.
 
     Raises:
         UsageError: its launches cannot be written down.
     """
     parts = parts_of(recorded, expected)
-    plan = dispatched_plan(parts, chooser)
-    sections = [*head(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
-    sections += [*chooser.sections(plan.name), _dispatched_launch(plan, chooser)]
-    sections += checked(parts, plan, variants=chooser.variants)
-    return finished(sections, parts, chooser.words)
+    plan = dispatch_plan(parts, chooser)
+    sections = [*leading_sections(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
+    sections += [*chooser.sections(plan.name), _dispatch_launch(plan, chooser)]
+    sections += check_sections(parts, plan, variants=chooser.variants)
+    return kernel_module_source(sections, parts, chooser.words)
 
 
-def _dispatched_launch(plan: LauncherPlan, chooser: Chooser) -> str:
+def _dispatch_launch(plan: LauncherPlan, chooser: Chooser) -> str:
     defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
     return launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
 
 
-def dispatched_plan(parts: Parts, chooser: Chooser) -> LauncherPlan:
-    """Return how a kernel is launched whose configs are chosen.
+def dispatch_plan(parts: ModuleParts, chooser: Chooser) -> LauncherPlan:
+    """Return the launch plan of a kernel with a config chosen by the sizes.
 
     Raises:
         UsageError: it cannot be written down.
     """
     label = parts.recorded.version.label
     if parts.plan is None:
-        raise UsageError(f"The launches of {label} cannot be written down. {why_unchecked(parts.recorded)}.")
-    if taken := sorted(argument.name for argument in parts.plan.given if argument.name in RESERVED):
-        raise UsageError(f"{label} has a parameter called {taken[0]}, which is a name of the module; rename it.")
+        raise UsageError(f"The launches of {label} cannot be written down. {why_unwritable(parts.recorded)}.")
+    if names := sorted(argument.name for argument in parts.plan.parameters if argument.name in RESERVED):
+        raise UsageError(f"{label} has a parameter called {names[0]}, which is a name of the module; rename it.")
     kept = tuple((name, text) for name, text in parts.plan.meta if name not in chooser.names)
     return dataclasses.replace(parts.plan, meta=kept)
 
 
-def finished(sections: Sequence[str], parts: Parts, words: str = "") -> str:
-    """Return the module: its docstring, with more ``words``, and imports, then the sections."""
+def kernel_module_source(sections: Sequence[str], parts: ModuleParts, words: str = "") -> str:
+    """Join docstring, imports and sections of a kernel's module; ``words`` are added to the docstring."""
     imports = ["import os", "import sys", "", *parts.flat.import_lines()]
     launch = parts.recorded.launch
     blocks = [] if launch is None else [argument for argument in launch.arguments if argument.block]
@@ -156,27 +164,27 @@ def finished(sections: Sequence[str], parts: Parts, words: str = "") -> str:
         is_gluon = any(argument.value is not None for argument in blocks)
         module = "triton.experimental.gluon.nvidia.hopper" if is_gluon else "triton.tools.tensor_descriptor"
         imports.append(f"from {module} import TensorDescriptor")
-    return assembled(_provenance(parts, words), imports, sections)
+    return module_source(_docstring_lines(parts, words), imports, sections)
 
 
 IS_INTERPRETED = 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
 
 
-def assembled(about: Iterable[str], imports: Iterable[str], sections: Iterable[str]) -> str:
-    """Return a module: its docstring of these lines, which are filled but where they are indented, and the rest."""
+def module_source(about: Iterable[str], imports: Iterable[str], sections: Iterable[str]) -> str:
+    """Join a module's docstring lines, imports and sections; lines that are not indented are filled."""
     filled = "\n".join(line if line.startswith(" ") else textwrap.fill(line, 110) for line in about) + "\n"
     body = "\n\n\n".join(section.strip("\n") for section in sections if section.strip())
     return "\n\n".join([docstring(filled), "\n".join(imports), body]) + "\n"
 
 
-def head(parts: Parts) -> Iterator[str]:
-    """Yield what comes before the functions."""
+def leading_sections(parts: ModuleParts) -> Iterator[str]:
+    """Yield the sections before the functions."""
     yield IS_INTERPRETED
     if constants := parts.flat.first_constants():
         yield constants
 
 
-def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:
+def definitions(parts: ModuleParts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:
     """Yield the helpers, then the kernel with its decorators."""
     closure = parts.recorded.version.closure
     yield from parts.flat.helpers()
@@ -187,8 +195,12 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
             untimed = f"\nif INTERPRETED:\n    {applied}.configs = {applied}.configs[:1]  # nothing is timed there"
             lines = (f"    {line}" for line in autotune_arguments(parts.flat, tuner))
             decorators += ["@triton.autotune(", *lines, ")"]
-        elif heuristics and isinstance(wrapper, Heuristics) and (given := heuristics_text(parts.flat, wrapper.values)):
-            decorators.append(f"@triton.heuristics({given})")
+        elif (
+            heuristics
+            and isinstance(wrapper, Heuristics)
+            and (heuristic_entries := heuristics_text(parts.flat, wrapper.values))
+        ):
+            decorators.append(f"@triton.heuristics({heuristic_entries})")
             applied += ".fn"
     options = [option for w in closure.wrappers if isinstance(w, JitOptions) for option in w.options]
     above = "".join(f"{decorator}\n" for decorator in decorators)
@@ -196,14 +208,14 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
     yield untimed
 
 
-def heuristics_text(flat: Flat, values: Iterable[tuple[str, Binding]]) -> str:
-    """Return the heuristics that could be taken along as a dict of expressions, or ""."""
+def heuristics_text(flat: FlatModule, values: Iterable[tuple[str, Binding]]) -> str:
+    """Return the heuristics with known functions as a dict of expressions, or ""."""
     known = [(name, flat.expression(b)) for name, b in values if not isinstance(b, Opaque)]
     return dict_text(known) if known else ""
 
 
-def autotune_arguments(flat: Flat, tuner: Autotune) -> Iterator[str]:
-    """Yield the lines of what an autotuner is given."""
+def autotune_arguments(flat: FlatModule, tuner: Autotune) -> Iterator[str]:
+    """Yield the lines of the arguments of ``@triton.autotune``."""
     yield "configs=["
     yield from (f"    {_config(flat, config)}," for config in tuner.configs)
     yield "],"
@@ -216,26 +228,28 @@ def autotune_arguments(flat: Flat, tuner: Autotune) -> Iterator[str]:
         yield f"prune_configs_by={dict_text(pruning)},"
 
 
-def _config(flat: Flat, config: ConfigText) -> str:
+def _config(flat: FlatModule, config: ConfigText) -> str:
     parameters = dict_text((name, flat.expression(value)) for name, value in config.parameters)
-    given = [(name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)]
-    options = [f"{name}={literal(value)}" for name, value in given]
+    set_options = [
+        (name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)
+    ]
+    options = [f"{name}={literal(value)}" for name, value in set_options]
     if config.pre_hook is not None and not isinstance(config.pre_hook, Opaque):
         options.append(f"pre_hook={flat.expression(config.pre_hook)}")
     return f"triton.Config({', '.join([parameters, *options])})"
 
 
-def _meta(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
-    """Yield the meta-parameters of the last launch, and for a tuned kernel those of each key that was launched."""
+def _meta_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+    """Yield ``META`` of the last launch, and for a tuned kernel ``CONFIGS`` by launched key."""
     yield f"META = {dict_text(plan.meta)}"
     if parts.tuner is None or tuned is not None:
         return
     chosen = {}
     for launch in parts.recorded.launches:
-        each = plan_of(
+        launch_plan = plan_of(
             plan.name, [launch], parts.recorded.result, [name for name, _ in parts.heuristics], parts.functions
         )
-        chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
+        chosen[_key_values(launch, parts.tuner)] = dict(launch_plan.meta)
     rows = [f"    {key}: {dict_text(meta.items())}," for key, meta in chosen.items()]
     names = ", ".join(parts.tuner.key) or "nothing"
     yield "\n".join([f"# What was chosen for each value of ({names}); another takes META.", "CONFIGS = {", *rows, "}"])
@@ -252,64 +266,69 @@ def _key_values(launch: RecordedLaunch, tuner: Autotune) -> str:
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 
 
-def _ending(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+def _launch_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
     yield RECORDER
-    scalars = {argument.name for argument in plan.given if argument.kind == "scalar"}
+    scalars = {argument.name for argument in plan.parameters if argument.kind == "scalar"}
     if parts.tuner is not None and tuned is None:
         key = [name if name in scalars else "None" for name in parts.tuner.key]
         lookup = f"CONFIGS.get(({', '.join(key)}{',' if len(key) == 1 else ''}), META)"
         yield launch_text(plan, lookup)
     else:
         yield launch_text(plan)
-    yield from checked(parts, plan)
+    yield from check_sections(parts, plan)
 
 
-def checked(parts: Parts, plan: LauncherPlan, variants: str = "") -> Iterator[str]:
-    """Yield what follows ``launch``: generated inputs, the check and ``main``."""
+def check_sections(parts: ModuleParts, plan: LauncherPlan, variants: str = "") -> Iterator[str]:
+    """Yield the sections after ``launch``: generated inputs, the check and ``main``."""
     yield inputs_text(plan.launch)
     has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
     yield from check_text(plan, parts.expected, has_dot=has_dot, variants=variants)
 
 
-def _without_config(plan: LauncherPlan, tuner: Autotune | None) -> LauncherPlan:
+def _plan_without_config(plan: LauncherPlan, tuner: Autotune | None) -> LauncherPlan:
     """Return the plan of a kernel that chooses its config itself."""
     assert tuner is not None
     own = {name for config in tuner.configs for name, _ in (*config.parameters, *config.options)}
     return dataclasses.replace(plan, meta=tuple((n, text) for n, text in plan.meta if n not in own))
 
 
-def _bare_launch(parts: Parts) -> str:
+def _bare_launch(parts: ModuleParts) -> str:
     name = parts.flat.names[0]
     return (
         f'def launch(*args, grid, **meta):\n    """Launch `{name}` on this grid."""\n    {name}[grid](*args, **meta)\n'
     )
 
 
-def _provenance(parts: Parts, words: str) -> list[str]:
+def _docstring_lines(parts: ModuleParts, words: str) -> list[str]:
     recorded = parts.recorded
-    made = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
+    created = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
     lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]
     where = f" from {recorded.version.cell}" if recorded.version.cell else ""
-    lines.append(f"Exported by kernellab: {recorded.version.label}{where}, kept since {made}.")
+    lines.append(f"Exported by kernellab: {recorded.version.label}{where}, kept since {created}.")
     lines.append(f"Its hash is {recorded.version.digest[:16]}.")
     if recorded.launch is not None:
-        lines.append(f"The recorded launch was compiled for {recorded.launch.target}{_ran(recorded.launch)}.")
+        lines.append(
+            f"The recorded launch was compiled for {recorded.launch.target}{_execution_words(recorded.launch)}."
+        )
     if recorded.result is not None:
         lines.append(f"Compiled by Triton {recorded.result.triton}.")
     if recorded.launch is not None and parts.plan is None:
-        why = why_unchecked(recorded)
+        why = why_unwritable(recorded)
         lines.append(f"{why}: `launch` passes on what it is given, and nothing is checked.")
     if parts.plan is not None and parts.plan.grid_name != "grid":
         lines.append(f"It has a parameter called grid, so `launch` takes the grid as `{parts.plan.grid_name}`.")
     lines += [words] if words else []
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
-    lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
-    lines += [f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch." for name in lost]
+    missing_heuristics = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
+    lines += [
+        f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch."
+        for name in missing_heuristics
+    ]
     if parts.plan is None:
         return lines
     return [*lines, *usage_lines("kernel", "benchmarks", parts.plan.refusal)]
 
 
-def _ran(launch: RecordedLaunch) -> str:
+def _execution_words(launch: RecordedLaunch) -> str:
     return {"gpu": f" and ran on {launch.device}", "interpreter": " and ran on the CPU"}.get(launch.where, "")

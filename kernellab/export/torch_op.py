@@ -1,4 +1,4 @@
-"""A kept kernel as a PyTorch operator: traceable, with a twin that mutates nothing."""
+"""A kept kernel as a PyTorch operator: traceable, with a functional twin that mutates nothing."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected, descriptor_text
+from kernellab.export.checking import OutputSummary, descriptor_text
 from kernellab.export.launcher import Chooser, LauncherPlan, operator_launch_text, refusal_lines
 from kernellab.export.module import (
-    Parts,
-    checked,
+    ModuleParts,
+    check_sections,
     definitions,
-    dispatched_plan,
-    finished,
-    head,
+    dispatch_plan,
     heuristics_text,
+    kernel_module_source,
+    leading_sections,
     parts_of,
-    why_unchecked,
+    why_unwritable,
 )
 from kernellab.registry import RecordedVersion
 from kernellab.registry.recorded_launches import GridText
@@ -46,7 +46,7 @@ _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def torch_op_text(
-    recorded: RecordedVersion, expected: tuple[Expected, ...] = (), chooser: Chooser | None = None
+    recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = (), chooser: Chooser | None = None
 ) -> str:
     """Return the source of a module with the kernel, its operator and the functional twin of that.
 
@@ -57,7 +57,7 @@ def torch_op_text(
     """
     parts = parts_of(_with_bases(recorded), expected)
     plan = parts.plan
-    why = why_unchecked(recorded)
+    why = why_unwritable(recorded)
     if plan is not None and plan.grid_name != "grid":
         why = "It has a parameter called grid"
     if why and recorded.launch is not None:
@@ -74,59 +74,61 @@ def torch_op_text(
     is_recorded = bool(plan.grid.inferred)
     if chooser is not None:
         chooser = dataclasses.replace(chooser, device=chooser.device.replace(".base.", "."))  # as `_with_bases` does
-        plan = dispatched_plan(parts, chooser)
+        plan = dispatch_plan(parts, chooser)
     is_opaque = chooser is not None or _is_opaque(plan)
     heuristics = heuristics_text(parts.flat, parts.heuristics)
     sections = [
-        *head(parts),
+        *leading_sections(parts),
         *definitions(parts, None, heuristics=False),
         *([f"HEURISTICS = {heuristics}"] if heuristics else []),
         *(chooser.sections(plan.name) if chooser is not None else ()),
         _OPAQUE if is_opaque else _REGISTER,
         *([_recorded_grids(parts, plan)] if is_recorded else []),
     ]
-    sections += [_operator(plan, parts, chooser, is_opaque=is_opaque), _functional(plan)]
+    sections += [_operator_source(plan, parts, chooser, is_opaque=is_opaque), _functional_source(plan)]
     if plan.mutated:
-        sections.append(_fakes(plan, is_opaque=is_opaque))
-    sections += [_checked_op(plan), operator_launch_text(plan, f"{plan.name}_op"), *checked(parts, plan)]
-    return finished(sections, parts, "" if chooser is None else chooser.words)
+        sections.append(_fake_implementations(plan, is_opaque=is_opaque))
+    sections += [_opcheck_source(plan), operator_launch_text(plan, f"{plan.name}_op"), *check_sections(parts, plan)]
+    return kernel_module_source(sections, parts, "" if chooser is None else chooser.words)
 
 
 def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
-    """Return a recorded whose launches take the tensor under each descriptor; the operator makes the descriptor."""
+    """Replace descriptors by their tensors in the launches of a version; the operator makes the descriptors."""
     launches = tuple(
-        dataclasses.replace(launch, arguments=tuple(_base(argument) for argument in launch.arguments))
+        dataclasses.replace(launch, arguments=tuple(_base_argument(argument) for argument in launch.arguments))
         for launch in recorded.launches
     )
     return dataclasses.replace(recorded, launches=launches)
 
 
-def _base(argument: Argument) -> Argument:
+def _base_argument(argument: Argument) -> Argument:
     if argument.kind != "descriptor":
         return argument
     return dataclasses.replace(argument.members[0], name=argument.name, value=argument.value, block=argument.block)
 
 
 def _is_opaque(plan: LauncherPlan) -> bool:
-    """Tell whether the kernel takes tuples, descriptors or functions, which the compilers of PyTorch do not pass on."""
+    """Whether the kernel takes tuples, descriptors or functions, which torch.compile does not pass on."""
     return any(
         a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in plan.launch.arguments
     )
 
 
-def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_opaque: bool) -> str:
+def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | None, *, is_opaque: bool) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
     mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
-    given = ", ".join(f"{literal(argument.name)}: {_passed(argument)}" for argument in plan.given)
+    passed_arguments = ", ".join(
+        f"{literal(argument.name)}: {_kernel_argument(argument)}" for argument in plan.parameters
+    )
     meta = ", ".join(f"{literal(n)}: {n if _in_schema(plan, n) else text}" for n, text in plan.meta)
-    chosen = "" if chooser is None else f"**{chooser.call('{}')}"
+    config = "" if chooser is None else f"**{chooser.call('{}')}"
     lines = [
         f'@operator("kernellab::{plan.name}", {mutated})',
-        *_signature(f"{plan.name}_op", [*map(_typed, plan.given), *_options(plan)], "None"),
+        *_signature(f"{plan.name}_op", [*map(_typed_parameter, plan.parameters), *_schema_options(plan)], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
         *(f"    {line}" for line in refusal_lines(plan.refusal)),
-        f"    arguments = {{{', '.join(filter(None, [given, meta, chosen]))}}}",
+        f"    arguments = {{{', '.join(filter(None, [passed_arguments, meta, config]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):
         lines += [
@@ -135,7 +137,7 @@ def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_o
             "        arguments[name] = heuristic(arguments)",
         ]
     assert plan.grid is not None
-    sizes = f"recorded_grid({', '.join(text for text, _ in _sizes(plan.launch))})"
+    sizes = f"recorded_grid({', '.join(text for text, _ in _grid_sizes(plan.launch))})"
     lines += [f"    grid = {sizes if plan.grid.inferred else plan.grid.text}"]
     if is_opaque:
         return "\n".join([*lines, f"    {plan.name}[grid](**arguments)"])
@@ -155,8 +157,8 @@ def recorded_grid(*sizes):
     raise ValueError(NO_GRID)'''
 
 
-def extents_remark(kernel: str, grid: GridText | None) -> str:
-    """Return what an operator holds for whose grid no function of its arguments gave, and what to do; else ""."""
+def recorded_grids_remark(kernel: str, grid: GridText | None) -> str:
+    """Return the remark on an operator that knows grids of recorded sizes only, or ""."""
     if grid is None or not grid.inferred:
         return ""
     return (
@@ -166,18 +168,18 @@ def extents_remark(kernel: str, grid: GridText | None) -> str:
     )
 
 
-def _recorded_grids(parts: Parts, plan: LauncherPlan) -> str:
-    """Return the table of recorded grids by sizes, and the function that looks into it."""
+def _recorded_grids(parts: ModuleParts, plan: LauncherPlan) -> str:
+    """Return the table of recorded grids by sizes, and its lookup function."""
     ran = [launch for launch in parts.recorded.launches if launch.grid is not None]
-    grids = {tuple(value for _, value in _sizes(launch)): launch.grid for launch in ran}
+    grids = {tuple(value for _, value in _grid_sizes(launch)): launch.grid for launch in ran}
     rows = [f"    ({literal(sizes)}, {grid})," for sizes, grid in grids.items()]
     return "\n".join(
-        [f"NO_GRID = {literal(extents_remark(plan.name, plan.grid))}", "GRIDS = [", *rows, "]", "", "", _GRIDS]
+        [f"NO_GRID = {literal(recorded_grids_remark(plan.name, plan.grid))}", "GRIDS = [", *rows, "]", "", "", _GRIDS]
     )
 
 
-def _sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
-    """Yield what a grid may follow from: extents, integers and constexprs, each as an expression of the operator."""
+def _grid_sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
+    """Yield expression and value of each input of a grid: extents, integers and constexprs."""
     for argument in launch.arguments:
         text = f"arguments[{literal(argument.name)}]" if argument.constexpr else argument.name
         if argument.kind == "tensor":
@@ -190,30 +192,30 @@ def _sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
             yield text, argument.value
 
 
-def _functional(plan: LauncherPlan) -> str:
+def _functional_source(plan: LauncherPlan) -> str:
     """Return the twin: outputs that are only written are allocated, others cloned; all are returned."""
-    made = {argument.name: text for argument, text in plan.allocated}
+    allocations = {argument.name: text for argument, text in plan.allocated}
     kinds = ", ".join("torch.Tensor" for _ in plan.mutated)
     result = {0: "None", 1: "torch.Tensor"}.get(len(plan.mutated), f"tuple[{kinds}]")
-    parameters = [_typed(argument) for argument in plan.required]
-    passed = [f"{argument.name}={argument.name}" for argument in plan.given]
-    passed += [f"{name}={name}" for name, _ in plan.meta if _in_schema(plan, name)]
+    parameters = [_typed_parameter(argument) for argument in plan.required]
+    call_arguments = [f"{argument.name}={argument.name}" for argument in plan.parameters]
+    call_arguments += [f"{name}={name}" for name, _ in plan.meta if _in_schema(plan, name)]
     lines = [
         f'@operator("kernellab::{plan.name}_functional", ())',
-        *_signature(f"{plan.name}_functional", [*parameters, *_options(plan)], result),
+        *_signature(f"{plan.name}_functional", [*parameters, *_schema_options(plan)], result),
         f'    """Return {", ".join(plan.mutated) or "nothing"}; no argument is mutated."""',
-        *(f"    {name} = {text}" for name, text in _copies(plan, made)),
-        f"    {plan.name}_op({', '.join(passed)})",
+        *(f"    {name} = {text}" for name, text in _copies(plan, allocations)),
+        f"    {plan.name}_op({', '.join(call_arguments)})",
         f"    return {', '.join(plan.mutated) or 'None'}",
     ]
     return "\n".join(lines)
 
 
-def _fakes(plan: LauncherPlan, *, is_opaque: bool) -> str:
-    """Return the fake implementations for operators that nobody can look into."""
-    made = {argument.name: text for argument, text in plan.allocated}
-    outputs = ", ".join(made.get(name, f"torch.empty_like({name})") for name in plan.mutated)
-    parameters = ", ".join([*(_typed(argument) for argument in plan.required), *_options(plan)])
+def _fake_implementations(plan: LauncherPlan, *, is_opaque: bool) -> str:
+    """Return the fake implementations of operators that PyTorch calls as a whole."""
+    allocations = {argument.name: text for argument, text in plan.allocated}
+    outputs = ", ".join(allocations.get(name, f"torch.empty_like({name})") for name in plan.mutated)
+    parameters = ", ".join([*(_typed_parameter(argument) for argument in plan.required), *_schema_options(plan)])
     lines = [
         f"{plan.name}_op.register_fake(lambda *args, **kwargs: None)",
         "",
@@ -227,31 +229,31 @@ def _fakes(plan: LauncherPlan, *, is_opaque: bool) -> str:
     return "\n".join(["if INTERPRETED:", *(f"    {line}" if line else "" for line in lines)])
 
 
-def _copies(plan: LauncherPlan, made: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the arguments that the twin must not touch, each with what it works on instead."""
+def _copies(plan: LauncherPlan, allocations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each mutated argument with the expression of the copy that the twin works on."""
     for name in dict.fromkeys(name.partition("[")[0] for name in plan.mutated):
-        copied = (
+        clone = (
             f"[each.clone() for each in {name}]" if plan.launch.argument(name).kind == "tuple" else f"{name}.clone()"
         )
-        yield name, made.get(name, copied)
+        yield name, allocations.get(name, clone)
 
 
-def _passed(argument: Argument) -> str:
-    """Return what the kernel is given for an argument of the operator."""
+def _kernel_argument(argument: Argument) -> str:
+    """Return the expression that passes an operator's argument to the kernel."""
     if argument.block:
         return descriptor_text(argument, argument.name)
     return f"tuple({argument.name})" if argument.kind == "tuple" or type(argument.value) is tuple else argument.name
 
 
-def _checked_op(plan: LauncherPlan) -> str:
+def _opcheck_source(plan: LauncherPlan) -> str:
     lines = [
         "def opcheck(device):",
         '    """Let PyTorch check both operators on generated inputs."""',
         "    arguments = inputs(device)",
         f"    torch.library.opcheck({plan.name}_op, (), arguments)",
     ]
-    made = [argument.name for argument, _ in plan.allocated]
-    lines += [f"    arguments.pop({literal(name)})" for name in made]
+    allocated = [argument.name for argument, _ in plan.allocated]
+    lines += [f"    arguments.pop({literal(name)})" for name in allocated]
     return "\n".join([*lines, f"    torch.library.opcheck({plan.name}_functional, (), arguments)"])
 
 
@@ -265,14 +267,14 @@ def _signature(name: str, parameters: list[str], result: str) -> Iterator[str]:
         yield f") -> {result}:"
 
 
-def _options(plan: LauncherPlan) -> list[str]:
-    """Return the meta-parameters that a schema can hold, with their defaults."""
-    found = []
+def _schema_options(plan: LauncherPlan) -> list[str]:
+    """Return the meta-parameters that fit an operator's schema, with their defaults."""
+    parameters = []
     for name, text in plan.meta:
         if _in_schema(plan, name):
             value = _meta_value(plan, name)
-            found.append(f"{name}: {_SCALARS[type(value)]} = {text}")
-    return found
+            parameters.append(f"{name}: {_SCALARS[type(value)]} = {text}")
+    return parameters
 
 
 def _in_schema(plan: LauncherPlan, name: str) -> bool:
@@ -286,7 +288,7 @@ def _meta_value(plan: LauncherPlan, name: str) -> object:
     return argument.value if argument.kind == "scalar" else None
 
 
-def _typed(argument: Argument) -> str:
+def _typed_parameter(argument: Argument) -> str:
     if argument.kind == "tensor":
         return f"{argument.name}: torch.Tensor"
     if argument.kind == "tuple" and all(member.kind == "tensor" for member in argument.members):

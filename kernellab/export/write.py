@@ -1,4 +1,4 @@
-"""The kinds of files that a kept kernel is written as."""
+"""Writing a kept kernel as a file of one of several kinds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 from kernellab._triton.kernel import Bound
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, choice_message
-from kernellab.export.checking import Expected, expected_of
+from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
-from kernellab.export.module import module_text, why_unchecked
-from kernellab.export.torch_op import extents_remark, torch_op_text
+from kernellab.export.module import module_text, why_unwritable
+from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
 from kernellab.launch.arguments import memory_of
 from kernellab.registry import (
     RecordedVersion,
@@ -37,7 +37,7 @@ _SUFFIX = {"report": ".html", "bundle": ".zip"}
 
 @dataclass(frozen=True, slots=True)
 class Exported(Shown):
-    """A file that was written: the version, its kind, and remarks for the user."""
+    """A written file: its version, its kind, and remarks for the user."""
 
     path: Path
     label: str
@@ -48,12 +48,12 @@ class Exported(Shown):
 ReportPage = Callable[
     [RecordedVersion, VersionRow, Compiled | None, list[LaunchRow], list[MeasurementRow], Version | None], str
 ]
-"""Returns all that is known of a version as HTML; the last argument is the version that it is compared with."""
+"""Returns the report of a version as HTML; the last argument is the version that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facilities:
-    """What an export uses of the lab: `Lab.compile`, the device that its launches run on, and the view of a report."""
+class ExportContext:
+    """The parts of a lab that an export needs: `Lab.compile`, the device of launches, the view of a report."""
 
     compile: Callable[..., Compiled]
     device: str
@@ -61,7 +61,7 @@ class Facilities:
 
 
 def export(
-    kernels: Registry, facilities: Facilities, key: str | int, to: str | Path | None, kind: str | None
+    kernels: Registry, facilities: ExportContext, key: str | int, to: str | Path | None, kind: str | None
 ) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
@@ -75,45 +75,45 @@ def export(
         raise UsageError(choice_message("kind", kind, KINDS))
     version = kernels.version(key)
     recorded = recorded_version(kernels.store, version)
-    content = _content(kernels, facilities, recorded, kind or "autotune")
+    content = _file_content(kernels, facilities, recorded, kind or "autotune")
     path = Path(to) if to else Path(f"{version.identifier}{_SUFFIX.get(kind or '', '.py')}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", _notes(kernels, recorded, kind or "autotune"))
+    return Exported(path, version.label, kind or "module", _export_notes(kernels, recorded, kind or "autotune"))
 
 
-def _content(kernels: Registry, facilities: Facilities, recorded: RecordedVersion, kind: str) -> str | bytes:
+def _file_content(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion, kind: str) -> str | bytes:
     version = recorded.version
     if kind == "report":
-        return _report(kernels, facilities, recorded)
+        return _report_html(kernels, facilities, recorded)
     if kind == "bundle":
         return bundle_bytes(kernels.store, version, _module_or_source(recorded))
-    kernel = _launched(kernels, version)
-    expected = () if kernel is None else expectation(recorded, kernel, facilities.device)
+    kernel = _session_function(kernels, version)
+    expected = () if kernel is None else summarize_expected_outputs(recorded, kernel, facilities.device)
     if kind == "torch-op":
         return torch_op_text(recorded, expected)
     return module_text(recorded, expected, autotune=kind == "autotune")
 
 
-def _report(kernels: Registry, facilities: Facilities, recorded: RecordedVersion) -> str:
+def _report_html(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> str:
     version, history = recorded.version, kernels.store.history
     (row,) = listing(kernels.store, 0.0, only=(version.id,)).rows
     return facilities.report_page(
         recorded,
         row,
-        compiled_again(kernels, facilities, recorded),
+        recompile_launch(kernels, facilities, recorded),
         history.launches(version.id),
         history.measurements(version.id),
-        _previous(kernels, version),
+        _previous_version(kernels, version),
     )
 
 
-def expectation(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[Expected, ...]:
-    """Launch a bound kernel on the inputs that the exported module generates; return what its outputs hold.
+def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[OutputSummary, ...]:
+    """Launch a bound kernel on the generated inputs of its exported module; return summaries of the outputs.
 
-    Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
+    Empty where the launch has a reference, cannot be repeated, or fails.
     """
     launch = recorded.launch
-    if launch is None or launch.grid is None or launch.check or why_unchecked(recorded):
+    if launch is None or launch.grid is None or launch.check or why_unwritable(recorded):
         return ()
     try:
         arguments = made_inputs(launch, device)
@@ -127,15 +127,15 @@ def expectation(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[
     mutated = None
     if recorded.result is not None and recorded.result.complete:
         mutated = {*recorded.result.writes, *recorded.result.atomics}
-    return expected_of({n: t for n, t in outputs.items() if mutated is None or n in mutated})
+    return summarize_outputs({n: t for n, t in outputs.items() if mutated is None or n in mutated})
 
 
-def compiled_again(kernels: Registry, facilities: Facilities, recorded: RecordedVersion) -> Compiled | None:
-    """Return the kernel as compiled for its last launch.
+def recompile_launch(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> Compiled | None:
+    """Compile a kernel for its last recorded launch.
 
-    None where that cannot be made again, or the kernel was not launched in this session: compiling executes its text.
+    None where the launch cannot be repeated, or was not made in this session: compiling executes the kernel's text.
     """
-    kernel = _launched(kernels, recorded.version)
+    kernel = _session_function(kernels, recorded.version)
     if recorded.launch is None or kernel is None:
         return None
     try:
@@ -145,13 +145,13 @@ def compiled_again(kernels: Registry, facilities: Facilities, recorded: Recorded
         return None
 
 
-def _previous(kernels: Registry, version: Version) -> Version | None:
+def _previous_version(kernels: Registry, version: Version) -> Version | None:
     older = [v for v in kernels.store.versions() if v.name == version.name and v.version < version.version]
     return older[-1] if older else None
 
 
-def _launched(kernels: Registry, version: Version) -> Any | None:
-    """Return the jit function of a kernel of this session, which takes the config that was recorded and no other."""
+def _session_function(kernels: Registry, version: Version) -> Any | None:
+    """Return the jit function of a kernel of this session, which launches with the recorded config only."""
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     kernel = kernels.of_session(version)
@@ -165,8 +165,10 @@ def _module_or_source(recorded: RecordedVersion) -> str:
         return module_text(replace(recorded, launches=(), result=None), autotune=True)
 
 
-def _notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
-    remark = extents_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
+def _export_notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
+    remark = (
+        recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
+    )
     return (*_execution_notes(kernels, recorded, kind), *([remark] if remark else []))
 
 
@@ -181,7 +183,7 @@ def _execution_notes(kernels: Registry, recorded: RecordedVersion, kind: str) ->
 
 
 def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> int:
-    """Write the measurements of a version, of all versions of a name, or of all kernels; return how many there are.
+    """Write the measurements of a version, of all versions of a name, or of all kernels; return their number.
 
     Raises:
         UnknownName: there is no such kernel.

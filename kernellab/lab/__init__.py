@@ -374,7 +374,7 @@ class Lab(Workspace):
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
-        from kernellab.export.write import Facilities, export
+        from kernellab.export.write import ExportContext, export
         from kernellab.tune.dispatch import Dispatch
         from kernellab.tune.dispatch.exporting import export_dispatch
         from kernellab.views.cards.kernels import report_page
@@ -385,7 +385,7 @@ class Lab(Workspace):
             raise UsageError(
                 "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
             )
-        facilities = Facilities(self.compile, self.launches.device, report_page)
+        facilities = ExportContext(self.compile, self.launches.device, report_page)
         return export(self.kernels, facilities, kernel, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:

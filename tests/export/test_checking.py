@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.export.checking import compared, expected_of, expected_text
+from kernellab.export.checking import comparison_lines, expected_text, summarize_outputs
 
 
 def check_of(
     recorded: torch.Tensor, tolerance: float = 1e-5, rounded: tuple[str, ...] = ()
 ) -> Callable[[torch.Tensor], str]:
     """Return the check of a module that was written when an output held this."""
-    text = [*expected_text(expected_of({"out": recorded})), "def check(outputs):", *compared(tolerance, rounded)]
+    text = [
+        *expected_text(summarize_outputs({"out": recorded})),
+        "def check(outputs):",
+        *comparison_lines(tolerance, rounded),
+    ]
     namespace: dict[str, Any] = {"torch": torch}
     exec("\n".join(text), namespace)
     return lambda output: str(namespace["check"]({"out": output}))

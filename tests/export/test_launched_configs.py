@@ -11,7 +11,7 @@ import torch
 import triton
 
 import kernellab
-from kernellab.export.write import Facilities, compiled_again
+from kernellab.export.write import ExportContext, recompile_launch
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import recorded_version
 from kernellab.registry.listing import search
@@ -68,7 +68,7 @@ def test_the_report_compiles_the_launched_config(lab: kernellab.Lab, tmp_path: P
     run(lab, SCALE + LAUNCH, scope)
     tune(lab, scope)
     recorded = recorded_version(lab.kernels.store, lab.kernels.version("scale"))
-    compiled = compiled_again(lab.kernels, Facilities(lab.compile, "cpu", lambda *_: ""), recorded)
+    compiled = recompile_launch(lab.kernels, ExportContext(lab.compile, "cpu", lambda *_: ""), recorded)
     assert compiled is not None
     assert "tensor<128x" in compiled.ttir
     assert "tensor<32x" not in compiled.ttir

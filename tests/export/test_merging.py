@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import StoreError, UsageError
-from kernellab.export.merging import Disagreement, Merged, RowOrigin, merge
+from kernellab.export.merging import ConflictKind, Merged, RowOrigin, merge
 from kernellab.export.write import write_measurements
 from kernellab.registry import Registry
 from kernellab.store import FILE, SCHEMA, Measurement, Store
@@ -93,7 +93,7 @@ def test_kernels_with_the_same_text_are_one_and_others_are_versions(tmp_path: Pa
 def test_the_same_config_under_the_same_conditions_with_another_time_is_a_conflict(tmp_path: Path) -> None:
     merged = merged_with(theirs_in(tmp_path, measured(key(), 1.5)), measured(key(), 1.0))
     (conflict,) = merged.conflicts
-    assert (conflict.kind, conflict.by) == (Disagreement.TIME, "")
+    assert (conflict.kind, conflict.by) == (ConflictKind.TIME, "")
     assert merged.rows[0].conflict == "time"
     assert conflict_words(conflict) == (
         "add_kernel (n=4096), BLOCK=128, num_warps=4, num_stages=3: 1 ms here, 1.5 ms there, 1.5 times as long; "
@@ -105,7 +105,7 @@ def test_the_same_config_under_the_same_conditions_with_another_time_is_a_confli
 def test_a_config_that_fails_for_one_of_them_is_a_conflict(tmp_path: Path) -> None:
     failed = measured(key(), None, status="fault", reason="an illegal access")
     (conflict,) = merged_with(theirs_in(tmp_path, failed), measured(key(), 1.0)).conflicts
-    assert conflict.kind is Disagreement.STATUS
+    assert conflict.kind is ConflictKind.STATUS
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_another_choice_is_told_with_what_differs(tmp_path: Path, where: dict[st
     mine = [measured(key(), ms, block=block) for block, ms in ((128, 1.0), (256, 1.5))]
     merged = merged_with(theirs_in(tmp_path, *theirs), *mine)
     (conflict,) = merged.conflicts
-    assert (conflict.kind, conflict.by) == (Disagreement.CHOICE, by)
+    assert (conflict.kind, conflict.by) == (ConflictKind.CHOICE, by)
     assert "BLOCK=128, num_warps=4, num_stages=3 is the fastest here (1 ms), BLOCK=256" in conflict_words(conflict)
     assert {row.conflict for row in merged.rows} == {"choice"}
 

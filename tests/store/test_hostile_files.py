@@ -23,7 +23,7 @@ import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
-from kernellab.export.write import KINDS, Facilities, export, write_measurements
+from kernellab.export.write import KINDS, ExportContext, export, write_measurements
 from kernellab.measure.config import Status
 from kernellab.registry import Registry, made_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
@@ -54,7 +54,7 @@ def require_usable(store: Store, folder: Path) -> None:
         assert version.label in kernels
         for kind in KINDS:
             try:
-                export(kernels, Facilities(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
+                export(kernels, ExportContext(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
             except KernellabError:
                 continue  # not every launch can be written as a module
         write_measurements(kernels, version.id, folder / "out.jsonl")
@@ -325,7 +325,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     for version in list(kernels):
         for kind in KINDS:
             if kind != "torch-op":
-                path = export(kernels, Facilities(never, "cpu", report_page), version.id, None, kind).path
+                path = export(kernels, ExportContext(never, "cpu", report_page), version.id, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
     require_usable(store, tmp_path)
 

@@ -15,7 +15,7 @@ from kernellab.errors import SourceError, UsageError, choice_message, plural, va
 from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
-from kernellab.export.write import Exported, expectation, replace_file
+from kernellab.export.write import Exported, replace_file, summarize_expected_outputs
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Config, Status
@@ -64,7 +64,7 @@ def export_dispatch(
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     bound = kernels.bind(jit_function(dispatch.function))
-    expected = expectation(recorded, bound, _device(runtime))
+    expected = summarize_expected_outputs(recorded, bound, _device(runtime))
     if kind == "torch-op":
         text = torch_op_text(recorded, expected, chooser)
     else:

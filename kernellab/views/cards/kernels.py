@@ -12,7 +12,7 @@ from html import escape
 from kernellab.benchmark.baselines import RESOURCES, BaselineComparison
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
-from kernellab.export.merging import Conflict, Disagreement, Merged
+from kernellab.export.merging import Conflict, ConflictKind, Merged
 from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
@@ -287,7 +287,7 @@ def conflict_words(conflict: Conflict) -> str:
     here, there = conflict.here, conflict.there
     launch = f"{here.launch.kernel} ({conflict.launch})" if conflict.launch else here.launch.kernel
     times = _time_or_status(here), _time_or_status(there)
-    if conflict.kind is Disagreement.CHOICE:
+    if conflict.kind is ConflictKind.CHOICE:
         return (
             f"{launch}: {here.words} is the fastest here ({times[0]}), {there.words} there ({times[1]}); "
             f"what differs: {conflict.by}."
