@@ -5,23 +5,23 @@ import re
 from kernellab.errors import UsageError
 from kernellab.settings import restore_interpreting, set_interpreting_aside
 
-_interpreting = set_interpreting_aside()  # Triton's own functions are to be compiled, where the lab imports them first
+_interpreting = set_interpreting_aside()  # without TRITON_INTERPRET=1 Triton's own functions are compiled ones
 try:
     import triton
 finally:
     restore_interpreting(_interpreting)
 
 CODE_GENERATOR = "triton.compiler.code_generator"
-"""What compile workers load before their first kernel, and a notebook need not."""
+"""Compile workers import it before their first kernel; a notebook need not."""
 
 OLDEST = (3, 6)
 
 
 def require_supported(version: str) -> None:
-    """Refuse a Triton that is too old, which a fork for other hardware may be; pip knows forks by other names.
+    """Refuse a Triton older than `OLDEST`, such as a fork for other hardware, which pip installs by another name.
 
     Raises:
-        UsageError: it is older than `OLDEST`.
+        UsageError: it is too old.
     """
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if found < OLDEST:

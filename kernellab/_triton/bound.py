@@ -1,8 +1,8 @@
 """Kernels bound to a lab: drop-in subclasses of Triton's own classes that route launches and compiles through it.
 
-A bound kernel is a `JITFunction` (or `Autotuner`, or `Heuristics`) for everyone: helpers may call it, `torch.compile`
-accepts it, its attributes are Triton's. It overrides ``run``, and hands Triton another compile function through the
-attribute that `JITFunction.create_binder` sets for that purpose.
+A bound kernel is a `JITFunction` (or `Autotuner`, or `Heuristics`): helpers may call it, `torch.compile` accepts it,
+its attributes are Triton's. It overrides ``run``, and sets its own compile function as the attribute ``compile``, as
+`JITFunction.create_binder` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kernellab._triton.specialize import gluon_source, require_constants, requir
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
-# What Triton counts, and in which units.
+# The units of `OutOfResources`.
 _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
 
 
@@ -58,16 +58,16 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _has_own_text(value: Any) -> bool:
-    """Tell whether the text of a value, as part of Triton's key, is that of no other value."""
+    """Whether no other value has the same text in Triton's key."""
     if type(value) is tl.constexpr:
         return type(value.value) in {int, bool, float, type(None)}
     return type(value) in {int, bool, str, type(None), float, bytes, tl.dtype} or isinstance(value, JITFunction)
 
 
 class _Keys(dict[Any, Any]):
-    """What Triton keys a specialization by: its text, or more where values that differ have one text.
+    """Triton's keys of specializations: their text, with types and contents where different values share a text.
 
-    It keeps nothing, since Triton's shortcut to that text takes ``1``, ``1.0`` and ``True`` for one.
+    It stores nothing: Triton's cache of key texts would confuse ``1``, ``1.0`` and ``True``.
     """
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -83,36 +83,36 @@ class _Keys(dict[Any, Any]):
 
 
 class Runtime(Protocol):
-    """What a bound kernel asks of its lab. Its switch sends all launches the slow way, which is `launch`."""
+    """The lab as a bound kernel sees it. While its switch is on, every launch goes through `launch`."""
 
     @property
     def switch(self) -> Switch:
-        """What tells launches to take the slow way."""
+        """While on, launches bypass the fast path."""
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
-        """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
+        """Compile an `ASTSource`; return the paths of the files by Triton's names for them, and their hash."""
 
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
-        """Return what a failed launch of a known kernel raises."""
+        """The error to raise for a failed launch on the fast path."""
 
     def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
 
     def is_offline(self) -> bool:
-        """Tell whether there is no GPU to launch on."""
+        """Whether there is no GPU to launch on."""
 
     def interprets(self) -> bool:
-        """Tell whether the launches of this thread go to the interpreter."""
+        """Whether the launches of this thread go to the interpreter."""
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Return which config of an autotuned kernel to launch on the GPU; None leaves the choice to Triton."""
+        """The config of an autotuned kernel to launch on the GPU; None leaves the choice to Triton."""
 
 
 def _on_grid(kernel: Bound, grid: Any) -> Any:
-    """Return what launches a kernel on a grid: a bound method, which costs less to make and to call than a partial."""
+    """The launchable ``kernel[grid]``: a bound method, cheaper to make and to call than a partial."""
     try:
         return MethodType(kernel.front, grid)
-    except TypeError:  # nothing is learnt yet, or the grid is None, of which there are no methods
+    except TypeError:  # no launch function is learnt yet, or the grid is None, which no method binds
         return LaunchOnGrid(kernel, grid)
 
 
@@ -137,8 +137,8 @@ def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
 class BoundKernel(JITFunction):  # type: ignore[misc]
     """A jit function bound to a lab.
 
-    ``told`` is what the runtime has told its lab of: digests, each with the code of the grid function; ``forgotten``
-    counts how often all that was compiled had to be dropped.
+    ``told`` holds the launches that the runtime has reported to its lab: digest and code of the grid function.
+    ``forgotten`` counts how often all compiled kernels were dropped.
     """
 
     runtime: Runtime
@@ -154,10 +154,10 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     def add_pre_run_hook(self, hook: Any) -> None:
         """Add a hook that Triton calls before each launch, with arguments as the user gave them."""
         super().add_pre_run_hook(hook)
-        self.launcher.restart()  # hooks see what the user gave by position and what by name
+        self.launcher.restart()  # hooks get positional and keyword arguments as the user passed them
 
     def create_binder(self) -> Any:
-        """Return what Triton keeps per device, with the compile function and the keys of a bound kernel."""
+        """Triton's per-device caches and binder, with this kernel's compile function and keys."""
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
         return kernels, _Keys(), *others
@@ -179,14 +179,14 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     @property
     def launched_as(self) -> Any:
-        """What this thread is launching: the decorated kernel by way of which it came here, or this one."""
+        """The decorated kernel that this thread launches, or this one where it is launched itself."""
         entered = getattr(_THREAD, "entered", None)
         return entered if entered is not None and jit_function(entered) is self else self
 
     def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Specialize, and find or compile, as Triton does at the beginning of a launch, which then finds the handle.
+        """Specialize, then find or compile the kernel, as Triton does at the beginning of a launch; return its handle.
 
-        Returns None where a hook of Triton's takes the kernel over. Follows `triton.runtime.jit.JITFunction.run`.
+        Returns None where a hook of Triton's replaces the compile. Follows `triton.runtime.jit.JITFunction.run`.
         """
         require_constants(self, args, meta)
         self.captures()
@@ -205,14 +205,14 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         return handle.result() if hasattr(handle, "result") else handle
 
     def call_hooks(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
-        """Call the hooks that Triton calls before a launch, for one that does not come by way of Triton."""
+        """Call the pre-run hooks that Triton would call, for a launch that bypasses Triton."""
         for hook in self.pre_run_hooks:
             hook(*args, **run_keywords(self, meta))
 
     def launch_with_triton(
         self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
     ) -> Any:
-        """Specialize, find or compile, and launch, all as Triton does; hooks that were called are not called again.
+        """Launch, or only compile, by `JITFunction.run`; with ``are_hooks_called`` the pre-run hooks are skipped.
 
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
@@ -256,14 +256,14 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     @property
     def cache_key(self) -> str:
-        """The hash of the kernel's text and of what it reaches, with the globals as they are now."""
+        """The hash of the kernel's text and of its helpers, with the present values of globals."""
         self.captures()
         return str(super().cache_key)
 
     def captures(self) -> tuple[CapturedValue, ...]:
-        """Return what the kernel and its helpers take from outside; if that changed, drop what was compiled with it.
+        """The captured values of the kernel and its helpers; if they changed, drop everything compiled with them.
 
-        Triton itself refuses to go on where a global changed, and goes on as before where a helper did.
+        Triton itself raises where a global changed, and launches the old kernel where a helper did.
         """
         held = self._captures
         changed = any(scope.get(name, MISSING) != value for (name, _), (value, scope) in self.used_global_vals.items())
@@ -284,13 +284,13 @@ class BoundGluonKernel(BoundKernel):
     """A jit function in Gluon that is bound to a lab; it cannot inherit from Gluon's, which is not always imported."""
 
     def create_binder(self) -> Any:
-        """Return what Triton keeps per device, and let it compile from Gluon."""
+        """Triton's per-device caches and binder, with Gluon's source class."""
         found = super().create_binder()
         self.ASTSource = gluon_source()
         return found
 
     def is_gluon(self) -> bool:
-        """Tell Triton's code generator the dialect."""
+        """True: Triton's code generator asks for the dialect."""
         return True
 
 
@@ -324,7 +324,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return Autotuner.warmup(self._overridden_by(options) if options else self, *args, **meta)
 
     def _with_options_of_call(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Launch; options that the call gives win over those of the configs, and choices are kept for each of them."""
+        """Launch with the options of the call in place of the configs'; choices are cached per set of options."""
         self._forget_choices_of_another_version()
         require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
         self.options_of_call = {name: value for name, value in meta.items() if name in OPTIONS}
@@ -339,7 +339,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return handle
 
     def _overridden_by(self, options: Mapping[str, Any]) -> BoundAutotuner:
-        """Return the tuner of the same kernel whose configs have these options; there is one for each of them."""
+        """The tuner of this kernel whose configs have these options; one per set of options."""
         mark = tuple(sorted((name, repr(value)) for name, value in options.items()))
         held = self._overridden.get(mark)
         if held is None or held._origin_configs != list(self.configs):
@@ -353,7 +353,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             return super().run(*args, **meta)
         held = self.cache
         if not self.runtime.is_offline():
-            self.cache = dict(held)  # a choice without timings is none for the GPU
+            self.cache = dict(held)  # a choice made without timings is not for the GPU
         try:
             if len(self.configs) > 1:
                 self._choose_untimed(args, meta)
@@ -362,7 +362,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             self.cache = held
 
     def _choose_untimed(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
-        """Enter the first config that fits, so that Triton times none and tells of no times."""
+        """Cache the first config that fits as the choice, so that Triton times none and prints no timings."""
         key = choice_key(self, args, meta)
         if key in self.cache:
             return
@@ -382,12 +382,12 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             self._overridden.clear()
 
     def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
-        """Leave Triton's own cache of tunings alone: the lab's store has them, and some choices are not timed."""
+        """Bypass Triton's own cache of tunings: the lab's store has them, and some choices are not timed."""
         bench_fn()
         return False
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """Let the lab choose where Triton would time its configs: Triton is left with one of them."""
+        """Leave Triton the one config that the lab chose, where Triton would time them all."""
         launches = not self.runtime.interprets() and "grid" in kwargs and not kwargs.get("warmup")
         args = tuple(self.nargs.values())
         given = {**kwargs, **self._options}
@@ -429,7 +429,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     side_table_number = side_table_number
 
     def run(self, *args: Any, **meta: Any) -> Any:
-        """Launch with what the heuristics give; returns what `Heuristics.run` returns."""
+        """Launch with the values of the heuristics; returns what `Heuristics.run` returns."""
         __tracebackhide__ = True
         with _entered(self):
             return super().run(*args, **meta)
@@ -437,7 +437,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
 
 @contextmanager
 def _entered(kernel: Kernel) -> Iterator[None]:
-    """Tell a jit function which of its decorated forms this thread launches: the outermost."""
+    """Set `BoundKernel.launched_as` of this thread, inside a with statement, to the outermost decorated kernel."""
     before = getattr(_THREAD, "entered", None)
     is_inner = before is not None and jit_function(before) is jit_function(kernel)
     _THREAD.entered = before if is_inner else kernel
@@ -455,14 +455,14 @@ _BOUND: tuple[tuple[Any, Any], ...] = (
 
 
 def _bound_class(kernel: Kernel) -> Any:
-    """Return the bound class of a kernel, or of the one that it is already."""
+    """The bound class of a kernel; for a bound kernel, its own class."""
     if isinstance(kernel, JITFunction) and kernel.is_gluon():
         return BoundGluonKernel
     return next(bound for plain, bound in _BOUND if isinstance(kernel, plain))
 
 
 def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
-    """Bind a kernel that this process just defined: the object stays the same one for all who hold it."""
+    """Bind a kernel that this process just defined; the object stays the same."""
     require_one_tuner(kernel)
     bound = _bound_class(kernel)
     if not isinstance(kernel, bound):
@@ -495,5 +495,5 @@ def bound_copy(kernel: Kernel, runtime: Runtime) -> Any:
 
 
 def is_bound(kernel: object) -> TypeGuard[Bound]:
-    """Tell whether a kernel, decorated or not, is bound to a lab."""
+    """Whether a kernel, decorated or not, is bound to a lab."""
     return isinstance(kernel, tuple(bound for _, bound in _BOUND))

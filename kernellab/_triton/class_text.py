@@ -1,7 +1,7 @@
 """Classes as class statements: enums, named tuples, dataclasses, aggregates of Triton, and others.
 
-Python keeps no text of a class, and only functions know where they were written. What a body computes (`auto()`, a
-default out of a variable) stands there as the value that came of it.
+Python keeps the source of functions, not of classes. Computed values of a body (`auto()`, a default out of a variable)
+are written as their results.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OF_DATACLASSES = frozenset(
 
 @dataclass(slots=True)
 class ClassText:
-    """A class statement, and the values of the names that stand in it."""
+    """A class statement under construction, with the values of the names in it."""
 
     cls: type
     lines: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class ClassText:
         return "".join(f"{line}\n" if line else "\n" for line in self.lines)
 
     def name(self, value: Any, wanted: str) -> str:
-        """Return a name for a value, ``wanted`` or one like it."""
+        """A name for a value: ``wanted``, with underscores if that is taken."""
         if getattr(builtins, wanted, self) is value and wanted not in self.names:
             return wanted
         while wanted == self.cls.__name__ or (wanted in self.names and self.names[wanted] is not value):
@@ -66,7 +66,7 @@ class ClassText:
         return wanted
 
     def expression(self, value: Any, name: str) -> str:
-        """Return a value as a literal where it has one, else as a name."""
+        """The literal of a value where it has one, else a name for it."""
         return repr(value) if _has_literal(value) else self.name(value, f"{self.cls.__name__}_{name}".strip("_"))
 
     def body(self, text: str) -> None:
@@ -82,7 +82,7 @@ def _has_literal(value: object) -> bool:
 
 
 def class_text(cls: type) -> ClassText:
-    """Return the statement of a class that is an enum, a named tuple, a dataclass, or none of these.
+    """The statement of a class: an enum, a named tuple, a dataclass, an aggregate, or a plain class.
 
     Raises:
         CannotTake: the class cannot be written down: a method has no source, or makes the members of an enum.
@@ -126,7 +126,7 @@ def _assign(written: ClassText, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         if name in getattr(written.cls, "__slots__", ()) or (name == "__hash__" and value is None):
             continue
-        if isinstance(value, written.cls):  # it cannot be made before its class is
+        if isinstance(value, written.cls):  # an instance cannot precede its class
             continue
         written.body(f"{name} = {written.expression(value, name)}")
 
@@ -194,7 +194,7 @@ def _default(written: ClassText, each: dataclasses.Field[Any]) -> str:
 
 
 def _aggregate(written: ClassText) -> None:
-    """Write a class of `triton.language.core._aggregate`, which made it anew from the user's."""
+    """Write a class made by `triton.language.core._aggregate`, which is a copy of the user's."""
     cls: Any = written.cls
     decorator = getattr(triton, "aggregate", None) or tl.core._aggregate
     written.lines.append(f"@{written.name(decorator, 'aggregate')}")
@@ -208,13 +208,13 @@ def _aggregate(written: ClassText) -> None:
 
 
 def _init_of_aggregate(cls: Any) -> Any:
-    """Return the ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
+    """The ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
     init = cls.hash_attrs[0]
     return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
 
 
 def _is_written(cls: type, name: str, value: Any) -> bool:
-    """Tell whether an attribute is a function, or made of some, that stands in the body of the class."""
+    """Whether an attribute is a function, or a descriptor of functions, written in the body of the class."""
     functions = _functions(value)
     if getattr(cls, "__triton_aggregate__", False):  # a class of Triton's, with the methods of the user's and its bases
         return bool(functions) and not any("<locals>.aggregate_value" in f.__qualname__ for f in functions)
@@ -223,13 +223,13 @@ def _is_written(cls: type, name: str, value: Any) -> bool:
 
 
 def _is_generated(function: FunctionType) -> bool:
-    """Tell whether a function was made by `dataclasses` or `collections.namedtuple`."""
+    """Whether `dataclasses` or `collections.namedtuple` generated a function."""
     made_by = str(function.__globals__.get("__name__"))
     return function.__code__.co_filename == "<string>" or made_by.startswith(("dataclasses", "reprlib", "namedtuple_"))
 
 
 def _functions(value: Any) -> list[FunctionType]:
-    """Return the Python functions that a descriptor of a class was made of."""
+    """The Python functions in a descriptor of a class."""
     match value:
         case FunctionType():
             return [value]
@@ -244,7 +244,7 @@ def _functions(value: Any) -> list[FunctionType]:
 
 
 def _method(written: ClassText, value: Any) -> str:
-    """Return the text of a method with its decorators, and enter what it names."""
+    """The text of a method with its decorators; its global names are added to ``written``."""
     parts = []
     for function in _functions(value):
         text, node = whole_definition(value if getattr(value, "fn", None) is function else function)

@@ -1,4 +1,4 @@
-"""Walking from a kernel to all that its source names; with its decorators, to what brings it back whole."""
+"""Capture of a kernel: its source, helpers and values, with its decorators, as a `Closure`."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ from kernellab.source.text import CannotTake, reduced, signature_values
 
 
 def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
-    """Return the closure of a jit function, or of an autotuned or heuristics-wrapped one.
+    """The closure of a jit function, or of an autotuned or heuristics-wrapped one.
 
-    ``arguments`` are values that a launch passes for constexprs; what they stand for in the closure comes second.
+    ``arguments`` are values that a launch passes for constexprs; their bindings in the closure come second.
 
     Raises:
         SourceError: the source of the kernel or of a helper cannot be found.
@@ -82,7 +82,7 @@ def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure
 
 
 def decorated_closure_of(kernel: Kernel) -> Closure:
-    """Return the closure of a kernel with its autotuners and heuristics.
+    """The closure of a kernel with its autotuners and heuristics.
 
     A config, hook or heuristic that cannot be written down is an `Opaque` there.
 
@@ -98,9 +98,9 @@ def decorated_closure_of(kernel: Kernel) -> Closure:
 
 
 def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
-    """Return a value that is no literal, as a closure and the binding in it that stands for the value.
+    """A non-literal value as a closure, with the binding in it that stands for the value.
 
-    None where it cannot be taken along, or its source or that of a helper cannot be found.
+    None where it cannot be captured, for example where the source of a function is missing.
     """
     collector = Collector()
     try:
@@ -114,16 +114,16 @@ def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
 
 
 def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
-    """Return what values stand for in whichever closure; None where one of them brings functions or objects along."""
+    """The bindings of values; None where one of them needs functions or objects of the closure."""
     collector = Collector()
     bound = tuple(collector.used(argument) for argument in arguments)
     return None if collector.pending or collector.identities else bound
 
 
 def value_key(value: Any) -> str:
-    """Return a text that values share, across sessions, if a kernel cannot tell them apart: type and content count.
+    """A key by type and content: values with one key are equal to a kernel, in every session.
 
-    Of a value that cannot be taken along it is its `repr`.
+    For a value that cannot be captured it is its `repr`.
     """
     collector = Collector()
     binding = collector.used(value)
@@ -135,14 +135,14 @@ def value_key(value: Any) -> str:
 
 
 def require_taken(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
-    """Raise `LaunchError` for an argument that cannot be taken to another process."""
+    """Raise `LaunchError` for an argument that cannot be sent to another process."""
     for name, binding in named:
         if (found := lost(binding)) is not None:
             raise LaunchError(f"{name} of {kernel} is {untaken(found)}", kernel=kernel)
 
 
 def untaken(found: Opaque) -> str:
-    """Return what a value is that could not be taken along, why, and what to do."""
+    """The rest of an error message about a value that cannot be sent: its type, why, and what to do."""
     reason = f" ({found.reason})" if found.reason else ""
     return (
         f"a {found.type}, which cannot be taken to the process that compiles or runs the kernel{reason}. Give it as a "
@@ -151,9 +151,9 @@ def untaken(found: Opaque) -> str:
 
 
 class Collector:
-    """Walks from a kernel to all that it uses, each function once.
+    """Collects the functions and classes that a kernel uses, each once.
 
-    Python functions of loose files are taken along only if ``loose``: compiling has no use for them.
+    Python functions of files outside installed packages are captured only if ``loose``: compiles do not need them.
     """
 
     def __init__(self, *, loose: bool = False) -> None:
@@ -167,21 +167,21 @@ class Collector:
         self.labels: dict[str, str] = {}
 
     def add(self, owner: Any, kind: FunctionKind) -> FunctionRef:
-        """Return the reference to a function or class, which `resolve` takes along."""
+        """The reference to a function or class, which `resolve` will capture."""
         if id(owner) not in self.indices:
             self.indices[id(owner)] = len(self.pending)
             self.pending.append((owner, kind))
         return FunctionRef(self.indices[id(owner)])
 
     def closure(self, decorators: str = "", wrappers: tuple[Wrapper, ...] = ()) -> Closure:
-        """Return what was taken along, as the closure of a kernel with these decorators."""
+        """The collected functions, as the closure of a kernel with these decorators."""
         return Closure(tuple(self.done), decorators, tuple(sorted(self.labels.items())), wrappers)
 
     def resolve(self, bound: tuple[Binding, ...] = ()) -> tuple[Binding, ...]:
-        """Take along all that is pending; return bindings of before as they are then.
+        """Capture all pending functions and classes; return ``bound`` with the final references.
 
-        A class of a kernel out of the store counts as the one of the same text that the notebook, or another such
-        kernel, has: its values are to be equal.
+        A class loaded from the store is merged with one of the same text in the notebook, or in another loaded kernel,
+        so that their values are equal.
         """
         while len(self.done) < len(self.pending):
             owner, kind = self.pending[len(self.done)]
@@ -249,7 +249,7 @@ class Collector:
                 yield name, _without_import(self.bind(value, name, node))
 
     def used(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
-        """Return `bind` of a value that is used as Python has it, so that a Python function comes along."""
+        """The binding of a value that Python code uses: Python functions are captured, too."""
         loose, self.loose = self.loose, True
         try:
             return self.bind(value, name, node)
@@ -257,7 +257,7 @@ class Collector:
             self.loose = loose
 
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
-        """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
+        """The binding of ``value``, which the code ``node`` calls ``name``."""
         if isinstance(value, tl.constexpr):
             return Constexpr(self.used(value.value, name, node))
         if (dtype := dtype_name(value)) is not None:
@@ -283,7 +283,7 @@ class Collector:
         try:
             definition(value)
         except SourceError:
-            return imported  # whose fingerprint tells a worker if that is another function there
+            return imported  # its fingerprint shows a worker whether its own module has another function there
         return Helper(imported, self.add(value, kind))
 
     def _module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
@@ -327,7 +327,7 @@ class Collector:
         return self.add(cls, "class")
 
     def _made(self, value: Any) -> Binding:
-        """Return a container of bindings, or the call that makes a value again."""
+        """A container of bindings, or the call that makes an equal value."""
         kind: Any = type(value).__name__
         if type(value) in {tuple, list}:
             return Items(kind, tuple(map(self.bind, value)))
@@ -352,12 +352,12 @@ def _type_name(value: object) -> str:
 
 
 def is_cell_file(file: str) -> bool:
-    """Tell whether code of this file name was typed into a notebook cell or a prompt."""
+    """Whether code of this file name was typed into a notebook cell or a prompt."""
     return file.startswith(("In[", "<", CELL_PREFIX)) or "/ipykernel_" in file
 
 
 def _installed(named: Any, value: Any) -> Import | None:
-    """Return how to import ``value``, if it is what an installed module holds under its own name."""
+    """The import of ``value`` where an installed module holds it under its own name, else None."""
     return _attribute(getattr(named, "__module__", None), getattr(named, "__qualname__", None), value)
 
 
@@ -375,7 +375,7 @@ def _attribute(module: Any, qualname: Any, value: Any) -> Import | None:
 
 
 def _global_import(python: Any, name: str) -> Import | None:
-    """Return how to import a global of a function of an installed package, which cannot be taken along."""
+    """The import of a global of an installed package's function, for a value that cannot be captured."""
     module = sys.modules.get(python.__module__ or "")
     if module is None or not is_installed(module.__name__) or vars(module) is not python.__globals__:
         return None
@@ -383,12 +383,12 @@ def _global_import(python: Any, name: str) -> Import | None:
 
 
 def is_of_triton(module: str) -> bool:
-    """Tell whether a module is one of Triton's own, which are the same in each process."""
+    """Whether a module is one of Triton's own, which are the same in each process."""
     return module.partition(".")[0] == "triton"
 
 
 def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
-    """Tell whether attributes of a module lead to a jit function of a package other than Triton."""
+    """Whether attributes of a module lead to a jit function of a package other than Triton."""
     value: Any = module
     for attribute in chain:
         value = getattr(value, attribute, None)
@@ -398,7 +398,7 @@ def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
 
 
 def _attribute_chains(node: ast.AST, name: str) -> frozenset[tuple[str, ...]]:
-    """Return the attributes that code takes of ``name``: ("b", "c") for ``name.b.c``, and ("b",)."""
+    """The attributes of ``name`` that code uses: ("b", "c") for ``name.b.c``, and ("b",)."""
     return frozenset(chain for each in ast.walk(node) if (chain := _chain(each, name)))
 
 
@@ -417,7 +417,7 @@ def _without_import(binding: Binding) -> Binding:
 
 
 def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:
-    """Yield each decorator of a kernel, the outermost first, with what it was given beyond its defaults."""
+    """The decorators of a kernel, the outermost first, with their non-default arguments."""
     for each in decorators_of(kernel):
         if isinstance(each, autotuner.Autotuner):
             yield _autotune(collector, each)
@@ -467,7 +467,7 @@ def _all_bound(collector: Collector, values: Mapping[str, Any]) -> tuple[tuple[s
 
 
 def _bound(collector: Collector, value: Any) -> Binding:
-    """Return how to get a value again; `Opaque` for a function whose source is not known, such as that of a prompt."""
+    """The binding of a config value, hook or heuristic; `Opaque` for a function without source."""
     if isinstance(value, FunctionType) and not is_installed(value.__module__ or ""):
         try:
             lambda_definition(value) if value.__name__ == "<lambda>" else definition(value)

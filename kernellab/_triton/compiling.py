@@ -39,7 +39,7 @@ _LOG_BYTES = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a full compile left: the files by Triton's names for them, the seconds per stage, the words of ptxas."""
+    """The result of a full compile: files by Triton's names for them, seconds per stage, the output of ptxas."""
 
     files: Mapping[str, bytes]
     stage_seconds: Mapping[str, float]
@@ -61,11 +61,11 @@ class Input:
 def build(given: Input, closure: Closure) -> Built:
     """Compile to the binary, stage by stage.
 
-    The steps are those of `triton.compile` without its cache, whose key costs a hash of the whole compiler and lacks
-    the file name that the debug info holds.
+    The steps are those of `triton.compile` without its cache: the key of that hashes the whole compiler, and lacks the
+    file name in the debug info.
 
     Raises:
-        CompileError: with the line of the closure that is responsible, where the compiler tells.
+        CompileError: with the line of the closure that the compiler blames, if any.
     """
     clock = _Clock()
     with translated_errors(closure, given.target):
@@ -86,7 +86,7 @@ def build(given: Input, closure: Closure) -> Built:
 
 
 def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, float], digest: str, hit: bool) -> None:
-    """Tell the listener for compiles, if Triton has one, of a compile that a worker made; a cache ``hit`` took no time.
+    """Call Triton's compile listener, if set, for a compile in a worker; a cache ``hit`` took no time.
 
     Follows `triton.compile`, which counts microseconds.
     """
@@ -100,7 +100,7 @@ def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, fl
 
 
 def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
-    """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and the context that it lives in."""
+    """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and its context."""
     with translated_errors(closure, given.target):
         lowering = _lowered(given)
         metadata = _metadata(given, lowering.options)
@@ -108,7 +108,7 @@ def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
 
 
 def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Return the raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
+    """The raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
 
     Errors of the compiler come through as Triton raises them.
     """
@@ -119,7 +119,7 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
 
 @dataclass(slots=True)
 class _Lowering:
-    """A raw TTIR module with the kernel's name, the context it lives in and the stages that are to come."""
+    """A raw TTIR module with the kernel's name, the module's context and the remaining stages."""
 
     name: str
     module: Any
@@ -128,13 +128,13 @@ class _Lowering:
     options: Any
 
     def first_stage(self) -> Callable[[Any, dict[str, Any]], Any]:
-        """Return the stage that makes TTIR, or TTGIR of Gluon."""
+        """The stage that makes TTIR, or TTGIR of Gluon."""
         return self.stages[next(iter(self.stages))]  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _ptxas_log() -> Iterator[io.StringIO]:
-    """Collect what ptxas says of the binary that is compiled meanwhile, on the standard output as Triton does it."""
+    """Collect the log of ptxas, which Triton prints on standard output."""
     told, is_wanted = io.StringIO(), knobs.nvidia.dump_ptxas_log
     with knobs.nvidia.scope():
         knobs.nvidia.dump_ptxas_log = True
@@ -173,14 +173,14 @@ def _lowered(given: Input) -> _Lowering:
 
 
 def _metadata(given: Input, options: Any) -> dict[str, Any]:
-    """Return what Triton keeps beside a binary; the stages add to it."""
+    """The metadata that Triton stores with a binary; the stages add to it."""
     variables = get_cache_invalidating_env_vars()
     target = gpu_target(given.target)
     return {"hash": "", "target": target, **options.__dict__, **variables, "triton_version": triton.__version__}
 
 
 def _overridden(metadata: Mapping[str, Any], stage: str, context: Any) -> Any:
-    """Return the module of the file that the option ``ir_override`` puts in the place of a stage, or None."""
+    """The module of the file that the option ``ir_override`` names for a stage, or None."""
     path = metadata.get("ir_override")
     return parse(path, stage, context) if path and str(path).endswith(f".{stage}") else None
 
@@ -191,7 +191,7 @@ def _content(module: Any) -> bytes:
 
 @contextmanager
 def translated_errors(closure: Closure, target: Target) -> Iterator[None]:
-    """Turn what the compiler raises into a `CompileError` that points into the closure."""
+    """Translate the compiler's exceptions into a `CompileError` that points into the closure."""
     begin = _size_of_log()
     try:
         yield
@@ -202,11 +202,11 @@ def translated_errors(closure: Closure, target: Target) -> Iterator[None]:
 
 
 def compile_error(exc: BaseException, closure: Closure, target: Target, log: str = "") -> CompileError:
-    """Return a compiler's exception as an error that points at the user's source.
+    """A compiler's exception as a `CompileError` that points at the user's source.
 
-    Triton wraps an error in a helper once per call; the innermost one that lies in the user's code is the place, and
-    the innermost of all says what is wrong. Where MLIR does, that is in ``log``, what it wrote meanwhile: its exception
-    says nothing. That of ptxas has notes.
+    Triton wraps an error in a helper once per call: the innermost one in the user's code gives the place, the innermost
+    of all the message. MLIR's exception is empty; its message is in ``log``, the standard error of the compile. The
+    places of an error of ptxas are its notes.
     """
     chain = list(_chain(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
@@ -222,7 +222,7 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
 
 
 def _size_of_log() -> int | None:
-    """Return how much this process has written to standard error; None where that is no file, as a worker's is."""
+    """The present size of standard error in bytes; None where that is no regular file."""
     with suppress(OSError):
         found = os.fstat(2)
         return found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -230,7 +230,7 @@ def _size_of_log() -> int | None:
 
 
 def _log_from(begin: int | None) -> str:
-    with suppress(OSError):  # whoever started this process may have opened it for writing alone
+    with suppress(OSError):  # standard error may be open for writing only
         return "" if begin is None else os.pread(2, _LOG_BYTES, begin).decode(errors="replace")
     return ""
 
@@ -241,14 +241,14 @@ _DIAGNOSTIC = re.compile(
 
 
 def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
-    """Return where MLIR says that an error is in the user's source, and what it says; None where it does not."""
+    """The place and text of the first MLIR error in the user's source; None where there is none."""
     for found in _DIAGNOSTIC.finditer(log):
         number = int(found["line"])
         for function in closure.functions:
             lines = function.text.splitlines()
             if found["file"] == function.file and 0 <= number - function.first_line < len(lines):
                 line = lines[number - function.first_line]
-                said, _, _ = found["text"].partition(f"\n{line}\n")  # MLIR shows the line, and dumps modules below it
+                said, _, _ = found["text"].partition(f"\n{line}\n")  # MLIR prints the line, and modules below it
                 return Place(function.file, number, int(found["column"]) - 1, line), in_plain_words(
                     " ".join(said.split())
                 )
@@ -260,7 +260,7 @@ _PTXAS_ERROR = re.compile(r", line (\d+); error\s*: (.+)")
 
 @contextmanager
 def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
-    """Note on what ptxas raises where in the source each refused line of the PTX comes from, helpers before callers."""
+    """Add a note to an error of ptxas: the source lines of each refused line of PTX, helpers before callers."""
     try:
         yield
     except Exception as exc:
@@ -274,7 +274,7 @@ def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
 
 
 def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
-    """Return where a kernel returns a value, which Triton lets pass, and a pass then aborts for; None where none is."""
+    """The place of a ``return`` with a value in a kernel, for which a later pass aborts; None where there is none."""
     entry = closure.functions[0]
     nodes = ast.walk(ast.parse(entry.text)) if "PassManager::run failed" in str(exc) else ()
     returned = next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)

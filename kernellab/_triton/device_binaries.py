@@ -39,7 +39,7 @@ _USUAL = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A compiled kernel: its cubin and name in it, how many parameters of 64 bits it has, threads and shared memory."""
+    """A compiled kernel: cubin, symbol, number of 64-bit parameters, threads, bytes of shared memory."""
 
     binary: bytes
     name: str
@@ -50,21 +50,21 @@ class DeviceKernel:
 
 @dataclass(slots=True)
 class Ahead:
-    """Compiles of the worker's kernels that are under way, by process."""
+    """The running compiles of the worker's kernels, by process."""
 
     children: dict[int, str] = field(default_factory=dict)
 
     def wait(self, names: Container[str] | None = None) -> None:
-        """Return once those of some names, or all, are compiled, or have failed."""
+        """Wait until the kernels of some names, or all, are compiled or have failed."""
         for pid in [pid for pid, name in self.children.items() if names is None or name in names]:
             os.waitpid(pid, 0)
             del self.children[pid]
 
 
 def compile_ahead(capability: tuple[int, int]) -> Ahead:
-    """Begin to compile what is usually needed and not kept, side by side in forks.
+    """Start compiling the usual kernels that are not cached, in parallel forks.
 
-    It is for a process that has not called the driver yet, and no other thread of which holds locks.
+    The process must not have called the driver yet, and no other thread of it may hold locks: it forks.
     """
     ahead = Ahead()
     for name, element, flags in _USUAL:
@@ -78,18 +78,18 @@ def compile_ahead(capability: tuple[int, int]) -> Ahead:
 
 def _compile_and_exit(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> NoReturn:
     silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # what the compiler prints is not to be taken for what a kernel does
+    for stream in (1, 2):  # the compiler's output must not pass for a kernel's
         os.dup2(silent, stream)
     try:
         device_kernel(name, capability, element, **flags)
     finally:
-        os._exit(0)  # who needs the kernel looks for it, compiles it if it must, and sees why it cannot be
+        os._exit(0)  # `device_kernel` compiles a missing kernel again, and raises then
 
 
 def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", **flags: bool) -> DeviceKernel:
-    """Return one of the worker's kernels for data of a type, by Triton's name for it.
+    """One of the worker's kernels for data of a Triton element type, such as ``fp16``.
 
-    It is kept beside what Triton keeps, whose own cache would hash the whole compiler first, in each process.
+    Its file lies in Triton's cache folder. Triton's own cache would hash the whole compiler first, in each process.
     """
     path = _path(name, capability, element, flags)
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
@@ -104,7 +104,7 @@ def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", *
 
 
 def _packed(kernel: DeviceKernel) -> bytes:
-    """Return a kernel as a file: the hash of what follows, a line of JSON, the binary."""
+    """A kernel as a file: the hash of the rest, a line of JSON, the binary."""
     fields = asdict(kernel)
     binary: bytes = fields.pop("binary")
     body = json.dumps(fields).encode() + b"\n" + binary
@@ -112,10 +112,10 @@ def _packed(kernel: DeviceKernel) -> bytes:
 
 
 def _unpacked(file: bytes) -> DeviceKernel:
-    """Return the kernel of a file.
+    """The kernel of a file.
 
     Raises:
-        ValueError, TypeError: it is broken, or of another version.
+        ValueError, TypeError: the file is broken, or of another version.
     """
     digest, body = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:

@@ -12,7 +12,7 @@ import triton.language as tl
 DIMENSIONS = 5
 BLOCK = 1024
 GOLDEN = -7046029254386353131
-"""Multiplied with the position, so that what a kernel copies from one redzone to another place shows as damage."""
+"""Multiplied with the position, so that bytes copied from one redzone to another place show as damage."""
 
 _GOLDEN = tl.constexpr(GOLDEN)
 _INFINITY = tl.constexpr(float("inf"))
@@ -32,7 +32,7 @@ def mark_zone(room, start, end, BLOCK: tl.constexpr):
 
 @triton.jit
 def zone_damage(room, start, end, found, BLOCK: tl.constexpr):
-    """Add up in ``found``: how many bytes are damaged; the first and the last place of one."""
+    """Add up in ``found``: the number of damaged bytes; the first and the last place of one."""
     place = start + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     held = tl.load(room + place, mask=place < end, other=0).to(tl.int64)
     wrong = (place < end) & (held != _pattern(place))
@@ -51,7 +51,7 @@ def sum_of_bytes(data, count, found, BLOCK: tl.constexpr):
 
 @triton.jit
 def _offset(element, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr):
-    """Return where the elements of a view lie, by their number in it."""
+    """Return the offsets of a view's elements, by their number in it."""
     if IS_DENSE:
         return element
     at = (element % n4) * s4
@@ -103,8 +103,8 @@ def differing_floats(
 ):
     """Compare two views as `kernellab.measure.tolerance` does; ``limits`` are those of the format, and the share.
 
-    Adds up in ``found``: how many elements differ by more than they may; the largest finite distance, a float64; how
-    many differ of which no distance is known.
+    Adds up in ``found``: the number of elements beyond the tolerance; the largest finite distance, a float64; the
+    number of elements that differ by no finite distance.
     """
     element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = element < count
@@ -130,7 +130,7 @@ def differing_floats(
 def differing_integers(
     got_data, want_data, found, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Add up in ``found``: how many elements differ; the largest distance, a float64."""
+    """Add up in ``found``: the number of differing elements; the largest distance, a float64."""
     element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = element < count
     at = _offset(element, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE)

@@ -1,12 +1,11 @@
 """Compiled kernels, and the drivers that load and launch them: of a GPU without torch, and where there is no GPU.
 
 Triton asks its active driver for the target, the device and its limits, for `load_binary` and for a launcher. On a
-machine without a GPU the offline driver answers: from the binary, by the tools in Triton's wheel, from the table of
-limits, and with a launcher that calls back, so that plain Triton compiles for the chosen target and launches on the
-interpreter. Each target has a device number of its own, the same in all labs of a process, because Triton keeps
-compiled kernels and limits by device.
+machine without a GPU that is the offline driver: it reads resources from the binary with the tools in Triton's wheel,
+limits from a table, and its launcher calls the interpreter. So plain Triton compiles for the chosen target. Each target
+has a device number of its own, the same in all labs of a process, because Triton caches kernels and limits by device.
 
-A process that never saw the source of a kernel makes its handle out of files. Launches of all kernels are seen here.
+`compiled_from_files` makes a handle without the kernel's source; `around_launches` hooks into all launches.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ class BinaryResources:
 
 
 def read_resources(cubin: Path) -> BinaryResources | None:
-    """Return what a cubin declares, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
+    """The resources of a cubin, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
     text = _tool_output([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
     match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text or "")
     return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
-    """Return what the metadata at the end of an AMD kernel's assembly declares; None where it has another form.
+    """The resources in the metadata of an AMD kernel's assembly; None where it has another form.
 
-    That is registers per lane and per wave, and bytes, by the names of `kernellab.compile.types.Resources`. A spill is
-    a store to scratch, of four bytes, and several may share their place there: so all of the stack at most.
+    These are registers per lane and per wave, and bytes, by the names of `kernellab.compile.types.Resources`. A spill
+    stores four bytes to scratch; several may share a place, so spills take at most the whole stack.
     https://llvm.org/docs/AMDGPUUsage.html#code-object-v3-metadata
     """
     found = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
@@ -84,9 +83,9 @@ def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
 
 
 def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
-    """Return the bytes of a stack that hold spilled registers.
+    """The bytes of a stack that hold spilled registers.
 
-    Whether any are spilled, ptxas says. What the PTX declares itself lies there as well: the arguments of
+    The log of ptxas says whether any are. The stack also holds the PTX's own ``.local`` variables: arguments of
     ``tl.device_print``, arrays of libdevice. https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#ptxas-options
     """
     traffic = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
@@ -99,7 +98,7 @@ def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
 
 
 def disassemble(cubin: Path) -> str | None:
-    """Return the SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
+    """The SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
     return _tool_output([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)])
 
 
@@ -111,26 +110,26 @@ def _tool_output(command: list[str]) -> str | None:
 def compiled_from_files(
     files: Mapping[str, str], digest: str, signature: Mapping[str, Any], constants: tuple[tuple[int, ...], ...]
 ) -> Any:
-    """Return Triton's handle of a kernel that another process compiled."""
+    """Triton's handle of a kernel that another process compiled."""
     function = SimpleNamespace(arg_names=tuple(signature))
     source = SimpleNamespace(fn=function, signature=dict(signature), constants=dict.fromkeys(constants))
     return CompiledKernel(source, dict(files), digest)
 
 
 def specialization_of(handle: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
-    """Return the types of a compiled kernel's parameters, and the index paths of those that are constants."""
+    """The types of a compiled kernel's parameters, and the index paths of its constants."""
     names = list(handle.src.fn.arg_names)
     paths = (path if isinstance(path, tuple) else (names.index(path),) for path in handle.src.constants)
     return {name: portable_type(kind) for name, kind in handle.src.signature.items()}, tuple(paths)
 
 
 def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:
-    """Return Triton's descriptor of a tensor; ``more`` are the arguments that only newer versions know."""
+    """Triton's descriptor of a tensor; ``more`` are arguments of newer versions only."""
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), padding, **more)
 
 
 def gluon_descriptor(base: Any, block: list[int], layout: Mapping[str, Any]) -> Any:
-    """Return a descriptor of Gluon over a tensor; ``layout`` is that of its blocks: ``class``, and its fields.
+    """A Gluon descriptor over a tensor; ``layout`` is that of its blocks: ``class``, and its fields.
 
     Raises:
         ValueError: Gluon has no such layout.
@@ -148,12 +147,12 @@ def gluon_descriptor(base: Any, block: list[int], layout: Mapping[str, Any]) -> 
 def relauncher(
     handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], stream: int = 0
 ) -> Callable[[], None]:
-    """Return what launches a compiled kernel on the current device; nothing for an empty grid.
+    """A function that launches a compiled kernel on the current device; it does nothing for an empty grid.
 
-    It holds the handle: newer versions of Triton unload a kernel when nobody does.
+    The function holds the handle: newer versions of Triton unload a kernel with its last handle.
 
     Raises:
-        OutOfResources: the device does not have what the kernel needs.
+        OutOfResources: the kernel exceeds a limit of the device.
     """
     if 0 in grid:
         return lambda: None
@@ -162,13 +161,13 @@ def relauncher(
 
 
 def unload_with(handle: Any, unload: Callable[[int], None]) -> None:
-    """Have what a handle has loaded unloaded when nobody holds it any more; newer versions of Triton do that."""
+    """Unload a handle's module when the handle is collected, as newer versions of Triton do."""
     if not hasattr(type(handle), "__del__") and handle.module is not None:
         weakref.finalize(handle, unload, handle.module).atexit = False
 
 
 def bring_scratch(allocate: Callable[[int], Any]) -> None:
-    """Let kernels that need scratch memory get it from ``allocate``, in a process where the user sets no allocator."""
+    """Set Triton's allocator of scratch memory, in a process where the user sets none."""
     triton.set_allocator(lambda size_bytes, alignment, stream: allocate(size_bytes))
 
 
@@ -176,7 +175,7 @@ def bring_scratch(allocate: Callable[[int], Any]) -> None:
 def _driver_without_torch(
     current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]
 ) -> DriverBase:
-    """Return Triton's driver of NVIDIA's GPUs on the default stream; its constructor would ask torch for all that."""
+    """Triton's driver of NVIDIA GPUs on the default stream, built without its constructor, which imports torch."""
     from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils  # a build for others has none
 
     made = CudaDriver.__new__(CudaDriver)
@@ -189,7 +188,7 @@ def _driver_without_torch(
 def use_driver_without_torch(
     current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]
 ) -> None:
-    """Let Triton launch in a process that has no torch, on the device that ``current_device`` tells."""
+    """Activate Triton's NVIDIA driver in a process without torch, on the device that ``current_device`` returns."""
     driver.set_active(_driver_without_torch(current_device, capability_of))
 
 
@@ -197,8 +196,8 @@ def use_driver_without_torch(
 def around_launches(enter: Callable[[str], None], leave: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Call ``enter`` with the name of a kernel before each launch inside a with statement, and ``leave`` after it.
 
-    That is by any thread, and after a launch that failed nothing is called. Where the user has put a hook of another
-    kind in place of Triton's chains of hooks, nothing is called at all.
+    Launches of all threads count. A failed launch calls no ``leave``. Nothing is called where the user has replaced
+    Triton's chains of hooks.
     """
     before: Any = knobs.runtime.launch_enter_hook
     after: Any = knobs.runtime.launch_exit_hook
@@ -222,7 +221,7 @@ def around_launches(enter: Callable[[str], None], leave: Callable[[], None] = la
 
 
 def gpu_target_of_machine() -> Target | None:
-    """Return the target of the GPU that Triton would use by itself, or None where there is none."""
+    """The target of the GPU that Triton would use by itself, or None where there is none."""
     try:
         return target_of(driver.default.get_current_target())
     except RuntimeError:
@@ -234,22 +233,22 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     def __init__(self, target: Target, interpret: Interpret) -> None:
         super().__init__()
-        self.utils = self  # Triton asks another object for what is said of devices and binaries
+        self.utils = self  # Triton asks `driver.utils` about devices and binaries
         self._interpret = interpret
         self._targets: dict[int, Target] = {}
         self.use(target)
 
     @classmethod
     def is_active(cls) -> bool:
-        """Tell Triton, which looks for a driver by itself, that this is none to be found."""
+        """False: Triton's own search for a driver skips this one."""
         return False
 
     def activate(self) -> None:
-        """Become the driver that Triton asks."""
+        """Become Triton's active driver."""
         driver.set_active(self)
 
     def deactivate(self) -> None:
-        """Give the place of the active driver back, if this one holds it."""
+        """Reset Triton's active driver, if this is it."""
         if driver._active is self:
             driver.set_active(None)
 
@@ -264,11 +263,11 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         self._targets[self._current] = target
 
     def target_of_device(self, device: int) -> Target:
-        """Return the target with a device number; for any other, as code that asks for device 0, the current one."""
+        """The target with a device number; the current one for unknown numbers, such as 0."""
         return self._targets.get(device, self.target)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        """Return what launches a kernel: launch hooks, and the interpreter between them."""
+        """A launcher: it calls the launch hooks, and the interpreter between them."""
         names = src.fn.arg_names
 
         def launch(*given: Any) -> None:
@@ -291,7 +290,7 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return self._current
 
     def set_current_device(self, device: int) -> None:
-        """Make the target with a device number the current one; a number that stands for none changes nothing."""
+        """Make the target with a device number the current one; unknown numbers change nothing."""
         if device in self._targets:
             self._current = device
 
@@ -310,7 +309,7 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         raise NotImplementedError("the offline driver compiles no launchers")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
-        """Return what times a call: once, in milliseconds."""
+        """A function that times one call, in milliseconds."""
         return _time_once
 
     def get_device_interface(self) -> Any:
@@ -347,7 +346,7 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
         As a GPU's driver does, it counts all of the stack as spills.
 
-        There is no module: Triton would ask the driver that is active when the kernel is collected to unload it.
+        The module is None: Triton would have whichever driver is active later unload it.
         """
         registers, spills = _binary_usage(binary) if self.target_of_device(device).backend == "cuda" else (0, 0)
         return None, name, registers, spills, _MAX_THREADS
@@ -371,7 +370,7 @@ def _read_usage(binary: bytes) -> tuple[int, int]:
 
 
 def _time_once(call: Callable[[], object], *, quantiles: Sequence[float] = (0.5,), **_: object) -> list[float]:
-    """Return the milliseconds of one call for each quantile: on the interpreter a repeat says nothing more."""
+    """The milliseconds of one call, for each quantile: repeats on the interpreter say nothing more."""
     begin = time.perf_counter()
     call()
     return [(time.perf_counter() - begin) * 1e3] * len(quantiles)

@@ -1,4 +1,4 @@
-"""Kernels that were defined under ``TRITON_INTERPRET=1``, of which Triton makes functions of its own interpreter."""
+"""Kernels defined under ``TRITON_INTERPRET=1``, which are functions of Triton's own interpreter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernellab.errors import UsageError
 
 
 def is_interpreted(value: object) -> bool:
-    """Tell whether a kernel was defined under ``TRITON_INTERPRET=1``, and so is one of Triton's own interpreter."""
+    """Whether a kernel was defined under ``TRITON_INTERPRET=1``, as a function of Triton's own interpreter."""
     while issubclass(type(value), Autotuner | Heuristics):  # without asking the value, which may be anything
         value = value.fn  # type: ignore[attr-defined]
     return _is_interpreted_function(value)
@@ -26,10 +26,10 @@ def _is_interpreted_function(value: object) -> bool:
 
 
 def require_compiled(value: Any) -> None:
-    """Refuse what was defined under ``TRITON_INTERPRET=1``.
+    """Refuse a kernel that was defined under ``TRITON_INTERPRET=1``.
 
     Raises:
-        UsageError: it was.
+        UsageError: it is an interpreted function.
     """
     if is_interpreted(value):
         while not _is_interpreted_function(value):
@@ -45,12 +45,12 @@ def require_names_compiled(text: str, namespace: Mapping[str, Any]) -> None:
     """Refuse a text that uses kernels defined under ``TRITON_INTERPRET=1``, by name or in a module.
 
     Raises:
-        UsageError: it does, and does not define them anew.
+        UsageError: it uses one, and does not define it anew.
     """
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:
-        return  # which whoever runs the text tells
+        return  # running the text raises it
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
@@ -63,9 +63,9 @@ def require_names_compiled(text: str, namespace: Mapping[str, Any]) -> None:
 
 
 def finish_interpreted_imports() -> list[str]:
-    """Return the names of the functions that were defined under ``TRITON_INTERPRET=1``, but Triton's own.
+    """The names of the functions defined under ``TRITON_INTERPRET=1``, without Triton's own.
 
-    Where Triton's own were, what it imports later has to be imported under the variable, too.
+    Where Triton's own were, Triton's late imports have to happen under the variable, too: Gluon is imported here.
     """
     if _is_interpreted_function(tl.standard.sum):
         import triton.experimental.gluon  # noqa: F401

@@ -1,7 +1,7 @@
-"""What the lab takes for a kernel: as types, as an object of Triton, with the decorators around it, and its text.
+"""Kernels: their types, Triton's objects, the decorators around them, and their source text.
 
-The decorators are autotuners and heuristics: what each was told, and the arguments that they give the kernel. The text
-is that of any function, with its syntax tree and what the names in it stand for.
+The decorators are autotuners and heuristics: their arguments, and the values that they supply to the kernel. The text
+of a function comes with its syntax tree and the values of the names in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 class JitParameter(Protocol):
-    """A parameter of a jit function. ``annotation_type`` is the Triton type that it is annotated with, or ""."""
+    """A parameter of a jit function. ``annotation_type`` is the Triton type of its annotation, or ""."""
 
     name: str
     num: int
@@ -46,20 +46,20 @@ class JitParameter(Protocol):
 
 
 class Kernel(Protocol):
-    """A jit function, or one with autotuning and heuristics around it; ``fn`` is what each is around."""
+    """A jit function, or an autotuner or heuristics around one; ``fn`` is the object inside."""
 
     fn: Any
     arg_names: Sequence[str]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """Return what launches the kernel over a grid."""
+        """The launchable kernel over a grid."""
 
     def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
         """Launch the kernel, or with ``warmup`` only compile it; return Triton's handle."""
 
 
 class JitKernel(Kernel, Protocol):
-    """A jit function itself: it alone has parameters, and what compiles it."""
+    """A jit function without decorators: it alone has parameters and compiles."""
 
     __name__: str
     params: Sequence[JitParameter]
@@ -67,9 +67,9 @@ class JitKernel(Kernel, Protocol):
 
 
 class Bound(Kernel, Protocol):
-    """A kernel bound to a lab, which its ``runtime`` belongs to.
+    """A kernel bound to a lab, the owner of its ``runtime``.
 
-    ``front`` is what ``kernel[grid]`` calls, None where no launch function is learnt yet.
+    ``front`` is the function that ``kernel[grid]`` calls, None where no launch function is learnt yet.
     """
 
     front: Any
@@ -77,17 +77,17 @@ class Bound(Kernel, Protocol):
     runtime: Any
 
     def side_table_number(self) -> int:
-        """Return its number in the table of kernels that torch's graphs refer to."""
+        """The number of the kernel in torch's side table, by which graphs refer to it."""
 
 
 class BoundJit(JitKernel, Bound, Protocol):
-    """A jit function bound to a lab, as its runtime sees it; see `kernellab._triton.bound.BoundKernel`."""
+    """A jit function bound to a lab; see `kernellab._triton.bound.BoundKernel`."""
 
     told: set[tuple[str, CodeType | None]]
     launched_as: Kernel
 
     def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Return Triton's handle of what a launch will run."""
+        """Triton's handle of the kernel that a launch will run."""
 
     def call_hooks(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
         """Call the hooks that Triton calls before a launch."""
@@ -98,58 +98,58 @@ class BoundJit(JitKernel, Bound, Protocol):
     def launch_with_triton(
         self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
     ) -> Any:
-        """Let Triton launch, or only compile; it calls the kernel's hooks unless that was done."""
+        """Launch, or only compile, with Triton; with ``are_hooks_called`` the pre-run hooks are skipped."""
 
 
 def is_kernel(value: object) -> bool:
-    """Tell whether ``value`` is a jit function, or an autotuned or heuristics-wrapped one."""
+    """Whether ``value`` is a jit function, or an autotuned or heuristics-wrapped one."""
     return isinstance(value, JITFunction | Autotuner | Heuristics)
 
 
 def is_jit_function(value: object) -> bool:
-    """Tell whether ``value`` is a jit function itself, without a decorator around it."""
+    """Whether ``value`` is a jit function itself, without a decorator around it."""
     return isinstance(value, JITFunction)
 
 
 def jit_kind(function: Any) -> Literal["jit", "gluon"]:
-    """Return in which dialect a jit function is written: Triton's language, or Gluon."""
+    """The dialect of a jit function: Triton's language, or Gluon."""
     return "gluon" if function.is_gluon() else "jit"
 
 
 def constexpr_names(kernel: Kernel) -> frozenset[str]:
-    """Return the parameters of ``kernel`` that are constants of its compilation."""
+    """The constexpr parameters of a kernel."""
     return frozenset(parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr)
 
 
 def jit_function(kernel: Kernel) -> Any:
-    """Return the jit function under the autotuners and heuristics of ``kernel``."""
+    """The jit function under the autotuners and heuristics of ``kernel``."""
     while not isinstance(kernel, JITFunction):
         kernel = kernel.fn
     return kernel
 
 
 def constexpr_value(value: object) -> object:
-    """Return the value inside a ``tl.constexpr``; any other value is returned as it is."""
+    """The value inside a ``tl.constexpr``; any other value is returned as it is."""
     return value.value if isinstance(value, tl.constexpr) else value
 
 
 def dtype_name(value: object) -> str | None:
-    """Return Triton's name of a scalar ``tl.dtype``, such as ``fp16``; None for anything else."""
+    """Triton's name of a scalar ``tl.dtype``, such as ``fp16``; None for anything else."""
     return str(value.name) if isinstance(value, tl.dtype) and type(value) is tl.dtype else None
 
 
 def parameter_names(kernel: Kernel) -> tuple[str, ...]:
-    """Return the parameters of a kernel in order, those that its decorators give included."""
+    """The parameters of a kernel in order, with those that its decorators supply."""
     return tuple(jit_function(kernel).arg_names)
 
 
 def by_position(
     kernel: Kernel, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call whose keywords named in ``reserved``, which mean something else on the way, go by position.
+    """A call whose ``reserved`` keywords go by position, since the launch functions use these names themselves.
 
     Raises:
-        LaunchError: the kernel has no such parameter, or one before it is given by a decorator, which does so by name.
+        LaunchError: the kernel has no such parameter, or a decorator supplies one before it, by name.
     """
     named, names = dict(named), parameter_names(kernel)
     unknown = [name for name in named if name in reserved and name not in names]
@@ -181,7 +181,7 @@ class Variant:
 def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Variant]:
     """Yield one variant per config of the kernel, heuristics applied in the order of the decorators.
 
-    A config parameter that the caller gives himself wins over the config's.
+    A keyword of the caller wins over the config's.
     """
     if isinstance(kernel, JITFunction):
         yield Variant(kernel, meta)
@@ -193,9 +193,9 @@ def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> 
 
 
 def with_heuristics(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keywords of a launch with what the outermost decorator adds, if that is of heuristics.
+    """The keywords of a launch with the values of the outermost decorator, if that is heuristics.
 
-    Each heuristic sees what those before it gave, as in `Heuristics.run`.
+    Each heuristic sees the values of those before it, as in `Heuristics.run`.
     """
     if isinstance(kernel, Heuristics):
         named = dict(zip(kernel.arg_names, args, strict=False))
@@ -205,9 +205,9 @@ def with_heuristics(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, An
 
 
 def best_config(kernel: Kernel, compiled: Mapping[str, Any]) -> str:
-    """Return the config that an autotuned kernel took at its last launch, in words, or "".
+    """The config of an autotuned kernel's last launch, as ``name=value`` text, or "".
 
-    Its options are those that it was ``compiled`` with: heuristics below the autotuner win over its configs.
+    Options are taken from ``compiled``, those of the compile: heuristics below the autotuner win over its configs.
     """
     config = getattr(_tuner_of(kernel), "best_config", None)
     values = {} if config is None else config.all_kwargs()
@@ -227,12 +227,12 @@ def _tuner_of(kernel: Kernel) -> Any:
 
 
 def heuristic_names(kernel: Kernel) -> list[str]:
-    """Return the parameters that heuristics of a kernel set."""
+    """The parameters that heuristics of a kernel set."""
     return [name for each in decorators_of(kernel) if isinstance(each, Heuristics) for name in each.values]
 
 
 def supplied_names(kernel: Kernel) -> set[str]:
-    """Return the parameters and options that the decorators of a kernel set."""
+    """The parameters and options that the decorators of a kernel set."""
     configs = declared(kernel).configs
     of_configs = {name for config in configs for name in config.kwargs} | set(OPTIONS if configs else ())
     return of_configs | set(heuristic_names(kernel))
@@ -249,7 +249,7 @@ def require_one_tuner(kernel: Kernel) -> None:
 
 
 def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> None:
-    """Raise `UsageError` for a call that gives a parameter which a config sets too; options may be given."""
+    """Raise `UsageError` for a call with a parameter that a config sets too; options are allowed."""
     for config in configs:
         twice = [name for name in config.kwargs if name in given and name not in OPTIONS]
         if twice:
@@ -257,7 +257,7 @@ def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> N
 
 
 def overridden(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
-    """Return configs with options of a call in place of their own, each once, hooks included."""
+    """Configs with the options of a call in place of their own, without duplicates, with their hooks."""
     found = []
     for config in configs:
         changed = triton.Config(
@@ -272,10 +272,10 @@ def overridden(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What ``@triton.autotune`` declares. The hooks are those of the user, None where there is none.
+    """The arguments of ``@triton.autotune``. The hooks are the user's, or None.
 
-    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, None where they are not given; ``has_own_bench`` tells
-    that it is given a function that times launches.
+    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, or None; ``has_own_bench`` is whether its ``do_bench``
+    is set.
     """
 
     configs: tuple[Any, ...] = ()
@@ -291,7 +291,7 @@ class Declared:
 
 
 def declared(kernel: Kernel) -> Declared:
-    """Return what the outermost autotuner of a kernel declares; without one, nothing."""
+    """The arguments of the outermost autotuner of a kernel; without one, an empty record."""
     tuner = _tuner_of(kernel)
     if tuner is None:
         return Declared()
@@ -310,24 +310,23 @@ def declared(kernel: Kernel) -> Declared:
 
 
 def _has_own_bench(tuner: Any) -> bool:
-    """Tell whether the user gave ``do_bench``; Triton puts one of its own there for the deprecated options."""
+    """Whether the user set ``do_bench``; Triton sets one of its own for the deprecated options."""
     is_tritons = tuner.use_cuda_graph or tuner.num_warmups is not None or tuner.num_reps is not None
     return not is_tritons and getattr(tuner, "_do_bench", None) is not None
 
 
 def options_of_call(kernel: Kernel) -> Mapping[str, Any]:
-    """Return the options, such as ``num_warps``, that the last launch of a bound autotuned kernel was given."""
+    """The options, such as ``num_warps``, of the last launch of a bound autotuned kernel."""
     return getattr(_tuner_of(kernel), "options_of_call", {})
 
 
 def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:
-    """Return the jit function with the arguments that ``config`` and the heuristics give it.
+    """The jit function with the arguments that ``config`` and the heuristics set.
 
-    Heuristics run in the order of the decorators. Options such as ``num_warps`` that the caller gives win over those of
-    the config.
+    Heuristics run in the order of the decorators. Options of the call, such as ``num_warps``, win over the config's.
 
     Raises:
-        UsageError: the caller gives a parameter that the config sets too.
+        UsageError: the call has a parameter that the config sets too.
     """
     given = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
     require_not_given_twice((config,), given)
@@ -341,7 +340,7 @@ def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any],
 def pruned(
     kernel: Kernel, configs: Sequence[Any], args: tuple[Any, ...], meta: Mapping[str, Any]
 ) -> tuple[list[Any], dict[int, str]]:
-    """Return the configs that the pruning functions of an autotuner keep, and the reason for each other one, by id.
+    """The configs that the pruning functions of an autotuner keep, and why the others go, by id.
 
     Raises:
         UsageError: a pruning function leaves none, or ``top_k`` is neither a share nor a number.
@@ -378,7 +377,7 @@ def _top_k(given: Any, count: int) -> int:
 
 
 def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
-    """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree.
+    """The text of a function from its ``def`` on, the line of that in its file, and its syntax tree.
 
     Raises:
         SourceError: it cannot be found, or is no ``def`` statement.
@@ -388,7 +387,7 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
 
 
 def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
-    """Return the text of a function with its decorators, and its syntax tree.
+    """The text of a function with its decorators, and its syntax tree.
 
     Raises:
         SourceError: it cannot be found, or is no ``def`` statement.
@@ -398,15 +397,15 @@ def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
 
 
 def decorators_text(owner: Any) -> str:
-    """Return the decorators of a function as they were written."""
+    """The source text of the decorators of a function."""
     lines, _, node = _statement(owner)
     return "".join(lines[: node.lineno - 1])
 
 
 def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
-    """Return the lines of a function, decorators included, the first one's number in its file, and its syntax tree.
+    """The lines of a function with its decorators, the number of the first in its file, and its syntax tree.
 
-    Those of a jit function are the ones it was defined with, whatever has become of the file or cell since.
+    A jit function keeps its lines itself, so later changes of the file or cell do not matter.
     """
     try:
         is_jit = isinstance(owner, JITCallable)
@@ -424,12 +423,12 @@ def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
 
 
 def fix_signature(function: Any) -> None:
-    """Note what the names in the signature of a jit function stand for, which was just defined."""
+    """Record the values of the names in the signature of a jit function that was just defined."""
     signature_values(function.fn, definition(function)[2], scope_of(function.fn))
 
 
 def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
-    """Return what the global names in a function stand for, those of its decorators and signature included."""
+    """The values of the global names in a function, its decorators and its signature."""
     scope = scope_of(function)
     decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
     named = {*outside_names(function), *signature_names(node), *decorators}
@@ -437,19 +436,19 @@ def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
 
 
 def scope_of(python: Any) -> dict[str, Any]:
-    """Return what the names in a Python function stand for: its globals, and what its enclosing functions assigned."""
+    """The globals and nonlocals of a Python function, by name."""
     cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=False)
     nonlocals = {}
     for name, cell in cells:
         try:
             nonlocals[name] = cell.cell_contents
         except ValueError:
-            continue  # a name that its enclosing function has not assigned yet
+            continue  # not assigned yet
     return {**python.__globals__, **nonlocals}
 
 
 def outside_names(python: FunctionType) -> dict[str, set[str]]:
-    """Return the names that a function looks up outside itself, each with the attributes that it takes of it."""
+    """The free names of a function, each with the attributes that it reads of it."""
     found: dict[str, set[str]] = {}
     for name, attribute in _looked_up(python.__code__, python.__code__.co_freevars):
         found.setdefault(name, set()).update({attribute} - {""})
@@ -457,7 +456,7 @@ def outside_names(python: FunctionType) -> dict[str, set[str]]:
 
 
 def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the names that code looks up outside itself, each with the attribute that it takes of it, or ""."""
+    """The free names of a code object, each with the attribute that it reads of it, or ""."""
     instructions = list(dis.get_instructions(code))
     for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
         is_own = "DEREF" in instruction.opname and instruction.argval not in free
@@ -470,7 +469,7 @@ def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a module belongs to the standard library or to an installed package."""
+    """Whether a module belongs to the standard library or to an installed package."""
     if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
         return True
     file = getattr(sys.modules.get(module), "__file__", None)

@@ -1,6 +1,6 @@
-"""What a launch goes by: what a kernel takes from outside, its decorators, and how arguments take part in the key.
+"""The key of a launch: captured values of a kernel, its decorators, and the features of its arguments.
 
-A key is at least as fine as the one that Triton keeps compiled kernels by.
+A key is at least as fine as Triton's own key of compiled kernels.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from kernellab._triton.kernel import OPTIONS, Kernel, is_installed, outside_name
 
 
 class Missing:
-    """The value of a parameter that was not given, and of a name that stands for nothing."""
+    """The value of an absent argument, and of an undefined name."""
 
 
 MISSING = Missing()
 
 
 def is_immutable(value: Any) -> bool:
-    """Tell whether a value cannot change in place, and is told from others of its type by ``==``."""
+    """Whether a value cannot change in place, and differs from others of its type by ``==``."""
     inner = value.value if type(value) is tl.constexpr else value
     return type(inner) in {int, bool, float, str, type(None), tl.dtype}
 
 
 class CapturedValue(NamedTuple):
-    """A name, the scope that holds it (what has ``get``, as dictionaries do), and what it stands for there."""
+    """A name, its scope (an object with ``get``, as dictionaries have), and its value there."""
 
     name: str
     scope: Any
     value: Any
 
     def is_now(self) -> bool:
-        """Tell whether the name still stands for this very object."""
+        """Whether the name still has this very object."""
         return self.scope.get(self.name, MISSING) is self.value
 
     def is_fixed(self) -> bool:
-        """Tell whether the object cannot change in place, or is looked into by captures of its own."""
+        """Whether the object cannot change in place, or has captures of its own."""
         kinds = (JITCallable, ModuleType, type, FunctionType, BuiltinFunctionType)
         return self.value is MISSING or isinstance(self.value, kinds) or is_immutable(self.value)
 
@@ -68,7 +68,7 @@ class _FreeVariable:
 
 
 def captures_of(function: Any) -> tuple[CapturedValue, ...]:
-    """Return what a jit function and the helpers that it reaches take from outside, those of the function first."""
+    """The captured values of a jit function and of its helpers, the function's own first."""
     found: list[CapturedValue] = []
     pending, entered = [function], {id(function)}
     for current in pending:
@@ -84,13 +84,13 @@ def captures_of(function: Any) -> tuple[CapturedValue, ...]:
 
 
 def reached(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
-    """Return a jit function and the jit functions among its captures, each once."""
+    """A jit function and the jit functions among its captures, each once."""
     helpers = (capture.value for capture in captures if isinstance(capture.value, JITFunction))
     return list({id(each): each for each in (function, *helpers)}.values())
 
 
 def are_alike(held: Sequence[CapturedValue], fresh: Sequence[CapturedValue]) -> bool:
-    """Tell whether a kernel compiles alike for both: each name stands for the same object, or for an equal constant."""
+    """Whether a kernel compiles alike for both: each name has the same object, or an equal constant."""
     pairs = zip(held, fresh, strict=False)
     return len(held) == len(fresh) and all(a.name == b.name and _same(a.value, b.value) for a, b in pairs)
 
@@ -124,7 +124,7 @@ def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedV
 
 
 class Style(Enum):
-    """How the C function takes its arguments: not at all known, one by one (3.6), or as a tuple with types (3.7 on)."""
+    """The calling convention of the C launch function: unknown, flat (3.6), or a tuple with types (3.7 on)."""
 
     UNKNOWN = "unknown"
     FLAT = "flat"
@@ -135,10 +135,10 @@ _STYLES = {"3.6": Style.FLAT, "3.7": Style.ANNOTATED, "3.8": Style.ANNOTATED, "3
 
 
 class ArgumentKind(Enum):
-    """How an argument of one type takes part in the key.
+    """The part that an argument of one type has in the key.
 
-    Triton knows a tensor by its dtype and whether its address is divisible by 16, an integer by its width, divisibility
-    by 16 and whether it is 1, other run-time values by their type alone, constants by their value.
+    Triton specializes a tensor on its dtype and whether its address is divisible by 16, an integer on its width,
+    divisibility by 16 and whether it is 1, other run-time values on their type, constants on their value.
     """
 
     TENSOR = "tensor"
@@ -157,7 +157,7 @@ SUPPLIED = frozenset({ArgumentKind.CONFIG, ArgumentKind.HEURISTIC, ArgumentKind.
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One parameter: its name, its kind, whether it has a default, whether tuning goes by its value."""
+    """One parameter: its name, its kind, whether it has a default, whether it is a key of the autotuner."""
 
     name: str
     kind: ArgumentKind
@@ -166,18 +166,18 @@ class Slot:
 
     @property
     def goes_by_value(self) -> bool:
-        """Whether its very value, and not only its type, decides what is launched."""
+        """Whether the key holds the argument's value, and not only its type."""
         return self.is_tuning_key or self.kind in {ArgumentKind.CONSTANT, ArgumentKind.RICH_CONSTANT}
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLayout:
-    """All that the text depends on.
+    """Everything that the text of a launch function depends on.
 
     ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
-    ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
-    watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
-    ``style`` tells how to call the function under the launcher, ``device_type`` where tensors lie, in torch's words.
+    ``configs`` is the number of configs of an autotuned kernel, else 0. ``scopes`` are the names of the watched
+    captures, each in a scope of its own. ``knobs`` are the expressions of Triton's knobs. ``style`` is the calling
+    convention of the C function under the launcher, ``device_type`` torch's name for the tensors' device.
     """
 
     name: str
@@ -191,12 +191,12 @@ class ArgumentLayout:
     device_type: str = "cuda"
 
     def names(self, *kinds: ArgumentKind) -> list[str]:
-        """Return the parameters of some kinds."""
+        """The parameters of some kinds."""
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
 
 def style_of(driver: Any) -> Style:
-    """Return the style of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""
+    """The calling convention of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""
     kind = type(driver)
     if (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaDriver"):
         return Style.UNKNOWN
@@ -204,10 +204,10 @@ def style_of(driver: Any) -> Style:
 
 
 def direct_launch(run: Any) -> tuple[Any, ...]:
-    """Return the C function under the launcher ``run`` of a kernel, with the arguments of it that belong to the kernel.
+    """The C function under the launcher ``run`` of a kernel, with those of its arguments that depend on the kernel.
 
-    These are the flags of cooperative and of dependent launches, the types of the arguments, and the signature. All are
-    None where the kernel needs more than that function.
+    These are the flags of cooperative and of dependent launches, the types of the arguments, and the signature. All
+    five are None where a launch needs more than that function: scratch memory, or another launcher.
     """
     kind = type(run)
     needs_more = (
@@ -233,7 +233,7 @@ class Chain:
 
 
 def chain_of(kernel: Kernel) -> Chain | None:
-    """Return the decorators of ``kernel``; None where they stand in an order that has no launch function."""
+    """The decorators of ``kernel``; None where their order has no launch function."""
     outer: list[tuple[str, Any]] = []
     inner: list[tuple[str, Any]] = []
     tuner = None
@@ -256,19 +256,19 @@ def chain_of(kernel: Kernel) -> Chain | None:
 
 
 def _is_uniform(tuner: Any) -> bool:
-    """Tell whether all configs of a tuner set the same parameters."""
+    """Whether all configs of a tuner set the same parameters."""
     return tuner is None or len({frozenset(config.kwargs) for config in tuner.configs}) == 1
 
 
 def values_of(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a value for each parameter: given, default, None for one that a decorator supplies."""
+    """The value of each parameter of a launch; see `values_with_defaults`."""
     given = {**dict(zip(chain.function.arg_names, args, strict=False)), **meta}
     found = tuple(given.get(name, MISSING) for name in chain.function.arg_names)
     return values_with_defaults(chain, found)
 
 
 def values_with_defaults(chain: Chain, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the value of each parameter: given, else its default; None where a decorator supplies it."""
+    """The argument or default of each parameter; None where a decorator supplies it."""
     supplied = supplied_by(chain)
     found = []
     for parameter, value in zip(chain.function.params, values, strict=True):
@@ -280,7 +280,7 @@ def values_with_defaults(chain: Chain, values: tuple[Any, ...]) -> tuple[Any, ..
 def given_by(
     chain: Chain, values: tuple[Any, ...], rest: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a launch function as the user gave them: by position up to the first one left out."""
+    """The arguments of a launch function as the user passed them: by position up to the first one left out."""
     args: list[Any] = []
     named: dict[str, Any] = {}
     for parameter, value in zip(chain.function.params, values, strict=True):
@@ -293,7 +293,7 @@ def given_by(
 
 
 def tuning_key(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key under which a bound autotuner keeps its choice; see `choice_key`."""
+    """The key of a bound autotuner's choice; see `choice_key`."""
     named = dict(zip(chain.tuner.arg_names, args, strict=False))
     for name, heuristic in chain.heuristics:
         meta = {**meta, name: heuristic({**named, **meta})}
@@ -301,7 +301,7 @@ def tuning_key(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> 
 
 
 def choice_key(tuner: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a choice, as `Autotuner.run` makes it; options that the call gives come last, as one member."""
+    """The key of a choice, as in `Autotuner.run`, with the options of the call as the last member."""
     named = dict(zip(tuner.arg_names, args, strict=False))
     options = tuple((name, repr(meta[name])) for name in OPTIONS if name in meta)
     given = {name: value for name, value in {**named, **meta}.items() if name in tuner.arg_names}
@@ -312,7 +312,7 @@ def choice_key(tuner: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tu
 
 
 def supplied_by(chain: Chain) -> dict[str, ArgumentKind]:
-    """Return the parameters that the decorators supply."""
+    """The parameters that the decorators supply, with their kinds."""
     found = {name: ArgumentKind.HEURISTIC for name, _ in chain.heuristics}
     found.update({name: ArgumentKind.INNER_HEURISTIC for name, _ in chain.inner_heuristics})
     if chain.tuner is not None:
@@ -329,14 +329,14 @@ _KINDS = {
 
 
 def layout_type(value: Any) -> type:
-    """Return the type by which a launch function is chosen."""
+    """The type by which a launch function is chosen."""
     import torch
 
     return torch.Tensor if type(value) is torch.nn.Parameter else type(value)
 
 
 def slots_of(chain: Chain, values: tuple[Any, ...]) -> tuple[Slot, ...] | None:
-    """Return how each parameter takes part in the key; None where an argument has a type without launch functions."""
+    """The slot of each parameter; None where an argument has a type without launch functions."""
     keys = () if chain.tuner is None else tuple(chain.tuner.keys)
     slots = []
     for parameter, value in zip(chain.function.params, values, strict=True):
@@ -362,7 +362,7 @@ def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
 
 
 def constant_feature(value: Any) -> Any:
-    """Return a key of a constant that equals another one's only if the two compile alike.
+    """A key of a constant: two constants with equal keys compile alike.
 
     Python has ``1 == 1.0 == True`` and ``0.0 == -0.0``, so the type takes part, and floats go by their digits.
 
@@ -392,7 +392,7 @@ def constant_feature(value: Any) -> Any:
 
 
 def argument_feature(backend: type, value: Any) -> Any:
-    """Return the key of a tuple, a descriptor, or a tensor of a target without a shorter one."""
+    """The key of a tuple, a descriptor, or a tensor of a target without a shorter one."""
     import torch
 
     kind = type(value)
@@ -411,7 +411,7 @@ def argument_feature(backend: type, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a key says of the arguments: of each tensor and each integer, in the order of the parameters.
+    """The features of the arguments in a key: of each tensor and each integer, in the order of the parameters.
 
     An integer is ``1``, divisible by 16, or neither: True, 0 and 2, as in the key.
     """
@@ -425,7 +425,7 @@ class Features:
 
 
 def features_in(layout: ArgumentLayout, key: tuple[Any, ...]) -> Features:
-    """Take a key of the launch function of a layout apart."""
+    """The features in a key of a layout's launch function."""
     tensors, integers = layout.names(ArgumentKind.TENSOR), layout.names(ArgumentKind.INTEGER)
     rest = list(key[2 + len(layout.knobs) :])
     aligned: Any = rest.pop(0) if tensors else ()

@@ -1,12 +1,12 @@
-"""The text of what a kernel does at a launch: of launch functions, and of the guarded functions in front of them.
+"""Source text of launch functions, and of the guarded functions in front of them.
 
-A launch function is for arguments of one combination of types. It works a key out, looks the compiled kernel up, and
+A launch function is for arguments of one combination of types. It computes a key, looks the compiled kernel up, and
 calls its launcher. Whatever it is not sure of goes to ``_kl_miss``, the slow path.
 
-A guarded function belongs to one entry, and asks in one expression whether the key would be that entry's: is each
-tensor of this dtype and alignment, each integer of this class, each constant this value, and have device, knobs, hooks
-and globals stayed the same? If so it launches; if not, or if it cannot tell, the launch function decides, which puts
-the guarded function of the entry that it finds in front of the kernel.
+A guarded function belongs to one entry. It checks in one expression that the key would be that entry's: dtype and
+alignment of each tensor, class of each integer, value of each constant, and unchanged device, knobs, hooks and globals.
+If so it launches. Otherwise it calls the launch function, which puts the guarded function of the entry that it finds in
+front of the kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMPILED = (
 
 
 def launch_source(layout: ArgumentLayout) -> str:
-    """Return the source of the launch function, which has the name of the kernel.
+    """The source of the launch function, which has the name of the kernel.
 
     It takes the grid, then the parameters of the kernel by position or name, then options by name.
     """
@@ -39,7 +39,7 @@ def launch_source(layout: ArgumentLayout) -> str:
 
 
 def head_line(layout: ArgumentLayout) -> str:
-    """Return the line that says what the function takes."""
+    """The ``def`` line of a launch or guarded function."""
     parameters = "".join(f"{slot.name}=_kl_missing, " for slot in layout.slots)
     return f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
 
@@ -62,7 +62,7 @@ def _guards(layout: ArgumentLayout) -> list[str]:
 
 
 def _defaults(layout: ArgumentLayout) -> list[str]:
-    """Return the statements that put defaults in the place of what was not given."""
+    """Statements that replace absent arguments by their defaults."""
     return [
         f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
         for slot in layout.slots
@@ -109,7 +109,7 @@ def _key(layout: ArgumentLayout) -> list[str]:
 
 
 def _addresses(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
-    """Take the addresses of tensors, and which are multiples of 16: True for all, as of those seen, or each."""
+    """Statements that read the tensors' addresses and their alignment to 16 bytes: True for all, or one each."""
     found = [f"_kl_at_{name} = {name}.data_ptr()" for name in tensors]
     each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
     aligned = f"({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
@@ -125,7 +125,7 @@ def _addresses(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
 
 
 def is_seen(name: str, address: str = "") -> str:
-    """Return what tells whether the address of a tensor is known as one of the device, and a multiple of 16."""
+    """The condition that a tensor's address is known to lie on the device, at a multiple of 16."""
     return f"({address or f'_kl_at_{name}'} in _kl_seen or _kl_see({name}, _kl_at_{name}))"
 
 
@@ -145,7 +145,7 @@ def _more(slot: Slot) -> list[str]:
 
 
 def _entry(layout: ArgumentLayout) -> list[str]:
-    """Take the entry apart; for an autotuned kernel, see that its tuner would still choose that config."""
+    """Statements that unpack the entry; for an autotuned kernel, check that its tuner still has that config."""
     hand_over = "if _kl_guarded is not None: _kl_fields['front'] = _kl_guarded"
     if not layout.configs:
         return [f"_kl_guarded, {COMPILED} = _kl_entry", hand_over]
@@ -163,7 +163,7 @@ def _entry(layout: ArgumentLayout) -> list[str]:
 
 
 def chosen_config(layout: ArgumentLayout) -> str:
-    """Return what gives the config that the tuner would choose; the only one, where options of the call change none."""
+    """The expression of the tuner's choice; of its only config, where the call has no options."""
     default = ", _kl_tuner.configs[0]" if layout.configs == 1 else ""
     return f"_kl_tuner.cache.get(_kl_tuned{default})"
 
@@ -185,9 +185,9 @@ def _inner(layout: ArgumentLayout) -> list[str]:
 
 
 def grid_lines(layout: ArgumentLayout) -> list[str]:
-    """Return the statements that give the extents of the grid, which may be a function, or leave for the slow path.
+    """Statements that compute the extents of the grid, which may be a function, or leave for the slow path.
 
-    A function that made no launch before leaves where launches are kept: this one is kept with it.
+    Where launches are recorded, a grid function without a launch before leaves for the slow path, which records it.
     """
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     lines = [
@@ -235,13 +235,13 @@ def _call(layout: ArgumentLayout) -> list[str]:
 
 
 def launch_call(layout: ArgumentLayout, hooks: str) -> str:
-    """Return the call of the launcher of a kernel; ``hooks`` are what hooks are told, and the hooks."""
+    """The call of a kernel's launcher; ``hooks`` are the launch metadata and the hooks."""
     arguments = "".join(f", {slot.name}" for slot in layout.slots)
     return f"_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, {hooks}{arguments})"
 
 
 def direct_call(layout: ArgumentLayout) -> str:
-    """Return the call of the function under the launcher, with the addresses of tensors."""
+    """The call of the C function under the launcher, with the addresses of tensors."""
     passed = "".join(f"_kl_at_{s.name}, " if s.kind is ArgumentKind.TENSOR else f"{s.name}, " for s in layout.slots)
     head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
     if layout.style is Style.FLAT:
@@ -250,7 +250,7 @@ def direct_call(layout: ArgumentLayout) -> str:
 
 
 def _named(layout: ArgumentLayout, *more: str) -> str:
-    """Return the dictionary that Triton hands to a heuristic."""
+    """The dictionary that Triton passes to a heuristic."""
     given = [f"{slot.name!r}: {slot.name}" for slot in layout.slots if slot.kind not in SUPPLIED]
     outer = [f"{name!r}: {name}" for name in layout.heuristics] if "**_kl_choice.all_kwargs()" in more else []
     return "{" + ", ".join([*given, *outer, "'grid': _kl_grid", "'warmup': False", *more]) + "}"
@@ -259,9 +259,9 @@ def _named(layout: ArgumentLayout, *more: str) -> str:
 def leave(
     layout: ArgumentLayout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
 ) -> str:
-    """Return the statement that leaves for the slow path with what the user gave.
+    """The statement that leaves for the slow path with the user's arguments.
 
-    With ``as_given``, that includes parameters which a config or a heuristic supplies; later they hold other values.
+    ``as_given`` includes the parameters that a config or a heuristic supplies; later these hold other values.
     """
     names = (slot.name if as_given or slot.kind not in SUPPLIED else "_kl_missing" for slot in layout.slots)
     given = "".join(f"{name}, " for name in names)
@@ -270,11 +270,11 @@ def leave(
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What else the text of a guarded function depends on.
+    """The inputs of a guarded function's text besides the layout and the features.
 
-    ``options`` are the options it is for, ``env_knobs`` the knobs that Triton reads from the environment at each
-    launch, and ``set_knobs`` the groups of knobs of which some were set. ``is_direct`` tells whether it calls the
-    function under the launcher, ``is_only_device`` that there is no other device to be on.
+    ``options`` are the launch options, ``env_knobs`` the knobs that Triton reads from the environment at each launch,
+    ``set_knobs`` the groups of knobs with set ones. ``is_direct``: it calls the C function under the launcher.
+    ``is_only_device``: there is no other device.
     """
 
     options: tuple[str, ...] = ()
@@ -291,15 +291,15 @@ _UNGUARDED = {ArgumentKind.NATIVE, ArgumentKind.HEURISTIC, ArgumentKind.INNER_HE
 
 
 def can_guard(layout: ArgumentLayout, features: Features) -> bool:
-    """Tell whether there is a guarded function for arguments like these."""
+    """Whether there is a guarded function for arguments like these."""
     return features.are_narrow and not any(slot.kind in _UNGUARDED for slot in layout.slots)
 
 
 def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Circumstances) -> str:
-    """Return the source of the guarded function for ``features``, which takes what the launch function takes."""
+    """The source of the guarded function for ``features``; it has the parameters of the launch function."""
     arguments = "".join(f"{slot.name}, " for slot in layout.slots)
     chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
-    wanted = [*_constants(layout), *_integers(layout, features)]  # first of all what mostly tells launches apart
+    wanted = [*_constants(layout), *_integers(layout, features)]  # first the conditions that fail most often
     wanted += [*_surroundings(layout, circumstances), *_choice(layout), *_tensors(layout, features)]
     body = [
         *_defaults(layout),
@@ -322,7 +322,7 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
 
 
 def _surroundings(layout: ArgumentLayout, found: Circumstances) -> list[str]:
-    """Return what is asked of everything but the arguments."""
+    """Conditions on everything but the arguments: switch, modes, options, knobs, hooks, globals, device."""
     options = [f"_kl_len(_kl_options) == {len(found.options)}"] if found.options else ["not _kl_options"]
     options += [f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(found.options)]
     set_knobs = [
@@ -368,7 +368,7 @@ def _constant(slot: Slot) -> list[str]:
 
 
 def _integers(layout: ArgumentLayout, features: Features) -> list[str]:
-    """Return what is asked of integers: of each its class, and of all at once that they fit into 31 bits."""
+    """Conditions on integers: the class of each, and that all fit into 31 bits."""
     slots = [slot for slot in layout.slots if slot.kind is ArgumentKind.INTEGER]
     classes = [(s.name, c) for s, c in zip(slots, features.integers, strict=True) if not s.is_tuning_key]
     ones = [name for name, found in classes if found is True]
@@ -382,9 +382,9 @@ def _integers(layout: ArgumentLayout, features: Features) -> list[str]:
 
 
 def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
-    """Return what is asked of tensors, and keep their addresses for the launch.
+    """Conditions on tensors; they assign the addresses for the launch.
 
-    The function under the launcher takes any address, so each must be one of the device, which is known of those seen.
+    The C function under the launcher takes any address, so each must lie on the device; ``_kl_seen`` has known ones.
     """
     wanted = []
     for name, is_aligned in zip(layout.names(ArgumentKind.TENSOR), features.aligned, strict=True):
@@ -400,7 +400,7 @@ def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
 
 
 def _choice(layout: ArgumentLayout) -> list[str]:
-    """Return what is asked of a tuner: that it still has this config for these arguments."""
+    """Conditions on the tuner: it still has this config for these arguments."""
     if not layout.configs:
         return []
     cached = chosen_config(layout)

@@ -1,8 +1,8 @@
-"""The launch path of bound kernels: known launches go straight to the compiled launcher, all others the slow way.
+"""The launch path of bound kernels: learnt launches call the compiled launcher directly, others take the slow path.
 
-A `Launcher` belongs to the outermost object of a kernel, tuner and heuristics included. It learns from launches that
-went the slow way: the types of their arguments give a launch function (see `launch_text`), their key the entry that the
-function finds next time. All that it has learnt is dropped when a global that the kernel uses, or the driver, changes.
+A `Launcher` belongs to the outermost object of a kernel, tuner and heuristics included. It learns from launches on the
+slow path: the types of their arguments give a launch function (see `launch_text`), their key the entry that the
+function finds next time. Everything learnt is dropped when the driver, or a global that the kernel uses, changes.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from kernellab.errors import LaunchError
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
-    """Return the globals of a launch function, under names that no parameter has."""
+    """The globals of a launch function, under names that no parameter has."""
     import torch  # a launch needs it anyway
 
     active = drivers.active
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     backend = type(chain.function.device_caches[active.get_current_device()][3])
     return {
-        "__name__": __name__,  # its frames are none of the user's
+        "__name__": __name__,  # so that its frames do not count as the user's
         "_kl_missing": MISSING,
         **{f"_kl_{name}": value for name, value in own.items()},
         "_kl_kernel": chain.function,
@@ -87,7 +87,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
 
 
 def _current_device(active: Any) -> Any:
-    """Return the function that tells the current device; of torch's own, the part after its check for a first use."""
+    """The function that returns the current device; for torch, without its check for a first use."""
     import torch
 
     direct = getattr(torch._C, "_cuda_getDevice", None)
@@ -96,13 +96,13 @@ def _current_device(active: Any) -> Any:
 
 
 def _is_only_device(active: Any) -> bool:
-    """Tell whether the current device is always the same one."""
+    """Whether the current device is always the same one."""
     import torch
 
     return active.get_current_device is torch.cuda.current_device and torch.cuda.device_count() == 1
 
 
-_OF_RUN = {"self", "grid", "warmup"}  # what `run` takes by name besides the arguments of the kernel
+_OF_RUN = {"self", "grid", "warmup"}  # keywords of `run` besides the kernel's arguments
 _Types = tuple[type, ...]
 _Given = tuple[tuple[Any, ...], dict[str, Any]]
 _MOST_SEEN = 4096
@@ -110,27 +110,27 @@ _COMPILED = tuple(COMPILED.split(", "))
 
 
 class Switch(Protocol):
-    """Where ``slow`` is true, every launch goes the slow way: someone records it, or makes it by ``send``."""
+    """While ``slow`` is not 0, every launch takes the slow path, to be recorded or replaced by ``send``."""
 
     @property
     def slow(self) -> int:
-        """How many want it so."""
+        """The number of requests for the slow path."""
 
     @property
     def send(self) -> Any:
-        """What launches kernel, grid, arguments and options in the kernel's place; None where nothing does."""
+        """The function that launches (kernel, grid, arguments, options) in the kernel's place, or None."""
 
 
 def _types_of(values: tuple[Any, ...]) -> _Types:
-    """Return the types by which a launch function is chosen."""
+    """The types by which a launch function is chosen."""
     return tuple(map(layout_type, values))
 
 
 @dataclass(slots=True)
 class Launcher:
-    """Launches one bound kernel. What it has learnt holds under one driver, and for what the kernel captured then.
+    """Launches one bound kernel. Its launch functions hold for one driver, and for one set of captured values.
 
-    ``_codes`` are the grid functions that took the slow way, by the identity of their code.
+    ``_codes`` are the code objects of grid functions that took the slow path, by identity.
     """
 
     kernel: Bound
@@ -143,12 +143,12 @@ class Launcher:
     _codes: dict[int, CodeType] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Go the slow way at the next launch, with its arguments just as they are given."""
+        """Take the slow path at the next launch, with its arguments exactly as passed."""
         skip_in_dynamo(Launcher.first, Launcher.miss, LaunchOnGrid.__call__, type(self.kernel).run)
         self.kernel.front = None
 
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
-        """Launch the slow way, and make a launch function for arguments of these types."""
+        """Launch on the slow path, and make a launch function for arguments of these types."""
         __tracebackhide__ = True
         if not _OF_RUN.isdisjoint(meta):
             args, meta = by_position(self.kernel, args, meta, _OF_RUN)
@@ -173,7 +173,7 @@ class Launcher:
     def miss(
         self, grid: Any, values: tuple[Any, ...], rest: tuple[Any, ...], options: dict[str, Any], *found: Any
     ) -> Any:
-        """Take a launch that the launch function is not sure of; ``found`` are its key, heuristics and error."""
+        """Take over a launch that the launch function is not sure of; ``found`` are its key, heuristics and error."""
         __tracebackhide__ = True
         key, computed, error = found
         chain = chain_of(self.kernel)
@@ -187,7 +187,7 @@ class Launcher:
         if key is None:
             other = self._other(chain, values)
             if other is not None:
-                self.kernel.front = other  # first of all: a second miss must not come back here
+                self.kernel.front = other  # before the call: a second miss must not come back here
                 return other(grid, *args, **meta)
         if not _OF_RUN.isdisjoint(meta):
             args, meta = by_position(self.kernel, args, meta, _OF_RUN)
@@ -200,17 +200,17 @@ class Launcher:
         return handle
 
     def _other(self, chain: Chain, values: tuple[Any, ...]) -> Any:
-        """Return the launch function for arguments of these types, if there is one that is not in front already."""
+        """The launch function for arguments of these types, if there is one that is not in front already."""
         blocked = self.switch.slow or chain.function.pre_run_hooks or knobs.runtime.add_stages_inspection_hook
         known = None if blocked else self._functions.get(_types_of(values_with_defaults(chain, values)))
         if known is None or not self._is_current(chain):
             return None
         function = known[0]
-        behind = getattr(self.kernel.front, "__globals__", {}).get("_kl_general")  # a guarded function has asked it
+        behind = getattr(self.kernel.front, "__globals__", {}).get("_kl_general")  # a guarded function has called it
         return None if function in (self.kernel.front, behind) else function
 
     def _learn(self, chain: Chain, values: tuple[Any, ...]) -> None:
-        """Make the launch function for these arguments, and forget all if the kernel's globals have changed."""
+        """Make the launch function for these arguments; drop everything learnt if the kernel's globals changed."""
         if not self._is_current(chain):
             self._functions, self._entries = {}, defaultdict(dict)
             self._seen.clear()
@@ -227,11 +227,11 @@ class Launcher:
             self.kernel.front = known[0]
 
     def _is_current(self, chain: Chain) -> bool:
-        """Tell whether what was learnt holds; a kernel holds on to its captures as long as none changes."""
+        """Whether what was learnt still holds: same driver, same captures (a kernel keeps them until one changes)."""
         return self._driver is drivers._active and self._captures is chain.function.captures()
 
     def _enter(self, chain: Chain, key: Any, computed: Any, handle: Any, given: _Given) -> None:
-        """Keep what a launch with this key came to for the next one."""
+        """Store the compiled kernel, and the tuner's choice, under the key of a launch."""
         entries = self._entries[_types_of(values_of(chain, *given))]
         compiled = (handle, handle.run, handle.function, handle.packed_metadata, *direct_launch(handle.run))
         found = dict(zip(_COMPILED, compiled, strict=True))
@@ -257,7 +257,7 @@ class Launcher:
         entries[key] = (*head, None, inner)
 
     def _guarded(self, chain: Chain, key: Any, given: _Given, found: dict[str, Any]) -> Any:
-        """Return the guarded function of an entry; None where there is none. ``found`` is what it launches."""
+        """The guarded function of an entry, or None. ``found`` are the globals of what it launches."""
         values = values_of(chain, *given)
         known = self._functions.get(_types_of(values))
         if known is None or not _are_usual(known[0].__globals__, known[1], key):
@@ -295,7 +295,7 @@ class Launcher:
         return _defined(layout.name, guarded_source(layout, features, circumstances), scope)
 
     def _see(self, tensor: Any, address: int) -> bool:
-        """Tell whether a tensor lies on the device, at a multiple of 16; if so, its address is known from now on."""
+        """Whether a tensor lies on the device, at a multiple of 16; if so, remember its address."""
         if address & 15 or tensor.device.type != drivers.active.get_active_torch_device().type:
             return False
         if len(self._seen) >= _MOST_SEEN:
@@ -339,7 +339,7 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class LaunchOnGrid:
-    """What ``kernel[grid]`` is where no launch function is learnt yet: it launches the slow way."""
+    """The launchable ``kernel[grid]`` where no launch function is learnt yet: it takes the slow path."""
 
     kernel: Bound
     grid: Any
@@ -360,20 +360,20 @@ def _code_of(name: str, source: str) -> CodeType:
 
 
 def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
-    """Return the function that a source defines, with ``scope`` as its globals."""
+    """The function that a source defines, with ``scope`` as its globals."""
     exec(_code_of(name, source), scope)
     skip_in_dynamo(scope[name])
     return scope[name]
 
 
 def _env_knobs() -> dict[str, Any]:
-    """Return what Triton reads from the environment at each launch, as functions that read it."""
+    """The getters of the knobs that Triton reads from the environment at each launch."""
     found = {name: vars(type(knobs.compilation)).get(name) for name in RUN_KNOBS}
     return {name: knob.get for name, knob in found.items() if hasattr(knob, "get")}
 
 
 def _are_usual(scope: dict[str, Any], layout: ArgumentLayout, key: tuple[Any, ...]) -> bool:
-    """Tell whether the knobs are those of a key, and no hook looks into compiling or stands in for Triton's chains."""
+    """Whether knobs have the values of a key, and no hook inspects compiles or replaces Triton's chains of hooks."""
     runtime = knobs.runtime
     now = (runtime.debug, *(getattr(knobs.compilation, name) for name in RUN_KNOBS))
     hooks = (scope["_kl_enter_chain"], scope["_kl_leave_chain"], None)

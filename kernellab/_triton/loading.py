@@ -1,4 +1,4 @@
-"""Making live functions of a closure again, in a worker process or in a new session."""
+"""Live functions of a closure, in a worker process or in a new session."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from kernellab.source import (
 )
 from kernellab.source.text import made
 
-UNWRAPPED = "_kernellab_constants"  # where a namespace has the names of its constexprs that are the values in them
+UNWRAPPED = "_kernellab_constants"  # the key of a namespace for the names of its unwrapped constexprs
 _KEPT_WRAPPED = {bool, int, float, str, type(None), tl.dtype}
 _CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "dict": dict}
 
 
 class _Untaken:
-    """Stands for a value that stayed behind. An annotation may name it; any use in a kernel is an error.
+    """Stands for a value that could not be sent. An annotation may name it; any use in a kernel is an error.
 
-    While functions are being defined (``is_named``), so that annotations and defaults are evaluated, its attributes and
-    items stand for it.
+    While functions are being defined (``is_named``), annotations and defaults are evaluated: then its attributes and
+    items are the stand-in itself.
     """
 
     def __init__(self, name: str, found: Opaque, *, is_named: bool) -> None:
@@ -81,11 +81,11 @@ class _Untaken:
 
 
 def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) -> Loaded:
-    """Return the functions of ``closure``, decorated as in the notebook and with the same file names and lines.
+    """The functions of ``closure``, decorated as in the notebook and with the same file names and lines.
 
     In a process that was started with ``TRITON_INTERPRET=1`` they are interpreted functions. ``name`` is the symbol of
-    the compiled kernel, where it differs from the Python name. With ``unwraps``, a ``tl.constexpr`` that is no number,
-    string or dtype is the value in it, with the attributes and operators of that, as the compiler has it.
+    the compiled kernel, where it differs from the Python name. With ``unwraps``, a ``tl.constexpr`` of anything but a
+    number, string or dtype is replaced by the value in it, so that its attributes and operators work.
     """
     _register_sources(closure)
     loaded = Loaded(closure, name, unwraps=unwraps)
@@ -118,7 +118,7 @@ class Loaded:
     def decorated(self) -> Any:
         """The kernel with the autotuners and heuristics of its closure.
 
-        A heuristic or hook that could not be taken along is left out.
+        A heuristic or hook that could not be sent is left out.
         """
         function = self.kernel
         for wrapper in reversed(self.closure.wrappers):
@@ -130,12 +130,12 @@ class Loaded:
         return function
 
     def arguments(self, bindings: Iterable[tuple[Any, Binding]]) -> dict[Any, Any]:
-        """Return the live values of the arguments of one launch; objects among them are those of this launch alone."""
+        """The live arguments of one launch; objects among them belong to this launch alone."""
         self._objects = dict(self._own_objects)
         return {name: self.value(binding, str(name)) for name, binding in bindings}
 
     def value(self, binding: Binding, name: str = "A value") -> Any:
-        """Return the live value that a binding stands for; ``name`` is what a kernel calls it."""
+        """The live value of a binding; ``name`` is its name in the kernel, for errors."""
         match binding:
             case Constant(value):
                 return value
@@ -167,7 +167,7 @@ class Loaded:
         return value
 
     def load_all(self) -> None:
-        """Define every function, those that others use first; a recursive one sees itself afterwards."""
+        """Define every function, after those that it uses; a recursive one sees itself afterwards."""
         for index in reversed(range(len(self.closure.functions))):
             self._define(index, frozenset())
         self._is_defining = False
@@ -226,7 +226,7 @@ class Loaded:
         return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning, **arguments)(function)
 
     def _taken(self, bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
-        """Return the live values of what could be taken along."""
+        """The live values of all bindings but opaque ones."""
         return {name: self.value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
 
     def _module(self, name: str, members: tuple[tuple[str, Binding], ...]) -> ModuleType:
@@ -261,10 +261,10 @@ def _imported(binding: Import) -> Any:
 
 
 def _register_sources(closure: Closure) -> None:
-    """Let `inspect` and tracebacks find each text where it stood, on the same lines of the same file name.
+    """Register each text with `linecache`, on the lines of its file, for `inspect` and tracebacks.
 
-    A file that still has all of them there stays whole: this process may be the user's own. Else it has these alone,
-    since lines of another version, behind a text, could pass for its end.
+    A file that still has all texts stays as it is: this process may be the user's own. Otherwise the entry has these
+    texts alone, since lines of another version after a text could pass for its end.
     """
     texts: dict[str, dict[int, list[str]]] = {}
     for function in closure.functions:

@@ -1,12 +1,12 @@
-"""From Triton's live MLIR bindings, and the printed form beside them, to a `Graph`.
+"""Builds a `Graph` from Triton's live MLIR bindings and the printed form of a module.
 
 The walk over the bindings gives operations with operands, results, blocks and regions, identified by their
 addresses; `kernellab._triton.printed` adds attributes, branch successors and locations. The two are matched in the
 order of the print, and any disagreement is an error, never a guess.
 
-Arguments are named as the kernel's signature does. A tuple member has an argument of its own. A host descriptor brings
-its shape and strides along as further integer arguments; where a target lacks descriptors, the ttir stage turns it into
-a pointer and may add an argument or two (padding) to each. All arguments of a descriptor have the descriptor's name.
+Arguments have the names of the kernel's signature. A tuple member is an argument of its own. A host descriptor has
+further integer arguments, its shape and strides; where a target lacks descriptors, the ttir stage turns it into a
+pointer and may add an argument or two (padding) to each. All arguments of a descriptor have the descriptor's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POINTEE = re.compile(r"!tt\.ptr<(tensor<.*>)(?:, \d+)?>$")
 
 
 def graph_of_module(module: Any, context: Any, parameters: Parameters | None = None) -> Graph:
-    """Return the graph of a live Triton module, raw or after the ttir stage.
+    """The graph of a live Triton module, raw or after the ttir stage.
 
     ``parameters`` are the name and type of every run-time parameter of the kernel, tuples flattened (see
     `flattened_parameters`). Without them, the names are taken from the module's own locations, where Triton writes
@@ -48,7 +48,7 @@ def graph_of_module(module: Any, context: Any, parameters: Parameters | None = N
 
 
 def graph_of_file(path: Path, parameters: Parameters | None = None) -> Graph:
-    """Return the graph of a stored ``.ttir`` file.
+    """The graph of a stored ``.ttir`` file.
 
     Raises:
         CompileError: Triton cannot parse the module.
@@ -64,7 +64,7 @@ def graph_of_file(path: Path, parameters: Parameters | None = None) -> Graph:
 
 
 def flattened_parameters(signature: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return name and type of every run-time parameter of a signature, tuple members as ``name[i]``.
+    """Name and type of every run-time parameter of a signature, tuple members as ``name[i]``.
 
     ``signature`` maps each parameter to its type as Triton writes it: ``*fp32``, ``i32``, ``constexpr``, a tuple of
     types for a tuple, ``tensordesc<fp16[16, 32]>`` for a host descriptor. Constexpr ones are left out.
@@ -85,7 +85,7 @@ def flattened_parameters(signature: Mapping[str, Any]) -> tuple[tuple[str, str],
 
 @dataclass(frozen=True, slots=True)
 class _RawOperation:
-    """An operation of the walk. Values and regions are named by their addresses."""
+    """An operation of the walk. Values and regions are identified by their addresses."""
 
     name: str
     operands: tuple[int, ...]
@@ -105,9 +105,9 @@ class _RawBlock:
 
 @dataclass(slots=True)
 class _Walk:
-    """The callback of a module walk; it takes what it needs of each operation and keeps no binding object.
+    """The callback of a module walk; it copies the data of each operation and keeps no binding object.
 
-    All operations of the module come, inner ones before their owner; the blocks of a region stand in their order.
+    It is called for all operations of the module, inner ones before their owner, blocks of a region in order.
     """
 
     operations: list[_RawOperation] = field(default_factory=list)
@@ -145,7 +145,7 @@ class _Walk:
 
 
 def _parsed_type(text: str) -> tuple[tuple[int, ...], str, bool]:
-    """Return shape, element type and whether it is an address, of a printed type.
+    """Shape and element type of a printed type, and whether it is an address.
 
     The shape of a pointer to a tensor, and of a descriptor, is that of the tensor that one access moves.
     """
@@ -158,7 +158,7 @@ def _parsed_type(text: str) -> tuple[tuple[int, ...], str, bool]:
 
 @dataclass(slots=True)
 class _Assembly:
-    """The growing tuples of a graph; it is filled in the order of the print."""
+    """A graph under construction, filled in the order of the print."""
 
     walked: _Walk
     printed: PrintedModule
@@ -173,7 +173,7 @@ class _Assembly:
     _position: int = 0
 
     def graph(self, parameters: Parameters | None) -> Graph:
-        """Return the graph of the module.
+        """The graph of the module.
 
         Raises:
             CompileError: the walk and the printed form disagree.
@@ -197,7 +197,7 @@ class _Assembly:
         )
 
     def _next_printed(self, operation: _RawOperation, depth: int) -> PrintedOperation | None:
-        """Return the printed form of an operation, or None for a terminator that the print leaves out."""
+        """The printed form of an operation, or None for a terminator that the print leaves out."""
         if self._position < len(self.printed.operations):
             candidate = self.printed.operations[self._position]
             if candidate.name == operation.name and candidate.depth == depth:
@@ -227,7 +227,7 @@ class _Assembly:
         )
 
     def _entry_arguments(self, region: int) -> tuple[int, ...]:
-        """Return the arguments of the entry block; a function that is only declared has none."""
+        """The arguments of the entry block; a function that is only declared has none."""
         found = self.regions[region]
         entry = self.blocks[found.blocks[0]] if found is not None and found.blocks else None
         return entry.arguments if entry is not None else ()
@@ -250,7 +250,7 @@ class _Assembly:
 
     @staticmethod
     def _labels(raw_blocks: list[_RawBlock], printed: PrintedOperation | None, position: int) -> list[str]:
-        """Return the label of every block; the entry block may be printed without one."""
+        """The label of every block; the entry block may be printed without one."""
         if not raw_blocks:
             return []
         headers = printed.labels[position] if printed is not None and position < len(printed.labels) else []
@@ -273,9 +273,9 @@ class _Assembly:
         return index
 
     def _with_partitions(self, raw: _RawOperation) -> _RawOperation:
-        """Return a `ttg.warp_specialize` with the regions of its partitions, which MLIR keeps in an operation inside.
+        """A `ttg.warp_specialize` with the regions of its partitions, which MLIR keeps in an operation inside.
 
-        What it captures are operands of that one from 3.7 on.
+        From 3.7 on its captured values are operands of that inner operation.
         """
         if raw.name != "ttg.warp_specialize":
             return raw
@@ -309,7 +309,7 @@ class _Assembly:
         return index
 
     def _operands(self, index: int, keys: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the indices of operands; one that a later block defines is filled in at the end."""
+        """The indices of operands; one that a later block defines is filled in at the end."""
         try:
             return tuple([self._value_of[key] for key in keys])
         except KeyError:
@@ -342,7 +342,7 @@ def _location_text(value: Any) -> str:
 
 
 def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -> tuple[str, ...]:
-    """Return the parameter that each argument of a function belongs to.
+    """The parameter of each argument of a function.
 
     Raises:
         CompileError: the arguments cannot be dealt out to ``parameters``.
@@ -365,7 +365,7 @@ def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -
 
 
 def _rank(kind: str) -> int:
-    """Return the rank of a descriptor type such as ``tensordesc<fp16[16, 32]>``."""
+    """The rank of a descriptor type such as ``tensordesc<fp16[16, 32]>``."""
     shape = kind[kind.index("[") + 1 : kind.index("]")]
     return shape.count(",") + 1 if shape.strip() else 0
 
@@ -373,9 +373,9 @@ def _rank(kind: str) -> int:
 def _names_from_locations(arguments: Sequence[Value]) -> tuple[str, ...]:
     """Name arguments by the locations of their values.
 
-    From 3.8 on these are ``outs.1`` for the member of a tuple and ``desc.shape.0`` for what a descriptor brings along;
-    before, every argument has the name of its parameter, so that several of one name are members of a tuple, or a
-    descriptor with what it brings along.
+    From 3.8 on these are ``outs.1`` for the member of a tuple and ``desc.shape.0`` for a size of a descriptor. Before,
+    every argument has the name of its parameter: several of one name are members of a tuple, or a descriptor with its
+    shape and strides.
     """
     written = [value.name or f"arg{position}" for position, value in enumerate(arguments)]
     first = dict(reversed(list(zip(written, arguments, strict=True))))

@@ -1,8 +1,8 @@
-"""Kernels that no lab has bound: noted when they are made, and launched through a lab while one watches.
+"""Kernels that no lab has bound: watched as they are defined, and launched through a lab.
 
 A cell may define a kernel in a function, a class or a loop, and launch it before the statement ends; or launch one of
-another module. Triton has no hook that comes before a launch. So while somebody watches, the methods of its classes
-that make and launch kernels ask the watchers first; they are Triton's own again after that. No kernel is changed here.
+another module. Triton has no hook before a launch. So while there is a watcher, Triton's methods that make and launch
+kernels are replaced by ones that call the watchers first. No kernel is changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = (JITFunction, Heuristics, Autotuner)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watcher:
-    """``bound`` returns what is launched in place of a plain kernel, or None; ``made`` is told of a new one."""
+    """``bound`` returns the kernel to launch in place of a plain one, or None; ``made`` is called with a new one."""
 
     bound: Callable[[Kernel], Bound | None]
     made: Callable[[Kernel], None]
@@ -34,14 +34,14 @@ class Watcher:
 
 @dataclass(slots=True)
 class _Watched:
-    """The watchers, and the methods of Triton that ask them as long as there is one."""
+    """The watchers, and Triton's own methods, which are replaced while there is a watcher."""
 
     watchers: tuple[Watcher, ...] = ()
     methods: dict[tuple[type, str], Any] = field(default_factory=dict)
     lock: Any = field(default_factory=rlock)
 
     def add(self, watcher: Watcher) -> None:
-        """Ask a watcher from now on."""
+        """Add a watcher; the first one replaces Triton's methods."""
         with self.lock:
             if not self.watchers:
                 self.methods = {(kind, name): getattr(kind, name) for kind, name in _LAUNCHES}
@@ -51,7 +51,7 @@ class _Watched:
             self.watchers = (*self.watchers, watcher)
 
     def remove(self, watcher: Watcher) -> None:
-        """Ask a watcher no longer."""
+        """Remove a watcher; the last one restores Triton's methods."""
         with self.lock:
             self.watchers = tuple(each for each in self.watchers if each is not watcher)
             if not self.watchers:
@@ -64,7 +64,7 @@ _WATCHED = _Watched()
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Ask ``watcher`` about the plain kernels that are made and launched inside a with statement, by any thread."""
+    """Call ``watcher`` for plain kernels defined and launched inside a with statement, by any thread."""
     _WATCHED.add(watcher)
     try:
         yield
@@ -101,14 +101,14 @@ def _launching(method: Any, name: str) -> Any:
 
 
 def _is_whole(kernel: Any) -> bool:
-    """Tell whether a kernel consists of Triton's own classes alone, without a wrapper of a library between them."""
+    """Whether a kernel consists of Triton's own classes alone, without a wrapper of a library between them."""
     while isinstance(kernel, Autotuner | Heuristics):
         kernel = kernel.fn
     return isinstance(kernel, JITFunction)
 
 
 def _launch_bound(bound: Any, name: str, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-    """Launch a bound kernel by the call that ``run`` or ``warmup`` of a plain one got."""
+    """Launch a bound kernel with the arguments of a plain one's ``run`` or ``warmup``."""
     __tracebackhide__ = True
     if name == "warmup":
         return bound.warmup(*args, **meta)
@@ -118,19 +118,19 @@ def _launch_bound(bound: Any, name: str, args: tuple[Any, ...], meta: dict[str, 
 
 
 def _leave_choice(bound: Any, kernel: Any) -> None:
-    """Leave at a plain kernel what Triton does: which config each of its autotuners took last."""
+    """Copy ``best_config`` to the autotuners of a plain kernel, as Triton sets it after a launch."""
     for twin, own in zip(decorators_of(bound), decorators_of(kernel), strict=True):
         if twin is not own and hasattr(twin, "best_config"):
             own.best_config = twin.best_config
 
 
 def with_hooks_of(kernel: Kernel, bound: Bound) -> Bound:
-    """Return a bound twin of ``kernel``, which calls the hooks that ``kernel`` has now."""
+    """Copy the pre-run hooks of ``kernel`` to its bound twin; return the twin."""
     jit_function(bound).pre_run_hooks = list(jit_function(kernel).pre_run_hooks)
     return bound
 
 
 def outermost(kernels: list[Any]) -> list[Any]:
-    """Return the kernels of a list that none of the others is a decorator around."""
+    """The kernels of a list that are not inside another one of it."""
     inner = {id(decorator.fn) for kernel in kernels for decorator in decorators_of(kernel)}
     return [kernel for kernel in kernels if id(kernel) not in inner]

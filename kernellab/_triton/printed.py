@@ -1,4 +1,4 @@
-"""Reading the printed form of a Triton module for what the bindings of its operations do not tell.
+"""Reads attributes, branch successors and locations from the printed form of a Triton module.
 
 The bindings have no attribute enumeration, no branch successors and no location for an operation without results.
 The printed form has all three. It is read line by line: MLIR prints one operation per line, a region opens with a
@@ -26,7 +26,7 @@ _BRACE = re.compile(r'"[^"]*"|[{}]')
 _SEPARATOR = re.compile(r'"[^"]*"|[<\[({>\])},]')
 _OPENING, _CLOSING = frozenset("<[({"), frozenset(">])}")
 
-# The words that the printed form puts before the first operand, in order, as the attributes that they stand for.
+# The attributes printed as plain words before the first operand, in order.
 _LEADING_WORDS = {
     "arith.cmpi": ("predicate",),
     "arith.cmpf": ("predicate",),
@@ -65,14 +65,14 @@ class PrintedModule:
     locations: LocationTable
 
     def location(self, operation: PrintedOperation) -> Location:
-        """Return the location that is printed at the end of an operation."""
+        """The location that is printed at the end of an operation."""
         text = operation.closing or operation.text
         start = text.rfind(" loc(")
         return self.locations.resolve(text[start + 5 : text.rfind(")")]) if start >= 0 else Location()
 
 
 def read_printed(text: str) -> PrintedModule:
-    """Return the operations and the location table of a printed module."""
+    """The operations and the location table of a printed module."""
     operations: list[PrintedOperation] = []
     aliases: dict[str, str] = {}
     opened: list[PrintedOperation] = []
@@ -118,7 +118,7 @@ def _operation_of(line: str, depth: int) -> PrintedOperation:
 
 
 def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
-    """Return the attributes of an operation, sorted by name, with their values as they are printed."""
+    """The attributes of an operation, sorted by name, with their values as they are printed."""
     found: dict[str, str] = {}
     text = operation.text.rpartition(" loc(")[0] or operation.text
     if operation.labels:

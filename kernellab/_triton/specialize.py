@@ -1,6 +1,6 @@
-"""What Triton makes of a kernel and its arguments: types, constants, assumptions and options, for any target.
+"""Triton's specialization of a kernel and its arguments: types, constants, assumptions and options, for any target.
 
-Follows `triton.runtime.jit.JITFunction.run` up to the compile, without asking a driver for anything.
+Follows `triton.runtime.jit.JITFunction.run` up to the compile, without a driver.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 Path = tuple[int, ...]
 
 RUN_KNOBS = [name for name in ("instrumentation_mode", "fpsan_homomorphic_casts") if hasattr(knobs.compilation, name)]
-"""The knobs of compiling that Triton's `run` adds to the options, in this version of it."""
+"""The compile knobs that `JITFunction.run` of this Triton adds to the options."""
 
-# What torch has and Triton has no type for, by how its name begins, with what to pass instead.
+# Prefixes of torch dtypes without a Triton type, with the remedy.
 _NO_TRITON_TYPE = {
     "complex": "torch.view_as_real({})",
     "qint": "{}.int_repr()",
@@ -41,11 +41,11 @@ _NO_TRITON_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Specialization:
-    """The compile-time face of a launch.
+    """A launch as the compiler sees it.
 
     ``signature`` maps each parameter to its Triton type (nested tuples for tuples), ``constants`` index paths to
-    values, ``attributes`` index paths to what is assumed of the argument, ``options`` are the backend's. ``bound`` are
-    the arguments by name, defaults applied.
+    values, ``attributes`` index paths to assumptions (divisibility), ``options`` are the backend's. ``bound`` are the
+    arguments by name, with defaults.
     """
 
     signature: Mapping[str, Any]
@@ -56,12 +56,12 @@ class Specialization:
 
 
 def gpu_target(target: Target) -> Any:
-    """Return a target as Triton's own."""
+    """A target as Triton's own `GPUTarget`."""
     return GPUTarget(target.backend, target.arch, target.warp_size)
 
 
 def target_of(gpu: Any) -> Target:
-    """Return Triton's target as one of the project."""
+    """The project's `Target` of a Triton target."""
     return Target(gpu.backend, gpu.arch, gpu.warp_size)
 
 
@@ -72,9 +72,9 @@ def specialize(
     meta: Mapping[str, Any],
     binders: MutableMapping[int, Any] | None = None,
 ) -> Specialization:
-    """Return how Triton specializes a jit function for these arguments and options.
+    """Triton's specialization of a jit function for these arguments and options.
 
-    ``binders`` keeps what Triton generates for a function, by its id, for further calls with the same target.
+    ``binders`` caches Triton's generated binder of a function, by its id, for further calls with the same target.
 
     Raises:
         LaunchError: an argument is missing, unknown, given twice, or of a type that no kernel takes.
@@ -103,30 +103,30 @@ def specialize(
 
 
 def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a launch with those that Triton's `run` adds from its knobs."""
+    """The keywords of a launch with those that Triton's `run` adds from its knobs."""
     debug = meta.get("debug", function.debug) or knobs.runtime.debug
     return {**meta, "debug": debug, **{name: getattr(knobs.compilation, name) for name in RUN_KNOBS}}
 
 
 def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signature: dict[str, Any]) -> str:
-    """Return the symbol that Triton gives the kernel: its name, or what ``repr=`` makes of the specialization."""
+    """The symbol that Triton gives the kernel: its name, or the text that ``repr=`` makes of the specialization."""
     named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
     return str(function.repr(SimpleNamespace(constants=named, signature=signature)))
 
 
 def compiler_variables() -> dict[str, str]:
-    """Return the environment variables that change what Triton makes, as they are now."""
+    """The environment variables that affect Triton's compiles, with their present values."""
     return {str(name): str(value) for name, value in get_cache_invalidating_env_vars().items()}
 
 
 def warm() -> None:
-    """Let Triton import what its first specialization needs."""
+    """Import everything that Triton's first specialization needs."""
     function, arguments = sample_launch()
     specialize(function, parse_target(DEFAULT_TARGET), arguments, {})
 
 
 def sample_launch() -> tuple[Any, tuple[Any, ...]]:
-    """Return a small kernel that loads and stores, with arguments for it: whoever compiles it compiles most others."""
+    """A small kernel that loads and stores, with arguments: to compile it loads most of the compiler."""
     return _copy, (MockTensor(tl.float32), MockTensor(tl.float32), 128)
 
 
@@ -137,20 +137,20 @@ def _copy(source, to, block: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:
-    """Return what Triton compiles: a jit function with its types, constants and assumptions by index path."""
+    """Triton's source object of a compile: a jit function with types, constants and assumptions by index path."""
     source = gluon_source() if function.is_gluon() else ASTSource
     return source(function, dict(signature), dict(constants), dict(attributes))
 
 
 def gluon_source() -> Any:
-    """Return what stands for `ASTSource` where a kernel is in Gluon; its stages begin at TTGIR."""
+    """Gluon's counterpart of `ASTSource`; its stages begin at TTGIR."""
     from triton.experimental.gluon._runtime import GluonASTSource  # its language is large, and few kernels are in it
 
     return GluonASTSource
 
 
 def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the number and names of the arguments, or None."""
+    """The problem with the number or names of the arguments, as a message, or None."""
     names = function.arg_names
     signature = call_text(function)
     if len(args) > len(names):
@@ -171,7 +171,7 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
 
 
 def tensor_problem(kernel: str, given: Mapping[str, Any]) -> str | None:
-    """Return which tensor has a dtype that Triton knows no type for, or elements in no memory of its own; or None."""
+    """The message for a tensor that no kernel takes: a dtype without Triton type, or no dense memory; or None."""
     for name, value in given.items():
         if isinstance(value, tuple):
             members = {f"{name}[{i}]": member for i, member in enumerate(value)}
@@ -190,7 +190,7 @@ def tensor_problem(kernel: str, given: Mapping[str, Any]) -> str | None:
 
 
 def dense_problem(name: str, tensor: Any) -> str | None:
-    """Return why a kernel cannot take a tensor whose elements lie in no dense memory, or None where they do."""
+    """The message for a tensor whose elements lie in no dense memory, or None."""
     if getattr(tensor, "is_nested", False):
         return f"{name} is a nested tensor; a kernel takes dense ones: pass torch.nested.to_padded_tensor({name}, 0.0)."
     layout = str(getattr(tensor, "layout", "torch.strided"))
@@ -200,7 +200,7 @@ def dense_problem(name: str, tensor: Any) -> str | None:
 
 
 def call_text(function: Any) -> str:
-    """Return the name of a function with its parameters: ``add(x, y, out, n)``."""
+    """A function's name with its parameters: ``add(x, y, out, n)``."""
     return f"{function.__name__}({', '.join(function.arg_names)})"
 
 
@@ -208,14 +208,14 @@ _WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a 
 
 
 def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
-    """Return the error for arguments that Triton's binder refused, naming those of an odd type."""
+    """The error for arguments that Triton's binder refused, with the names of those of an odd type."""
     given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
     problem = launch_problem(function, args, meta) or _refused(function.__name__, given, exc)
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
 
 
 def _refused(kernel: str, given: Mapping[str, Any], exc: Exception) -> str:
-    """Return which values Triton's binder refuses: numbers that are too wide, tuples in tuples, objects."""
+    """The message for values that Triton's binder refuses: too wide numbers, nested tuples, objects."""
     wide = [name for name, v in given.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
     if wide:
         return f"{wide[0]} of {kernel} is {given[wide[0]]}; a kernel takes numbers of 64 bits at most."
@@ -233,7 +233,7 @@ def _is_odd(value: object) -> bool:
 
 
 def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target: Target) -> UsageError:
-    """Return the error for options of ``meta`` that the backend refuses, from what it raised."""
+    """The error for options of ``meta`` that the backend refuses."""
     text = str(exc.args[0]) if exc.args else type(exc).__name__
     if isinstance(exc, KeyError) and "unrecognised" in text:
         unknown = text.split("Keyword argument ")[-1].split(" was ")[0]
@@ -253,10 +253,10 @@ _WHOLE_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def require_options(kernel: str, options: Mapping[str, Any]) -> None:
-    """Raise where an option that counts something is no integer: Triton hands it on, and compilers end by it.
+    """Refuse a non-integer value of an integer option: Triton passes it on, and the compiler aborts.
 
     Raises:
-        UsageError: one is no integer of 32 bits, and not None either; or num_ctas is no power of 2, where LLVM aborts.
+        UsageError: one is neither None nor an integer of 32 bits; or num_ctas is no power of 2, for which LLVM aborts.
     """
     for name in _WHOLE_OPTIONS:
         value = constexpr_value(options.get(name))
@@ -267,7 +267,7 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
 
 
 def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
-    """Refuse a tensor in the place of a constant, whose text Triton takes for a key: that reads all of its memory.
+    """Refuse a tensor as a constant: its text, which is part of Triton's key, reads all of its memory.
 
     Raises:
         UsageError: an option that counts something is no integer.
@@ -286,7 +286,7 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
 
 
 def known_options(target: Target) -> tuple[str, ...]:
-    """Return all launch options of the backend of ``target``, those included that only compilers set."""
+    """All launch options of a target's backend, with those that only compilers set."""
     return tuple(make_backend(gpu_target(target)).parse_options({}).__dict__)
 
 
@@ -294,6 +294,6 @@ _USUAL_OPTIONS = (*_WHOLE_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_fp
 
 
 def option_names(target: Target) -> tuple[str, ...]:
-    """Return the launch options that users set, such as ``num_warps``, of the backend of ``target``."""
+    """The launch options that users set, such as ``num_warps``, of a target's backend."""
     known = known_options(target)
     return tuple(name for name in _USUAL_OPTIONS if name in known)

@@ -1,9 +1,9 @@
-"""How tiles lie in registers, as Triton itself has it: the linear layouts of the types of a module, and of Gluon.
+"""Register layouts of tiles, from Triton itself: the linear layouts of the types of a module, and of Gluon.
 
-Triton answers through Gluon's builder, which gives back a linear layout for whatever encoding Gluon has a class of.
-It ends the process where it is asked for what cannot be (https://github.com/triton-lang/triton: assertions of
-`LinearLayoutConversions.cpp`). So it is asked for types of modules that it has lowered itself, and for layouts of Gluon
-after a check; of memory it is not asked at all, since Triton 3.6 ends there.
+Gluon's builder returns a linear layout for every encoding with a Gluon class. For an impossible layout it aborts the
+process (https://github.com/triton-lang/triton: assertions of `LinearLayoutConversions.cpp`). So it is called only for
+types of modules that Triton has lowered itself, and for Gluon layouts after a check; never for memory layouts, for
+which Triton 3.6 aborts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ except ImportError:  # a build without these backends, or before Gluon
 
 @lru_cache(maxsize=16)
 def layouts_in(kernel: str, target: str, ttgir: str) -> Layouts:
-    """Return the values of a module that have a layout.
+    """The values of a module that have a layout.
 
     Where Triton cannot read the module, which another version may have written, tiles in registers are unknown.
     """
@@ -36,10 +36,10 @@ def layouts_in(kernel: str, target: str, ttgir: str) -> Layouts:
 
 
 def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidOutValue:
-    """Return a tile in a layout of Gluon, to look at: `gluon_tile(gl.BlockedLayout(...), [64, 64])`.
+    """A tile in a layout of Gluon, for display: `gluon_tile(gl.BlockedLayout(...), [64, 64])`.
 
     Raises:
-        UsageError: it is no layout of Gluon, no tile of this shape can have it, or it is none that can be drawn.
+        UsageError: it is no layout of Gluon, is impossible for a tile of this shape, or cannot be drawn.
     """
     if gluon_ir is None or not hasattr(layout, "_to_ir"):
         raise UsageError(f"{value_text(layout)} is no layout of Gluon; expected one such as gl.BlockedLayout(...).")
@@ -63,7 +63,7 @@ _ELEMENTS |= {f"i{bits}": f"int{bits}" for bits in (1, 8, 16, 32, 64)}
 
 
 def _written(builder: Any, layout: Any, shape: tuple[int, ...], element: str) -> tuple[str, bool]:
-    """Return the type of a tile as MLIR writes it, and whether it lies in registers."""
+    """The MLIR type of a tile as text, and whether the tile lies in registers."""
     if element not in _ELEMENTS:
         raise UsageError(choice_message("element", element, tuple(_ELEMENTS)))
     bases = {each.__name__ for each in type(layout).__mro__}
@@ -75,10 +75,10 @@ def _written(builder: Any, layout: Any, shape: tuple[int, ...], element: str) ->
 
 
 def _require_possible(layout: Any, shape: tuple[int, ...]) -> None:
-    """Refuse what Triton would end the process for.
+    """Refuse layouts for which Triton would abort the process.
 
     Raises:
-        UsageError: a side is no power of two, axes are missing, or an instruction or a linear layout cannot be.
+        UsageError: a side is no power of two, axes are missing, or an instruction or a linear layout is impossible.
     """
     if any(size <= 0 or size & (size - 1) for size in shape):
         raise UsageError(f"A tile of shape {list(shape)} has no layout; expected powers of two.")
@@ -142,10 +142,10 @@ def _registers(ttgir: str) -> Registers:
 
 @cache
 def _keep_modules_until_exit() -> None:
-    """Let Python clear the modules of Gluon at its end.
+    """Let Python clear Gluon's modules at exit.
 
-    Triton holds their classes for ever, so that nanobind would list all that these reach as leaked. A module that is
-    still referenced then is cleared (https://docs.python.org/3/c-api/init.html#c.Py_FinalizeEx), and reaches nothing.
+    Triton holds their classes for ever, so nanobind would report everything reachable from them as leaked. A module
+    that is still referenced at exit is cleared (https://docs.python.org/3/c-api/init.html#c.Py_FinalizeEx).
     """
     language = "triton.experimental.gluon.language"
     for name in ("_layouts", "amd._layouts", "nvidia.blackwell"):
@@ -164,13 +164,13 @@ def _context() -> Any:
 def _registers_of_value(builder: Any, value: Any, shape: tuple[int, ...]) -> RegisterLayout | None:
     try:
         layout = builder.get_gluon_layout_from_tensor(value)
-    except (ValueError, RuntimeError):  # there is no class of Gluon for it
+    except (ValueError, RuntimeError):  # Gluon has no class for it
         return None
     return _registers_of(builder, layout, shape)
 
 
 def _registers_of(builder: Any, layout: Any, shape: Sequence[int]) -> RegisterLayout | None:
-    """Return the linear layout of one of Gluon; None where it is over several blocks."""
+    """The linear layout of a Gluon layout; None where it spans several blocks."""
     linear = builder.to_linear_layout(layout._to_ir(builder), list(shape))
     _keep_modules_until_exit()
     if any(any(basis) for basis in linear.block_bases):
