@@ -19,9 +19,10 @@ def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> A
     Raises:
         UsageError: it is another operator.
     """
-    if operator.name() in _OF_TRITON:
+    name: str = operator.name()  # type: ignore[no-untyped-call]
+    if name in _OF_TRITON:
         return operator.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
     raise UsageError(
-        f"{place_of_user()} calls {operator.name()} of torch, which a program cannot record. Write it out with "
+        f"{place_of_user()} calls {name} of torch, which a program cannot record. Write it out with "
         "operations of torch (torch.where, a loop of Python, scaled_dot_product_attention), or call it outside."
     )
