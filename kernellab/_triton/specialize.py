@@ -279,8 +279,8 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
     for name, value in given.items():
         if name not in dynamic and hasattr(value, "data_ptr"):
             raise LaunchError(
-                f"{name} of {function.__name__} is a {type(value).__name__}, and it is a constant of the compile; "
-                f"pass a number, such as {name}.item() gives.",
+                f"{name} of {function.__name__} is a {type(value).__name__}, which cannot be taken for a constexpr or "
+                f"an option. Give it as a number, such as {name}.item() returns.",
                 kernel=function.__name__,
             )
 

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab.errors import KernellabError, LaunchError, UsageError, value_message, value_text
@@ -33,7 +33,7 @@ from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
-_LONGEST_PATH = 4096
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255
 _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 
@@ -55,9 +55,12 @@ def _is_count(value: object) -> bool:
 
 
 def _is_path(value: object) -> bool:
-    text = str(value) if isinstance(value, str | os.PathLike) else ""
-    is_short = len(os.fsencode(text)) < _LONGEST_PATH and all(len(os.fsencode(n)) <= 255 for n in text.split(os.sep))
-    return bool(text) and "\0" not in text and is_short
+    names = os.fsencode(value).split(os.fsencode(os.sep)) if _may_be_path(value) else []
+    return bool(names) and sum(map(len, names)) + len(names) <= _LONGEST_PATH and max(map(len, names)) <= _LONGEST_NAME
+
+
+def _may_be_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(value, str | os.PathLike) and bool(str(value)) and "\0" not in str(value)
 
 
 def _has_configs(value: object) -> bool:
@@ -122,7 +125,7 @@ _RULES = {
     "right": CallRule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
     "rounds": _COUNT,
     "search": CallRule("a name, or an object with ask and tell", lambda v: isinstance(v, str) or hasattr(v, "ask")),
-    "store": _PATH,
+    "store": CallRule("the path of a folder", _may_be_path),  # of a name too long, the store itself says so
     "table": _TEXT,
     "target": _TARGET,
     "timeout_s": _SECONDS,

@@ -143,7 +143,7 @@ class WorkerBench:
                 self.trials.wait_ready(device, with_torch=self._goes_with_torch)
                 worker.prepare(self._getting_ready(device), _START_S)
 
-        in_background(run)
+        in_background(run, name="kernellab-bench")
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time; see `Bench.measure`.

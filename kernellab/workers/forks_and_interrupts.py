@@ -306,8 +306,8 @@ class _Background(threading.Thread):
     """A thread of `in_background`."""
 
 
-def in_background(*steps: Callable[[], object]) -> threading.Thread:
-    """Run steps, one after the other, in a thread of their own.
+def in_background(*steps: Callable[[], object], name: str | None = None) -> threading.Thread:
+    """Run steps, one after the other, in a thread of their own, called ``name``.
 
     The end of the session waits for the step under way, and no other begins. Python would end a daemon thread wherever
     it stands, and inside of a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
@@ -319,7 +319,7 @@ def in_background(*steps: Callable[[], object]) -> threading.Thread:
                 return
             step()
 
-    thread = _Background(target=run)
+    thread = _Background(target=run, name=name)
     thread.start()
     return thread
 

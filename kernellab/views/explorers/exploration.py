@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError, plural
+from kernellab.errors import StoreError, UsageError, plural
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
 from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
@@ -26,7 +26,7 @@ def stage_text(compiled: Compiled, name: str) -> str:
     """Return the text of a stage, or the sentence that says why there is none."""
     try:
         text: str = getattr(compiled, name)
-    except UsageError as error:
+    except (UsageError, StoreError) as error:
         return error.message
     return text.rstrip("\n")
 
@@ -122,7 +122,7 @@ def explore(
 def _stages(compiled: Compiled, *, sass: bool) -> Iterator[Stage]:
     texts = dict(compiled.stages)
     if sass and compiled.target.backend == "cuda":
-        with suppress(UsageError, StopIteration):  # there is no binary, or the disassembler cannot read it
+        with suppress(UsageError, StoreError):  # there is no binary, or the disassembler cannot read it
             texts["sass"] = compiled.sass
     for name in STAGE_NAMES:
         if name in texts:
