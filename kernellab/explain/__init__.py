@@ -1,1 +1,1 @@
-"""Why a launch takes as long as it does: facts, a model of the time, a rule for each cause; and its profile."""
+"""Explains the time of a launch: facts, a model of time, a rule per cause of slowness, and profiles."""

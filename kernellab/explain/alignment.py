@@ -1,9 +1,8 @@
-"""Why a thread moves neighbouring elements piece by piece: what the compiler knows of addresses and masks.
+"""Why a thread moves neighbouring elements piece by piece: the alignment that the compiler can prove.
 
-Triton moves several elements of a thread by one instruction if their address is known to be a multiple of all of them,
-and if one mask holds for all. It follows both from the arguments on (``AxisInfo.cpp``): it looks whether an integer or
-a pointer is divisible by 16, and knows constants. Here the same is followed for what stands at the start of the
-elements of a thread, in the graph of the TTIR.
+Triton moves several elements of a thread by one instruction if their address is provably a multiple of their size and
+one mask holds for all. Its analysis (``AxisInfo.cpp``) starts at the arguments, integers and pointers divisible by 16,
+and at constants. This module repeats it on the graph of the TTIR, for the first element of each thread.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kernellab.compile.types import Compiled
 from kernellab.explain.facts import WidthLimit
 from kernellab.ir.graph import Graph, Operation, joins
 
-_ANY = 1 << 30  # a multiple of whatever is asked for
+_ANY = 1 << 30  # a multiple of everything
 _POINTER_BYTES = 16
 _NUMBER = re.compile(r"-?\d+")
 _PARAMETER = re.compile(r"%(?=[\w.]+: )")
@@ -26,10 +25,10 @@ _DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """What a value is known to be a multiple of, at the start of the elements of each thread.
+    """The divisor that the compiler can prove for a value, at the first element of each thread.
 
-    ``varies`` tells that it differs from one element of a thread to the next. ``source`` is what keeps it from being a
-    multiple of more: an argument by its name, else a constant or ``what is loaded``, or nothing in particular.
+    ``varies`` is True if the value differs between the elements of a thread. ``source`` is the value that limits the
+    divisor: the name of an argument, a constant, ``what is loaded``, or "" if there is no single one.
     """
 
     of: int
@@ -38,7 +37,7 @@ class Multiple:
 
 
 def width_limits(compiled: Compiled, operation: Operation, elements: int) -> tuple[WidthLimit, ...]:
-    """Return what keeps a load or store from moving so many neighbouring elements by one instruction."""
+    """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store."""
     graph = compiled.graph
     followed = _Followed(graph, _divisible_arguments(compiled), _sources(graph))
     address, *others = operation.operands
@@ -56,7 +55,7 @@ def width_limits(compiled: Compiled, operation: Operation, elements: int) -> tup
 
 
 def _divisible_arguments(compiled: Compiled) -> Mapping[int, int]:
-    """Return by the value of an argument what the compiler was told that it is a multiple of."""
+    """Return the ``tt.divisibility`` of each argument, by its value in the graph; 1 where none is declared."""
     header = next((line for line in compiled.ttir.splitlines() if "tt.func public" in line), "")
     parts = _PARAMETER.split(header)[1:]
     known = [int(match[1]) if (match := _DIVISIBLE.search(part)) else 1 for part in parts]
@@ -64,7 +63,7 @@ def _divisible_arguments(compiled: Compiled) -> Mapping[int, int]:
 
 
 def _sources(graph: Graph) -> Mapping[int, list[int]]:
-    """Return by a value the values that it is handed on from: into blocks, and out of regions."""
+    """Return the values that flow into block arguments and results of regions, by the value that receives them."""
     found: dict[int, list[int]] = {}
     for operation in graph.operations:
         if operation.regions or operation.successors:
@@ -84,14 +83,14 @@ class _Followed:
     _known: dict[int, Multiple] = field(default_factory=dict)
 
     def of(self, value: int) -> Multiple:
-        """Return what a value is a multiple of."""
+        """Return the known divisor of a value."""
         if value not in self._known:
-            self._known[value] = Multiple(_ANY)  # what a loop brings back changes nothing by itself
+            self._known[value] = Multiple(_ANY)  # the optimistic start of a fixed point, for loop-carried values
             self._known[value] = self._found(value)
         return self._known[value]
 
     def address(self, value: int) -> tuple[Multiple, Multiple]:
-        """Return what the base of an address is a multiple of, in bytes, and its offset, in elements."""
+        """Return the known divisors of an address: of its base in bytes, and of its offset in elements."""
         offset = Multiple(_ANY)
         seen = set[int]()
         while value not in seen:
@@ -147,7 +146,7 @@ def _range(followed: _Followed, operation: Operation) -> Multiple:
 
 
 def _expanded(followed: _Followed, operation: Operation) -> Multiple:
-    """Return the range along another axis than the last as a number of its own, such as that of a row."""
+    """Return the divisor of a tile with a new axis; a range along any other axis than the last does not vary."""
     source = followed.first(operation)
     axis = _NUMBER.search(operation.attribute("axis"))
     rank = len(followed.graph.values[operation.results[0]].shape)
@@ -174,7 +173,7 @@ def _remainder(followed: _Followed, operation: Operation) -> Multiple:
 
 
 def _comparison(followed: _Followed, operation: Operation) -> Multiple:
-    """Return for how many neighbours the answer is the same: all, where neither side differs from one to the next."""
+    """Return for how many neighbours a comparison has one result: all, where neither side varies."""
     left, right = followed.both(operation)
     if not left.varies and not right.varies:
         return Multiple(_ANY)

@@ -1,7 +1,6 @@
-"""A call that is asked about: why its launch takes as long as it does, and where it spends its time.
+"""The launch behind `lab.explain`, `lab.traffic` and `lab.profile`: compiled, counted, timed, sampled.
 
-The launch is compiled, and its traffic worked out; where there is a GPU, it is timed and sampled. A file can make it
-again.
+Timing and samples need a GPU. A generated file can repeat the launch.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ BestConfig = Callable[[Launches], Any]
 
 @dataclass(frozen=True, slots=True)
 class AskedLaunch:
-    """A call of a kernel that is to be looked at for a target, in a lab that has this runtime and side table.
+    """A call of a kernel to explain or profile for a target.
 
     ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
-    ``kernel`` may be name, ``name@version`` or id of a kept one, which stand for its latest recorded launch.
+    ``kernel`` may be the name, ``name@version`` or id of a stored one, for its latest recorded launch.
     """
 
     runtime: Runtime
@@ -57,11 +56,11 @@ class AskedLaunch:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether this machine has the GPU that it is compiled for."""
+        """Whether this machine has a GPU of the target."""
         return can_time(self.runtime, self.target)
 
     def implementation(self) -> Implementation:
-        """Return the launch that the call makes, compiled; of an autotuned kernel without a GPU, the first config.
+        """Return the compiled launch of the call; of an autotuned kernel without a GPU, the first config.
 
         Raises:
             UsageError, LaunchError: the call does not fit the kernel.
@@ -83,10 +82,10 @@ class AskedLaunch:
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
 
     def _recorded(self, key: str | int) -> AskedLaunch:
-        """Return the latest recorded launch of a kept kernel, on arguments like those that it had.
+        """Return the latest recorded launch of a stored kernel, on new arguments of the recorded shapes.
 
         Raises:
-            UnknownName, UsageError: there is no such kernel, or no launch of it that can be made again.
+            UnknownName, UsageError: there is no such kernel, or no launch of it that can be repeated.
         """
         from kernellab._triton.kernel import jit_function
 
@@ -100,7 +99,7 @@ class AskedLaunch:
 
 
 def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
-    """Return a module that makes a launch again, on inputs of the same shapes.
+    """Return the text of a module that repeats a launch, on inputs of the same shapes.
 
     Raises:
         UsageError: an argument cannot be written down.
@@ -125,7 +124,7 @@ def sampled(call: AskedLaunch, implementation: Implementation, timeout_s: float)
 
 
 def with_counters(profile: Profile, call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
-    """Return a profile with what Nsight Compute counts of the launch, made again by a file; or why it cannot."""
+    """Return a profile with the hardware counters of Nsight Compute, or with a note why there are none."""
     with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
         path = Path(folder, "reproducer.py")
         try:
@@ -140,12 +139,12 @@ def with_counters(profile: Profile, call: AskedLaunch, implementation: Implement
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0
-_LAUNCH_MS = 0.1  # what a timed launch takes beside itself, for flushing the L2
+_LAUNCH_MS = 0.1  # of flushing the L2 before each timed launch
 _LEAST_ROUNDS, _MOST_ROUNDS = 7, 60
 
 
 def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False) -> Explanation:
-    """Return why the launch of a call takes as long as it does; with ``samples``, its profile is looked at, too.
+    """Explain the time of a call's launch; with ``samples``, also from its profile.
 
     Raises:
         UsageError, LaunchError: the call does not fit the kernel, or its grid is empty.
@@ -167,7 +166,7 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
 
 
 def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:
-    """Return the explanation of a launch that is compiled, and was timed where there is a GPU."""
+    """Explain a compiled launch, which was timed where there is a GPU."""
     traffic, why_not = _traffic(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
     found = explained(facts, main_file(implementation.kernel.graph) or "", why_not)
@@ -186,7 +185,7 @@ def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
 
 
 def device_of(call: AskedLaunch) -> DeviceRates:
-    """Return what the device of a call can do: as measured on the GPU, else by the table of targets."""
+    """Return the rates of a call's device: as measured on the GPU, else from the table of data sheets."""
     table = device_of_table(call.target)
     if not call.has_gpu:
         return table
@@ -216,9 +215,9 @@ _NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a m
 
 
 def profile_with_answer(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
-    """Return the profile of a call; where nothing was sampled, with what an explanation says without.
+    """Return the profile of a call; without samples, with the findings of its explanation as notes.
 
-    With ``counters``, it has what Nsight Compute counts, too, or a note on why it cannot.
+    With ``counters``, it includes those of Nsight Compute, or a note why there are none.
 
     Raises:
         UsageError, LaunchError: the call does not fit the kernel.

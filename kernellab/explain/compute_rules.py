@@ -1,4 +1,4 @@
-"""Rules on what is computed and by how many: units, precision, registers, programs, waves, and the launch itself."""
+"""Rules on computing: units, precision, registers, grid size, waves, and launch overhead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernellab.errors import plural
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
 from kernellab.explain.model import ROUND_S, Bottleneck, Cause, Proposal, bound_of, figure, last_wave_loss, times_of
 
-_FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
+_FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
 _LEAST_SHARE = 0.3
 _NARROW_KINDS = frozenset({"fp16", "bf16", "fp8", "int8"})
 
@@ -47,7 +47,7 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
 
 
 def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
-    """Return the facts with a part only of the instructions of some lines."""
+    """Return facts in which some lines keep only the share ``left`` of their instructions."""
     changed = (each.scaled(left) if each.line in lines else each for each in facts.lines)
     return replace(facts, lines=tuple(changed))
 
@@ -70,7 +70,7 @@ def wide_operands(facts: Facts) -> Proposal | None:
     return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
 
 
-# How much of a line's instructions is left where what makes it slow is written otherwise, and how.
+# By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
 _IN_FP32 = "Write its constants and casts in fp32 (tl.float32): one fp64 operand widens all"
 _BY_AXES = "a tl.constexpr where it is known, or take the two parts from two axes of the grid"
 _ARITHMETIC = {
@@ -105,7 +105,7 @@ def arithmetic(facts: Facts) -> Proposal | None:
 
 
 _CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
-_FP64_WEIGHT = 4.0  # of an instruction, beside one that every unit takes
+_FP64_WEIGHT = 4.0  # of an instruction, relative to fp32
 
 
 def _weight(line: LineFacts) -> float:
@@ -156,7 +156,7 @@ def spills(facts: Facts) -> Proposal | None:
 
 
 def few_programs(facts: Facts) -> Proposal | None:
-    """The grid has fewer programs than the device multiprocessors, so that some of these have nothing to do."""
+    """The grid has fewer programs than the device has multiprocessors, so some of these idle."""
     many = facts.device.multiprocessors
     times = times_of(facts)
     if facts.programs > 0.75 * many or times.longest < times.launch:
@@ -170,7 +170,7 @@ def few_programs(facts: Facts) -> Proposal | None:
     share = facts.programs / more
     mended = replace(
         facts,
-        device=replace(facts.device, launch_s=2 * facts.device.launch_s),  # what adds the parts up
+        device=replace(facts.device, launch_s=2 * facts.device.launch_s),  # a second launch adds the parts up
         programs=more,
         loop_trips=facts.loop_trips * share,
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
@@ -201,7 +201,7 @@ def last_wave(facts: Facts) -> Proposal | None:
 
 
 def small_block(facts: Facts) -> Proposal | None:
-    """A block has fewer elements than threads, so that several threads do the same, and programs come and go."""
+    """A block has fewer elements than threads, so that threads repeat each other's work."""
     threads = 32 * facts.warps
     tiles = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
     if facts.programs < 4 * facts.slots or not tiles or facts.dots:
@@ -227,7 +227,7 @@ def small_block(facts: Facts) -> Proposal | None:
 
 
 def masked(facts: Facts) -> Proposal | None:
-    """A mask switches off most threads: the block is larger than what there is to do."""
+    """A mask switches off most threads: the block is larger than the data."""
     moving = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
     total = sum(each.bytes for each in moving)
     off = [each for each in moving if each.lanes_off > 0.45 and each.bytes > 0.2 * total]
@@ -252,7 +252,7 @@ def masked(facts: Facts) -> Proposal | None:
 
 
 def occupancy(facts: Facts) -> Proposal | None:
-    """Registers or shared memory let too few warps in to hide what each of them waits for."""
+    """Registers or shared memory allow too few resident warps to hide latency."""
     times = times_of(facts)
     warps = facts.resident * facts.warps
     if warps > _FEW_WARPS or facts.programs < 2 * facts.slots or facts.dots or times.latency < 0.7 * times.longest:
@@ -266,7 +266,7 @@ def occupancy(facts: Facts) -> Proposal | None:
 
 
 def launch(facts: Facts) -> Proposal | None:
-    """The launch itself takes longer than what the kernel does."""
+    """Launch overhead takes longer than the kernel."""
     times = times_of(facts)
     if bound_of(facts, times) is not Bottleneck.LAUNCH:
         return None

@@ -1,4 +1,4 @@
-"""The explanation of a launch: facts in, what limits it and what to change out, with what each change may gain."""
+"""The explanation of a launch: its bottleneck and findings, each with an estimated speedup, from facts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from kernellab.workers.forks_and_interrupts import imported_whole
 
 @dataclass(frozen=True, slots=True)
 class PerformanceFinding:
-    """One thing to change.
+    """One change that would make a launch faster.
 
-    ``line`` is that of the kernel's file, None where no line is to blame. ``evidence`` holds the figures behind it by
-    name. ``gain`` says between which factors the launch may get faster; 2 means half the time.
+    ``line`` is one of the kernel's file, None where no line is the cause. ``evidence`` holds figures by name. ``gain``
+    is the least and the largest estimated speedup; 2 means half the time.
     """
 
     cause: Cause
@@ -44,11 +44,11 @@ class PerformanceFinding:
 
 @dataclass(frozen=True)
 class Explanation(Shown):
-    """Why a launch takes as long as it does.
+    """The bottleneck of a launch, and what to change.
 
-    ``findings`` come with the largest gain first, five at most; none is an answer, and ``summary`` says how close to
-    the limit the launch is. ``share`` is that part of what the limiting unit can do, from 0 to 1, None without a
-    measured time. ``unknown`` are sentences on what could not be known.
+    ``findings`` are sorted by gain, the largest first, five at most. None may be left; ``summary`` then says how close
+    the launch is to its roofline bound. ``share`` is that bound over the measured time, from 0 to 1, None without a
+    measured time. ``unknown`` are sentences about missing facts.
     """
 
     kernel: str
@@ -78,12 +78,12 @@ class Explanation(Shown):
 
 
 def evidence_words(evidence: Mapping[str, float]) -> str:
-    """Return ``sectors 64, ideal 8``."""
+    """Return evidence as text: ``sectors 64, ideal 8``."""
     return ", ".join(f"{name} {figure(value)}" for name, value in evidence.items())
 
 
 LEAST_GAIN = 1.08
-# Of these the model has the least that they cost; what it misses of the time is likely theirs.
+# The model underestimates these causes, so that unexplained time is likely theirs.
 _UNDERSTATED = {
     Cause.SPILLS,
     Cause.NO_PIPELINE,
@@ -98,7 +98,7 @@ _UNDERSTATED = {
 
 
 def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
-    """Return a proposal with its gain; None where that is too small to mention."""
+    """Return a proposal with its estimated speedup; None where that is too small to mention."""
     low, high = gain_of(facts, proposal.mended, is_understated=proposal.cause in _UNDERSTATED)
     if high < LEAST_GAIN:
         return None
@@ -107,15 +107,15 @@ def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
 
 
 def _cut(gain: float) -> float:
-    """Return a factor with two digits behind the point, not rounded up."""
+    """Round a factor down to two decimals."""
     return math.floor(100 * gain) / 100
 
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
-_WELL = 0.87  # of the limit, beyond which nothing is worth saying
+_WELL = 0.87  # share of the roofline bound; a launch above it has no findings
 
-# What of several findings is the root: the second only follows from the first.
+# Root causes, each with the causes that only follow from it.
 _FOLLOWS = {
     Cause.UNCOALESCED: {Cause.NARROW, Cause.NO_PIPELINE, Cause.OCCUPANCY, Cause.ORDER, Cause.CONFLICTS},
     Cause.FEW_PROGRAMS: {Cause.NO_PIPELINE, Cause.REDUCTION, Cause.NARROW, Cause.OCCUPANCY},
@@ -137,9 +137,9 @@ _FOLLOWS = {
 
 
 def explained(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
-    """Return why a launch takes as long as it does, by the rules; a function of its facts alone.
+    """Explain a launch by the rules; a function of its facts alone.
 
-    ``why_no_traffic`` tells why its traffic was not worked out, where it was not.
+    ``why_no_traffic`` is the reason for missing traffic.
     """
     times = with_waiting(facts, times_of(facts))
     share = share_of_limit(facts)
@@ -160,7 +160,7 @@ def explained(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explana
 
 
 def findings_of(facts: Facts) -> list[PerformanceFinding]:
-    """Return what the rules find, the largest gain first; what only follows from another finding stands behind it."""
+    """Return the findings of all rules, the largest gain first; a consequence follows its root cause."""
     proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
     found = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
     found.sort(key=lambda each: -_weight(each, facts))
@@ -168,9 +168,9 @@ def findings_of(facts: Facts) -> list[PerformanceFinding]:
 
 
 def _weight(finding: PerformanceFinding, facts: Facts) -> float:
-    """Return what findings are ordered by: the middle of the gain, raised where samples bear it out.
+    """Return the rank of a finding: the geometric mean of its gain, raised where samples support it.
 
-    That is where they fall on the line, and where the warps wait for what the cause makes them wait for.
+    Samples support a finding by falling on its line, and by stall reasons that match its cause.
     """
     low, high = finding.gain
     on_line = facts.line_shares.get(finding.line or -1, 0.0)
@@ -193,7 +193,7 @@ def _roots_first(found: Sequence[PerformanceFinding]) -> list[PerformanceFinding
 
 
 def share_of_limit(facts: Facts) -> float | None:
-    """Return how close a launch is to what its bytes and products need at least; None without a measured time."""
+    """Return the roofline bound over the measured time, from 0 to 1; None without a measured time."""
     if facts.time_s is None or facts.time_s <= 0:
         return None
     return min(1.0, floor_seconds(facts) / facts.time_s)
@@ -218,7 +218,7 @@ _STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
 def summary_of(
     facts: Facts, times: Times, bound: Bottleneck, share: float | None, found: Sequence[PerformanceFinding]
 ) -> str:
-    """Return the answer in one sentence: what limits the launch, and how close to the limit it is."""
+    """Return one sentence on the bottleneck of a launch and how close to it the launch is."""
     device = facts.device
     known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"
     if share is not None and not found:

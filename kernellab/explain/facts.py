@@ -1,4 +1,4 @@
-"""What is known of a launch before anybody asks why it takes so long: plain numbers, from traffic, binary and clock."""
+"""The facts of a launch that rules and the model of time read: plain numbers from traffic, binary and clock."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kernellab.target import Target
 
 WARP_THREADS = 32
 WIDEST_BYTES = 16  # of one instruction of one thread
-_DENSE = 0.6  # the share of sectors that is used, below which the rest is a gap
+_DENSE = 0.6  # useful share of sectors; below it, the rest counts as gaps
 
 AccessKind = Literal["load", "store", "atomic"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """What a device can do at best: bytes and operations per second, as measured on it or from a table.
+    """The peak rates of a device: bytes and operations per second, measured on it or from a data sheet.
 
-    ``tflops`` are those of the tensor cores by the kind of number, and of ordinary units as ``fp32`` and ``fp64``.
-    ``latency_s`` is that of memory, ``launch_s`` what an empty launch takes. ``name`` is that of the model.
+    ``tflops`` are those of the tensor cores by element type, and of ordinary units as ``fp32`` and ``fp64``.
+    ``latency_s`` is the latency of memory, ``launch_s`` the time of an empty launch, ``name`` the model's.
     """
 
     name: str
@@ -39,11 +39,11 @@ class DeviceRates:
 
 @dataclass(frozen=True, slots=True)
 class WidthLimit:
-    """What keeps a thread from moving its neighbouring elements at a time, as far as the compiler knows.
+    """A reason why a thread cannot move its neighbouring elements by one wide instruction.
 
-    ``on`` is the base address (``known`` is then in bytes), the offset from it, or the mask (in elements): it is known
-    to be a multiple of ``known`` only. ``source`` is where that comes from, an argument by its name where it is one;
-    ``value`` is what the launch gives it.
+    The compiler can prove only that the base address, the offset or the mask (``on``) is a multiple of ``known``, in
+    bytes for the base and in elements for the others. ``source`` is the value behind it, the name if it is an argument,
+    with its ``value`` in this launch.
     """
 
     on: Literal["base", "offset", "mask"]
@@ -54,19 +54,18 @@ class WidthLimit:
 
 @dataclass(frozen=True, slots=True)
 class AccessFacts:
-    """All that one source line does to one argument in global memory, summed over the launch.
+    """The accesses of one source line to one argument in global memory, summed over the launch.
 
-    ``bytes`` are those that threads ask for, ``sectors`` what is moved of 32 bytes each, ``ideal_sectors`` what would
-    do; ``requests`` counts instructions of warps. ``touched_bytes`` are those of the argument that any line reads, or
-    writes, each once; None if not known.
-    ``width_bytes`` is what one thread moves at a time, ``owned_bytes`` what of the tile falls to one thread.
-    ``lanes_off`` is the share of the tile that a mask switches off, ``trips`` how often a program executes the line.
-    ``is_async`` tells that it is copied to shared memory while the program goes on; ``is_replicated`` that several
-    threads do the same. ``element_bytes`` is the size of an element, ``tile_bytes`` that of what one execution moves.
-    ``lane_step_bytes`` is how far the addresses of neighbouring threads lie apart, None if not known; ``axes`` are
-    those of the grid that the addresses depend on. ``argument_bytes`` is the size of the argument, ``sector_bytes``
-    that of all of its sectors that any line touches, None if not known. ``limits`` say why it is narrower than it could
-    be, None if nobody looked.
+    ``bytes`` are those that threads ask for, ``sectors`` the transferred ones of 32 bytes, ``ideal_sectors`` the fewest
+    possible; ``requests`` counts instructions of warps. ``touched_bytes`` are the bytes of the argument that any line
+    reads, or writes, each once.
+    ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of the tile. ``lanes_off`` is
+    the share of the tile that a mask switches off, ``trips`` how often a program executes the line. ``is_async`` is
+    True for asynchronous copies to shared memory, ``is_replicated`` if several threads access the same element.
+    ``tile_bytes`` is the size of one execution's tile. ``lane_step_bytes`` is the distance between the addresses of
+    neighbouring threads; ``axes`` are the grid axes that the addresses depend on. ``argument_bytes`` is the size of the
+    argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the reasons for a narrow access.
+    None stands for unknown.
     """
 
     line: int | None
@@ -94,25 +93,25 @@ class AccessFacts:
 
     @property
     def efficiency(self) -> float:
-        """The share of the moved bytes that is used, from 0 to 1."""
+        """The useful share of the transferred bytes, from 0 to 1."""
         return min(1.0, self.ideal_sectors / self.sectors) if self.sectors else 1.0
 
     @property
     def possible_bytes(self) -> int:
-        """What one thread could move at a time if its neighbouring elements were known to lie together."""
+        """The widest access of one thread, in bytes, if its neighbouring elements were known to be contiguous."""
         return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
 
     @property
     def is_narrow(self) -> bool:
-        """Whether a thread moves its neighbouring elements by more instructions than it takes."""
+        """Whether a thread moves its neighbouring elements by more instructions than needed."""
         is_waiting = self.operation != "atomic" and not self.is_async
         return is_waiting and 0 < self.width_bytes < min(WIDEST_BYTES, self.possible_bytes)
 
     @property
     def is_split(self) -> bool:
-        """Whether sectors are moved again only since threads take neighbouring elements piece by piece, or misaligned.
+        """Whether extra sectors come only from narrow or misaligned pieces of neighbouring elements.
 
-        The pieces of a sector come out of the L1 then, which has just fetched it.
+        The L1 then serves the later pieces of a sector.
         """
         if self.sectors <= 1.15 * self.ideal_sectors:
             return True
@@ -122,9 +121,9 @@ class AccessFacts:
 
     @property
     def leaves_gaps(self) -> bool:
-        """Whether much of the sectors is touched by nobody, so that no other piece of them is wanted.
+        """Whether no thread uses much of the sectors, so that their other parts are never needed.
 
-        Where the sectors of the whole launch are not known, the whole argument stands for them.
+        Without the sectors of the whole launch, the size of the argument is used.
         """
         whole = self.argument_bytes if self.sector_bytes is None else self.sector_bytes
         known = whole is not None and self.touched_bytes is not None
@@ -132,12 +131,12 @@ class AccessFacts:
 
     @property
     def moved_bytes(self) -> float:
-        """What of the sectors comes out of the L2."""
+        """The bytes of the sectors that come from the L2."""
         return (self.ideal_sectors if self.is_split else self.sectors) * SECTOR_BYTES
 
 
 def is_repeated(group: Sequence[AccessFacts]) -> bool:
-    """Tell whether several lines load the same elements: about as many bytes each, few of them for the first time."""
+    """Whether several lines load the same elements: equally many bytes, few of them for the first time."""
     if len({each.line for each in group}) < 2:
         return False
     sizes = [each.bytes for each in group]
@@ -147,7 +146,7 @@ def is_repeated(group: Sequence[AccessFacts]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """What one source line does to shared memory: turns of its banks, and how many would do."""
+    """The accesses of one source line to shared memory: wavefronts, and those needed without bank conflicts."""
 
     line: int | None
     operation: AccessKind
@@ -157,7 +156,7 @@ class SharedFacts:
 
 @dataclass(frozen=True, slots=True)
 class DotFacts:
-    """The matrix products of one line: the kind of numbers, operations, tile; and how they are computed.
+    """The matrix products of one line: element type, operations, tile, and the units that compute them.
 
     ``was_narrower`` names a narrower kind that both operands were converted from.
     """
@@ -173,10 +172,10 @@ class DotFacts:
 
 @dataclass(frozen=True, slots=True)
 class LineFacts:
-    """The instructions of one source line: those of warps in the whole launch, and of them the slow ones by kind.
+    """The instructions of one source line, counted by warp over the launch, and the slow ones among them by kind.
 
     ``slow`` counts warp instructions of double precision (``fp64``), special functions (``special``) and local memory
-    (``spill``). ``words`` name what is written there and expensive: ``fp64``, ``division``, ``pow``, ...
+    (``spill``). ``words`` name the expensive operations of the source: ``fp64``, ``division``, ``pow``, ...
     """
 
     line: int | None
@@ -185,17 +184,17 @@ class LineFacts:
     words: frozenset[str] = frozenset()
 
     def scaled(self, factor: float) -> LineFacts:
-        """Return the line with so many times the instructions."""
+        """Return the line with ``factor`` times the instructions."""
         slow = {kind: count * factor for kind, count in self.slow.items()}
         return replace(self, instructions=self.instructions * factor, slow=slow)
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionFacts:
-    """A reduction over the threads of a program, and how often each program makes it.
+    """A reduction over the threads of a program, and how often each program runs it.
 
-    ``as_product`` tells that it sums products of two broadcast tiles, which is what a dot computes; then ``flops``
-    counts them. ``accumulates`` tells that its result is added up from round to round.
+    ``as_product`` is True if it sums the products of two broadcast tiles, as a dot does; ``flops`` counts them.
+    ``accumulates`` is True if its result is added to a loop-carried value.
     """
 
     line: int | None
@@ -208,7 +207,7 @@ class ReductionFacts:
 
 @dataclass(frozen=True, slots=True)
 class AtomicFacts:
-    """The atomics of one line: how many lanes update, and how many addresses they fall on, None if not known."""
+    """The atomics of one line: the updates of all lanes, and their distinct addresses, None if not known."""
 
     line: int | None
     argument: str
@@ -221,9 +220,9 @@ class Facts:
     """One launch of one compiled kernel.
 
     ``programs`` of ``warps`` warps each; ``resident`` programs fit on a multiprocessor, bounded by ``limiter``.
-    ``stages`` is num_stages. ``has_traffic`` tells that sectors and wavefronts were worked out; without, an access
-    counts as ideal. ``time_s`` was measured, None without a GPU. ``stalls`` are the shares of samples by reason, and
-    ``line_shares`` those by line, where there is a profile. ``unknown`` says what is not known, in sentences.
+    ``stages`` is num_stages. ``has_traffic`` is True if sectors and wavefronts were counted; else an access counts as
+    ideal. ``time_s`` was measured, None without a GPU. ``stalls`` are the shares of samples by reason, ``line_shares``
+    those by line, empty without a profile. ``unknown`` are sentences about missing facts.
     """
 
     kernel: str
@@ -254,12 +253,12 @@ class Facts:
 
     @property
     def slots(self) -> int:
-        """How many programs run at a time."""
+        """The number of programs that run at a time."""
         return max(1, self.device.multiprocessors * self.resident)
 
     @property
     def busy(self) -> int:
-        """How many multiprocessors have anything to do."""
+        """The number of multiprocessors that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
 
 
@@ -280,7 +279,7 @@ def _of_sheet(
     *,
     has_fp8: bool = False,
 ) -> DeviceRates:
-    """Return a model by its data sheet, with the TFLOP/s of dense fp16 with fp32 sums; of fp32, fp64 on other units."""
+    """Return the rates of a data sheet: dense TFLOP/s of fp16 with fp32 sums, of fp32 and of fp64 on ordinary units."""
     half = fp16 * _TENSOR_REACHED
     rates = {"fp16": half, "bf16": half, "tf32": half / 2, "int8": 2 * half, "fp8": (2 if has_fp8 else 1) * half}
     return DeviceRates(
@@ -295,8 +294,8 @@ def _of_sheet(
 
 
 # Rounded from the data sheets, https://www.nvidia.com/en-us/data-center/ and
-# https://www.amd.com/en/products/accelerators.html; none tells the rate of the L2, which is an
-# estimate; that of cuda:90 is what products drew on an H200.
+# https://www.amd.com/en/products/accelerators.html. None has the rate of the L2, which is an
+# estimate; that of cuda:90 was measured by matrix products on an H200.
 _SHEETS = {
     "cuda:75": _of_sheet("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
     "cuda:80": _of_sheet("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
@@ -316,9 +315,9 @@ _SHEETS = {
 
 
 def device_of_table(target: Target) -> DeviceRates:
-    """Return the device that stands for a target: the model of its architecture that computes most in data centres.
+    """Return the device that stands for a target: the data-centre model of its architecture that computes most.
 
-    Where the table has none, it is another one, whose name says so.
+    For an unknown target it is an H100, and its name says so.
     """
     found = _SHEETS.get(str(target))
     if found is not None:
@@ -328,7 +327,7 @@ def device_of_table(target: Target) -> DeviceRates:
 
 
 def measured_device(table: DeviceRates, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> DeviceRates:
-    """Return a device with what was measured on it; what was not stays as the table has it."""
+    """Return a device with its measured rates; the others stay as in the table."""
     tensor = {kind: rate for kind, rate in ceilings.tflops.items() if kind != "fp32"}
     return replace(
         table,

@@ -1,4 +1,4 @@
-"""The facts of a launch, put together: from the compiled kernel, its traffic, the device, the clock, a profile."""
+"""Puts the facts of a launch together: from the compiled kernel, its traffic, the device, the clock, a profile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kernellab.target import limits_of, occupancy
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What was found by running: seconds of a launch with a flushed L2, and a profile; None without a GPU."""
+    """The measurements of a launch: seconds with a flushed L2, and a profile; None without a GPU."""
 
     time_s: float | None = None
     profile: Profile | None = None
@@ -44,7 +44,7 @@ def facts_of(
     traffic: Traffic | None = None,
     measured: RunFacts | None = None,
 ) -> Facts:
-    """Return the facts of a launch; without ``traffic``, every access counts as ideal, and that is said."""
+    """Return the facts of a launch; without ``traffic``, every access counts as ideal."""
     facts = static_facts(implementation, device)
     if traffic is not None:
         sizes = sizes_of(implementation.kernel_launch.arguments)
@@ -57,7 +57,7 @@ def facts_of(
 
 
 def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
-    """Return what the compiled kernel and its arguments tell by themselves."""
+    """Return the facts that follow from the compiled kernel and its arguments alone."""
     compiled, launch = implementation.kernel, implementation.kernel_launch
     warps, stages = int(compiled.options["num_warps"]), int(compiled.options["num_stages"])
     threads = compiled.resources.threads
@@ -95,7 +95,7 @@ def sizes_of(arguments: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
-    """Return accesses with what is touched of each argument: what is asked for, and no more than there is."""
+    """Return accesses with the bytes that they touch of each argument, at most its size."""
     asked: dict[tuple[str, bool], float] = {}
     for each in accesses:
         key = (each.argument, each.operation == "load")
@@ -112,7 +112,7 @@ def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> t
 
 
 def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
-    """Return the bytes that have to be read and written once: what is asked for of each argument, its size at most."""
+    """Return the bytes to read and write once: those asked for of each argument, at most its size."""
     found: dict[tuple[str, bool], float] = {}
     for each in accesses:
         for writes in (False, True) if each.operation == "atomic" else (each.operation == "store",):
@@ -123,7 +123,7 @@ def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved:
 
 
 def _resident(implementation: Implementation) -> int:
-    """Return how many programs a multiprocessor holds at a time."""
+    """Return the number of resident programs per multiprocessor."""
     resources, target = implementation.kernel.resources, implementation.kernel.target
     limits = limits_of(target)
     if limits is None or resources.registers is None or not resources.fits:
@@ -145,7 +145,7 @@ def traffic_of_launch(implementation: Implementation) -> Traffic:
 
 
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:
-    """Return facts with what the memory system does, in place of what it would do at best.
+    """Return facts with the counted traffic in place of ideal accesses.
 
     ``sizes`` are the bytes of the arguments.
     """
@@ -178,7 +178,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
 
 
 def _unknown_words(traffic: Traffic) -> Iterator[str]:
-    """Yield a sentence for each reason why something of the traffic is not known, with all its lines."""
+    """Yield a sentence for each reason why some traffic is unknown, with all its lines."""
     lines: dict[str, list[int]] = {}
     for each in traffic.unknown:
         lines.setdefault(each.reason, []).extend([] if each.line is None else [each.line])
@@ -188,7 +188,7 @@ def _unknown_words(traffic: Traffic) -> Iterator[str]:
 
 
 def line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
-    """Return the line of the kernel's own file among a place and those that called it; else that of the place."""
+    """Return the line in the kernel's own file among a place and its callers; else the line of the place."""
     own = (line for name, line in places if line is not None and short_file(name) == file)
     return next(own, places[0][1])
 
@@ -196,7 +196,7 @@ def line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
 def _with_known(
     access: AccessFacts, by_argument: Mapping[str, ArgumentTraffic], sizes: Mapping[str, int]
 ) -> AccessFacts:
-    """Return an access with the bytes of its argument that are touched, where all programs were looked at."""
+    """Return an access with the touched bytes of its argument, where every program was counted."""
     found = by_argument.get(access.argument)
     if found is None:
         return access
@@ -229,7 +229,7 @@ def _with_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> Acce
 
 
 def _lane_step(rows: Iterable[TrafficRow]) -> float | None:
-    """Return how far the addresses of neighbouring threads lie apart in the widest request, in the middle."""
+    """Return the median distance in bytes between neighbouring threads in the request with most sectors."""
     examples = [row.example for row in rows if row.example is not None]
     worst = max(examples, key=lambda each: each.sectors, default=None)
     offsets = [] if worst is None else [offset for offset in worst.offsets if offset is not None]
@@ -238,7 +238,7 @@ def _lane_step(rows: Iterable[TrafficRow]) -> float | None:
 
 
 def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraffic]) -> AtomicFacts:
-    """Return atomics with the number of addresses: the elements of the argument, those never written left out."""
+    """Return atomics with the number of their addresses: the elements of the argument that are written."""
     found = by_argument.get(atomic.argument)
     if found is None or atomic.addresses is not None:
         return atomic
@@ -261,7 +261,7 @@ def _shared(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:
 
 
 def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads: bool, writes: bool) -> float:
-    """Return the bytes of the elements that are read, and of those that are written."""
+    """Return the bytes of the elements that are read, plus of those that are written."""
     each = sizes.get(argument.argument, argument.footprint_bytes) / max(1, argument.elements)
     read = argument.elements - (argument.never_read or 0) if reads and argument.is_read else 0
     written = argument.elements - (argument.never_written or 0) if writes and argument.is_written else 0
@@ -269,7 +269,7 @@ def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads
 
 
 def _fetched_at_least(facts: Facts, sizes: Mapping[str, int]) -> float:
-    """Return what memory moves at least where not all programs were looked at: mostly, no argument more than once."""
+    """Return a lower bound of the DRAM bytes of a sample of programs: mostly, each argument once."""
     found: dict[tuple[str, bool], float] = {}
     swept: set[tuple[str, bool]] = set()
     for each in facts.accesses:
@@ -281,7 +281,7 @@ def _fetched_at_least(facts: Facts, sizes: Mapping[str, int]) -> float:
 
 
 def _fetched_again(facts: Facts) -> float:
-    """Return what memory moves again for later passes over an argument: the programs at work share the L2."""
+    """Return the DRAM bytes of repeated passes over arguments that the L2 cannot keep meanwhile."""
     found: dict[str, list[AccessFacts]] = {}
     for each in facts.accesses:
         if each.operation == "load" and each.in_loop:
@@ -296,9 +296,9 @@ def _fetched_again(facts: Facts) -> float:
 
 
 def is_swept(access: AccessFacts, facts: Facts) -> bool:
-    """Tell whether programs go through more of an argument than the L2 holds before any of it is used again.
+    """Whether programs sweep more of an argument than the L2 holds before any of it is used again.
 
-    That is where its addresses depend on the fast axis of the grid, and not on a slower one.
+    Its addresses then depend on the fast axis of the grid, and not on a slower one.
     """
     slower = [axis for axis in (1, 2) if facts.grid[axis] > 1 and axis not in access.axes]
     is_large = (access.touched_bytes or 0.0) > 0.8 * facts.device.l2_bytes
@@ -313,13 +313,13 @@ def _from_memory(access: AccessFacts, facts: Facts) -> float:
 
 
 def _fetched(argument: ArgumentTraffic, facts: Facts) -> float:
-    """Return what memory moves of an argument: each sector once where the L2 keeps it, else once per wave."""
+    """Return the DRAM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
     kept = facts.device.l2_bytes * 0.6
     return float(argument.footprint_bytes if argument.footprint_bytes < kept else argument.wave_bytes)
 
 
 def with_profile(facts: Facts, profile: Profile, graph: Graph) -> Facts:
-    """Return facts with the shares of the samples, by reason and by line of the kernel's own file."""
+    """Return facts with the shares of samples, by stall reason and by line of the kernel's own file."""
     file, total = short_file(main_file(graph)), profile.samples
     shares: dict[int, float] = {}
     for line in profile.lines:

@@ -1,6 +1,6 @@
-"""Rules on memory: how accesses lie, how wide they are, how often they fetch the same, how long they are waited for.
+"""Rules on memory: coalescing, width, repeated loads, and latency of accesses.
 
-A rule is a function of the facts of a launch; it returns what to change, or None.
+A rule is a function of a launch's facts; it returns a proposal, or None.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from kernellab.explain.model import (
 )
 
 _WASTEFUL = 0.6
-_OF_ALL = 0.1  # the least part of what is moved that is worth a finding
+_OF_ALL = 0.1  # the least share of the transferred bytes that is worth a finding
 _LEAST_ROUNDS = 4
-_TINY_TILE = 32 * 32  # below it, arithmetic is that of addresses and masks
+_TINY_TILE = 32 * 32  # below it, addresses and masks dominate the arithmetic
 _STAGES = 4
 
 
 def uncoalesced(facts: Facts) -> Proposal | None:
-    """Threads of a warp touch addresses that lie apart, so most of each sector is moved for nothing."""
+    """Threads of a warp access scattered addresses, so most of each sector is transferred for nothing."""
     total = sum(each.sectors for each in facts.accesses)
     wasteful = [
         each
@@ -57,7 +57,7 @@ def uncoalesced(facts: Facts) -> Proposal | None:
         f"the bytes that it uses. {_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
     mended = _with_accesses(facts, wasteful, _coalesced)
-    if worst.in_loop and not worst.leaves_gaps:  # a round takes whole sectors then
+    if worst.in_loop and not worst.leaves_gaps:  # an iteration then uses whole sectors
         mended = replace(mended, loop_trips=facts.loop_trips * worst.efficiency)
     before, after = (sum(each.moved_bytes for each in f.accesses) for f in (facts, mended))
     if facts.dram_bytes is not None and after:
@@ -91,7 +91,7 @@ def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callabl
 
 
 def narrow(facts: Facts) -> Proposal | None:
-    """Threads own neighbouring elements and move them one by one: alignment or one mask for all is not known."""
+    """Threads own neighbouring elements and move them one by one: alignment or a common mask is not proven."""
     slow = [each for each in facts.accesses if each.is_narrow and each.is_split]
     total = sum(each.bytes for each in facts.accesses)
     slow = [each for each in slow if each.bytes > _OF_ALL * total]
@@ -117,7 +117,7 @@ def narrow(facts: Facts) -> Proposal | None:
 
 
 def _why_narrow(access: AccessFacts, elements: int) -> str:
-    """Return why an access is narrow, and what to do about each reason; ``elements`` could be moved at a time."""
+    """Return why an access is narrow, and a remedy for each reason; ``elements`` would fit one instruction."""
     if access.limits is None:
         return (
             "the compiler does not know that the addresses are aligned. Say so with "
@@ -159,7 +159,7 @@ def _narrow_mask(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
 
 
 def _divisible(limit: WidthLimit, elements: int, otherwise: str) -> str:
-    """Return how to let the compiler know that a bound or stride is a multiple; pads what is none."""
+    """Return the remedy for a bound or stride: a constexpr where it is a multiple, else padding."""
     if limit.value is not None and limit.value % elements == 0:
         return f"Declare {limit.source} as tl.constexpr, or {otherwise}"
     return otherwise.capitalize()
@@ -205,7 +205,7 @@ def reread(facts: Facts) -> Proposal | None:
 
 
 def shared_loads(facts: Facts) -> Proposal | None:
-    """Every program loads most of an argument, for few results of its own."""
+    """Every program loads most of an argument, for few results."""
     many = facts.programs // facts.device.multiprocessors
     moved = sum(each.moved_bytes for each in facts.accesses)
     found = [
@@ -233,7 +233,7 @@ def shared_loads(facts: Facts) -> Proposal | None:
 
 
 _MOST_OF_IT = 0.5
-_RESULTS = 16  # of one program, from what it has loaded
+_RESULTS = 16  # of one program, from shared loads
 
 
 def _is_all(access: AccessFacts) -> bool:
@@ -242,7 +242,7 @@ def _is_all(access: AccessFacts) -> bool:
 
 
 def order(facts: Facts) -> Proposal | None:
-    """Programs that use the same bytes run so far apart that the L2 has lost them meanwhile."""
+    """Programs that use the same bytes run so far apart that the L2 has evicted them."""
     if facts.dram_bytes is None or facts.dram_bytes < 1.25 * facts.footprint_bytes or facts.footprint_bytes <= 0:
         return None
     if facts.dram_bytes < 0.5 * facts.device.l2_bytes:
@@ -266,7 +266,7 @@ def _reuse(access: AccessFacts) -> float:
 
 
 def conflicts(facts: Facts) -> Proposal | None:
-    """Threads of a warp want different words of one bank of shared memory, and take turns."""
+    """Threads of a warp access different words of one bank of shared memory, one after the other."""
     wasteful = [each for each in facts.shared if each.wavefronts > 1.5 * each.ideal_wavefronts > 0]
     times = times_of(facts)
     if not wasteful or times.shared < 0.2 * times.longest:
@@ -286,7 +286,7 @@ def conflicts(facts: Facts) -> Proposal | None:
 
 
 def no_pipeline(facts: Facts) -> Proposal | None:
-    """Each round of a loop waits for its own loads, and too few programs run beside it to hide that."""
+    """Each iteration of a loop waits for its own loads, and too few programs run meanwhile to hide that."""
     loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
     waiting = [each for each in loops if not each.is_async and each.trips >= _LEAST_ROUNDS]
     times = times_of(facts)
@@ -351,7 +351,7 @@ _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottlene
 
 
 def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:
-    """Return a tile that leaves enough programs for all multiprocessors."""
+    """Return a larger tile that leaves enough programs for all multiprocessors."""
     for wide in ((128, 128), (128, 64), (64, 64)):
         if wide[0] * wide[1] > m * n and facts.programs * m * n / wide[0] / wide[1] >= facts.device.multiprocessors:
             return max(wide[0], m), max(wide[1], n)

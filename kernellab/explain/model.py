@@ -1,11 +1,11 @@
-"""How long a launch takes by its facts: the time of each unit if it worked alone, and of all together.
+"""A model of a launch's time: the time of each unit if it worked alone, and of all together.
 
-Every unit works at its best rate, and the slowest one sets the pace; what the others do is hidden behind it but for a
-part. That is the roofline with more roofs than two: DRAM, L2, the load units, shared memory, tensor cores, other
-arithmetic, atomics, and the latency of a chain of loads that too few programs hide.
+Every unit works at its peak rate. The slowest one sets the pace and hides most of the others' time. This is a roofline
+with more roofs than two: DRAM, L2, the load units, shared memory, tensor cores, other arithmetic, atomics, and the
+latency of a chain of loads that too few programs hide.
 Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
 
-What a change gains is told by the times of the facts with it and without it.
+The speedup of a change is the ratio of the times of the facts without and with it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES, _SPECIAL_LANES = 64, 16
-_SHOWN = 0.12  # the part of what is hidden that shows all the same
-_ONE_MULTIPROCESSOR_GBPS = 70.0  # that it can draw from memory by itself
+_SHOWN = 0.12  # the part of the other units' times that is not hidden
+_ONE_MULTIPROCESSOR_GBPS = 70.0  # of DRAM bandwidth
 _KEPT_IN_L1 = 32 << 10
-_FULL_TILE = 128 * 128  # of a product, with which the tensor cores are as fast as they get
-ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
+_FULL_TILE = 128 * 128  # of a product; larger ones are no faster on tensor cores
+ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
 _ATOMICS_RATE = 1.6e11  # of all addresses
-_ISSUE_SHARE = 0.8  # of the cycles, that schedulers fill at best
+_ISSUE_SHARE = 0.8  # of the cycles that schedulers can fill
 
 
 class Bottleneck(StrEnum):
-    """What limits a launch: the unit with the longest time, or why that is so long (PROGRAMS, WAVE)."""
+    """The bottleneck of a launch: its slowest unit, or the reason why that is slow (PROGRAMS, WAVE)."""
 
     DRAM = "DRAM"
     L2 = "L2"
@@ -63,12 +63,12 @@ class Times:
 
     @property
     def units(self) -> dict[Bottleneck, float]:
-        """The times by what they are of, without that of the launch."""
+        """The times of the units, without launch overhead."""
         return {unit: seconds for unit, seconds in self.terms.items() if unit is not Bottleneck.LAUNCH}
 
     @property
     def terms(self) -> dict[Bottleneck, float]:
-        """The times of all units and of the launch."""
+        """The times of all units and the launch overhead."""
         return {unit: getattr(self, name) for unit, name in _FIELDS.items()}
 
     @property
@@ -78,16 +78,16 @@ class Times:
 
     @property
     def largest(self) -> Bottleneck:
-        """What takes longest: a unit, or the launch itself."""
+        """The term that takes longest: a unit, or launch overhead."""
         return max(self.terms, key=lambda term: self.terms[term])
 
     def without(self, units: Iterable[Bottleneck]) -> Times:
-        """Return the times with some units, or the launch, taking none."""
+        """Return the times with some terms at zero."""
         return replace(self, **{_FIELDS[unit]: 0.0 for unit in units})
 
     @property
     def total(self) -> float:
-        """The time of the launch: the slowest unit, a part of the others, and the launch itself."""
+        """The time of the launch: overhead, the slowest unit, and a part of the others."""
         return self.launch + (1 - _SHOWN) * self.longest + _SHOWN * sum(self.units.values())
 
 
@@ -124,26 +124,26 @@ def times_of(facts: Facts) -> Times:
 
 
 def dram_bytes(facts: Facts) -> float:
-    """Return what a launch moves to and from memory, at least: every byte that it touches once, in whole sectors."""
+    """Return a lower bound of a launch's DRAM bytes: every byte that it touches once, in whole sectors."""
     if facts.dram_bytes is not None:
         return max(facts.dram_bytes, facts.footprint_bytes)
     return facts.footprint_bytes
 
 
 def _memory_rate(facts: Facts) -> float:
-    """Return the bytes per second that as many multiprocessors as work can draw from memory."""
+    """Return the bytes per second that the busy multiprocessors can draw from memory."""
     alone = _ONE_MULTIPROCESSOR_GBPS * facts.busy
     return min(facts.device.memory_gbps, alone) * 1e9
 
 
 def _unevenness(facts: Facts) -> float:
-    """Return by how much the busiest multiprocessor works longer than the average one: in whole programs."""
+    """Return the programs of the busiest multiprocessor over the average."""
     share = facts.programs / facts.busy
     return math.ceil(share) / share
 
 
 def _from_l2(access: AccessFacts, facts: Facts) -> float:
-    """Return what comes out of the L2: of a small argument, what every multiprocessor fetches once into its L1."""
+    """Return the bytes that an access reads from the L2; the L1 of each multiprocessor keeps a small argument."""
     touched = access.touched_bytes
     if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
         return min(access.moved_bytes, touched * facts.busy)
@@ -151,7 +151,7 @@ def _from_l2(access: AccessFacts, facts: Facts) -> float:
 
 
 def _load_cycles(access: AccessFacts) -> float:
-    """Return the cycles of the load units: two for a request, and one for each sector of one that is scattered."""
+    """Return the cycles of the load units: two per request, or one per sector of a scattered one."""
     if access.is_async and access.width_bytes >= 32:
         return access.sectors / 4  # by boxes, without a request per warp
     return max(2 * access.requests, access.sectors / 3 if access.is_split else access.sectors)
@@ -169,14 +169,14 @@ def _tensor_seconds(facts: Facts) -> float:
 
 
 def _tile_efficiency(dot: DotFacts) -> float:
-    """Return which share of their rate the tensor cores reach with a tile: small ones wait for their operands."""
+    """Return the share of the tensor cores' rate that a tile reaches: small ones wait for their operands."""
     return max(0.2, min(1.0, math.sqrt(dot.tile[0] * dot.tile[1] / _FULL_TILE)))
 
 
 def _arithmetic_cycles(facts: Facts) -> float:
-    """Return the cycles of one multiprocessor's schedulers, or of the units of slow instructions where these are more.
+    """Return the cycles of a multiprocessor's schedulers, or of its slow units where these need more.
 
-    A dot outside the tensor cores is among the instructions of its line.
+    A dot without tensor cores is counted by the instructions of its line.
     """
     issued = sum(line.instructions for line in facts.lines) / _SCHEDULERS / _ISSUE_SHARE
     double = sum(line.slow.get("fp64", 0.0) for line in facts.lines) * WARP_THREADS / _fp64_lanes(facts)
@@ -195,7 +195,7 @@ def _spill_cycles(facts: Facts) -> float:
 
 
 def _atomic_seconds(facts: Facts) -> float:
-    """Return the time of updates: one address takes one after the other."""
+    """Return the time of atomics: updates of one address are serial."""
     found = 0.0
     for atomic in facts.atomics:
         addresses = atomic.addresses or atomic.updates
@@ -205,27 +205,27 @@ def _atomic_seconds(facts: Facts) -> float:
 
 
 def latency_seconds(facts: Facts) -> float:
-    """Return the time of the chain of loads that a slot goes through, one program after the other.
+    """Return the latency of the chain of loads in one slot, one program after the other.
 
-    A program waits for memory once, and once more for every round of a loop that has no loads under way for the next.
+    A program waits for memory once, and once more in every iteration without prefetched loads.
     """
     waves = facts.programs / min(facts.slots, max(facts.programs, 1))
     rounds = 1.0 + facts.loop_trips
     reductions = sum(each.trips * ROUND_S for each in facts.reductions if each.in_loop)
     waiting = waves * (rounds * facts.device.latency_s + reductions)
-    if waits_for_its_products(facts):  # what a program computes comes after what it waits for
+    if waits_for_its_products(facts):  # products start after the loads
         return waiting + _tensor_seconds(facts) / facts.resident
     return waiting
 
 
 def waits_for_its_products(facts: Facts) -> bool:
-    """Tell whether a program loads and multiplies in turn: its loop has products, and no loads under way meanwhile."""
+    """Whether a loop loads and multiplies in turn, with no asynchronous loads during its products."""
     loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
     return any(dot.in_loop for dot in facts.dots) and bool(loops) and not any(each.is_async for each in loops)
 
 
 def floor_seconds(facts: Facts) -> float:
-    """Return the time that nothing in the kernel can save: its bytes once, its products on tensor cores, the launch."""
+    """Return the roofline bound: the bytes once, the products on tensor cores, launch overhead."""
     device = facts.device
     memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
     rates = device.tflops
@@ -240,7 +240,7 @@ def _fastest_kind(kind: str) -> str:
 
 
 def with_waiting(facts: Facts, times: Times) -> Times:
-    """Return times with what of a measured time no unit accounts for: the launch waits then, which is latency."""
+    """Return times in which latency takes the part of a measured time that no unit explains."""
     if facts.time_s is None:
         return times
     others = times.total - _SHOWN * times.latency
@@ -248,7 +248,7 @@ def with_waiting(facts: Facts, times: Times) -> Times:
 
 
 def bound_of(facts: Facts, times: Times) -> Bottleneck:
-    """Return what limits a launch: what takes longest, or that multiprocessors idle meanwhile."""
+    """Return the bottleneck of a launch: the longest term, or too few programs, or the last wave."""
     largest = times.largest
     if largest is Bottleneck.LAUNCH:
         return largest
@@ -261,9 +261,9 @@ def bound_of(facts: Facts, times: Times) -> Bottleneck:
 
 
 def last_wave_loss(facts: Facts) -> float:
-    """Return the share of the time in which multiprocessors idle since the programs do not divide among them.
+    """Return the share of time in which multiprocessors idle, since programs do not divide among them.
 
-    Whole waves are those of single programs: where several fit on a multiprocessor, they share what it can do.
+    A wave is one program per multiprocessor, since resident programs share its rates.
     """
     share = facts.programs / facts.device.multiprocessors
     if share <= 1:
@@ -272,19 +272,19 @@ def last_wave_loss(facts: Facts) -> float:
 
 
 def bytes_in_flight(facts: Facts) -> float:
-    """Return how many bytes the resident programs have asked memory for at a time."""
+    """Return the bytes of outstanding loads of all resident programs."""
     each = sum(access.tile_bytes for access in facts.accesses if access.operation == "load")
     resident = min(facts.slots, facts.programs)
     return each * resident
 
 
 def wanted_in_flight(facts: Facts) -> float:
-    """Return how many bytes have to be under way to fill the memory's bandwidth, by Little's law."""
+    """Return the bytes in flight that fill the memory's bandwidth, by Little's law."""
     return facts.device.memory_gbps * 1e9 * facts.device.latency_s
 
 
 class Cause(StrEnum):
-    """Why a launch takes longer than it has to."""
+    """Why a launch is slower than it could be."""
 
     UNCOALESCED = "uncoalesced access"
     NARROW = "narrow access"
@@ -310,7 +310,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a rule found: its cause, what to change, and the facts of the launch as they would be then."""
+    """The result of a rule: a cause, what to change, and the facts of the launch after that change."""
 
     cause: Cause
     line: int | None
@@ -320,23 +320,22 @@ class Proposal:
 
 
 def figure(value: float) -> str:
-    """Return a number in four digits; one of more is written out: ``262,144``."""
+    """Format a number with four digits; from 1000 on as a whole number: ``262,144``."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-_LOWER, _UPPER = 0.5, 2.0  # of the gain that the model has: what mends gain beside that, `benchmarks.planted`
+_LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`
 _MOST = 1000.0
-_BOTTLENECK = 0.3  # of the time of the slowest unit, that a change has to save to be about it
+_BOTTLENECK = 0.3  # of the slowest unit's time; a change that saves more is about that unit
 
 
 def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tuple[float, float]:
-    """Return between which factors a launch gets faster.
+    """Return the least and the largest speedup that a change may bring.
 
-    The model has a time without the change and one with it. Where a time was measured and the change is about the
-    slowest unit, or of a kind that the model understates, that time may come down to the second; else what the model
-    does not account for may stay as it is. By the model, the gain is never beyond what would be left if all that the
-    change makes faster took no time; of a measured time, never beyond the floor, which no change saves: the bytes once,
-    the products, the launch.
+    The model has a time before the change and one after it. If the change is about the slowest unit, or
+    ``is_understated`` by the model, a measured time may drop to the second; else its part that the model does not
+    explain may stay. Without a measured time, the gain is at most that of lowered terms at zero. With one, it is at
+    most that of the roofline bound.
     """
     now, then = times_of(facts), times_of(mended)
     removed = _removed(now, then)
@@ -353,6 +352,6 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
 
 
 def _removed(now: Times, then: Times) -> float:
-    """Return the seconds that a launch would save without all that a change makes faster."""
+    """Return the seconds that a launch would save if all terms that a change lowers took no time."""
     after = then.terms
     return now.total - now.without(term for term, seconds in now.terms.items() if after[term] < seconds).total

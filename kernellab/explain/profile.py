@@ -1,8 +1,8 @@
-"""A profile: where the samples of a launch fell, by source line and by instruction, and what the counters said.
+"""A profile: the samples of a launch by source line and by instruction, and its hardware counters.
 
-Samples are those of the program counter, as Proton writes them: how many on each line, and what the warps waited for.
-A file of Proton is a tree of frames as JSON. The samples of a kernel hang below a frame with its name, one frame
-``FILE:LINE@FUNCTION`` for each line that the line table of its binary gives them.
+Proton samples the program counter: how often on each line, and for which stall reason. Its file is a tree of frames as
+JSON. The samples of a kernel hang below a frame with its name, in one frame ``FILE:LINE@FUNCTION`` for each row of the
+binary's line table.
 https://github.com/triton-lang/triton/tree/main/third_party/proton
 """
 
@@ -28,7 +28,7 @@ from kernellab.workers.forks_and_interrupts import imported_whole
 
 
 class Stall(StrEnum):
-    """What a warp is about when it is sampled, in a user's words."""
+    """The state of a sampled warp: its stall reason, in a user's words."""
 
     MEMORY = "waits for memory"
     MEMORY_QUEUE = "queue to memory full"
@@ -48,7 +48,7 @@ class Stall(StrEnum):
 
     @property
     def about(self) -> str:
-        """A sentence on what that is, for a tip."""
+        """One sentence about the stall reason, for a tooltip."""
         return _ABOUT[self]
 
 
@@ -94,7 +94,7 @@ Reasons = Mapping[Stall, int]
 
 @dataclass(frozen=True, slots=True)
 class FrameSamples:
-    """The samples of one line of a binary's line table; ``file`` and ``line`` are None where it has none for them."""
+    """The samples of one row of a binary's line table; ``file`` and ``line`` are None where it has none for them."""
 
     function: str
     file: str | None
@@ -103,7 +103,7 @@ class FrameSamples:
 
     @property
     def samples(self) -> int:
-        """How often a warp was seen there, whatever it did."""
+        """The number of samples, of all stall reasons."""
         return sum(self.reasons.values())
 
 
@@ -126,7 +126,7 @@ def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
 
 
 def _place_of(name: str, within: Sequence[str], function: str) -> tuple[str | None, int | None] | None:
-    """Return file and line of a frame of a kernel; None for a frame of anything else."""
+    """Return file and line of a frame of a kernel; None for another function's frame."""
     match = _FRAME.fullmatch(name)
     if match is not None:
         return (match[1], int(match[2])) if match[3] == function else None
@@ -155,7 +155,7 @@ def _reasons(metrics: Mapping[str, Any]) -> Counter[Stall]:
 
 
 def merged(reasons: Iterable[Reasons]) -> Reasons:
-    """Return the sum of samples by reason, most first."""
+    """Return the sum of samples by stall reason, most first."""
     total: Counter[Stall] = Counter()
     for each in reasons:
         total.update(each)
@@ -164,7 +164,7 @@ def merged(reasons: Iterable[Reasons]) -> Reasons:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of the samples fall on a line, from 0 to 1, and between which bounds that lies."""
+    """A line's share of all samples, from 0 to 1, with its confidence bounds."""
 
     value: float
     low: float
@@ -175,10 +175,10 @@ _WIDTH = 2.576  # of a normal distribution, for 99 %
 
 
 def share_of(counts: Sequence[int], totals: Sequence[int]) -> Share:
-    """Return the share of a line in sessions that brought ``counts`` of ``totals`` samples.
+    """Return the share of a line with ``counts`` of ``totals`` samples, one pair per session.
 
-    Samples of one session depend on each other, since its warps wait together. So the bounds follow from how much the
-    sessions differ, and are no closer than independent samples would have them.
+    Samples of one session are not independent, since its warps wait together. So the bounds follow from the variance
+    between sessions, and are at least as wide as those of independent samples.
     """
     total = sum(totals)
     if total == 0:
@@ -199,7 +199,7 @@ _LEVEL = 0.02
 
 
 def are_apart(shares: Sequence[Share]) -> bool:
-    """Tell whether the leading lines are told from those after them: by their bounds, or since they are level.
+    """Whether the leading lines are distinct from the next: their bounds do not overlap, or all are level.
 
     Two are level where the bounds of both lie within `_LEVEL` of each other.
     """
@@ -219,7 +219,7 @@ Calls = tuple[tuple[str, int], ...]
 class InstructionSamples:
     """The samples of one instruction, at ``address`` of the kernel's code, in bytes.
 
-    ``calls`` are the places that called the function which it was inlined from, from the inside out.
+    ``calls`` are the call sites of inlined code, from the inside out.
     """
 
     address: int
@@ -231,7 +231,7 @@ class InstructionSamples:
 
     @property
     def samples(self) -> int:
-        """How often a warp was seen at it."""
+        """The number of samples, of all stall reasons."""
         return sum(self.reasons.values())
 
 
@@ -248,16 +248,16 @@ class LineSamples:
 
     @property
     def main(self) -> Stall | None:
-        """What its warps did most often, other than waiting for their turn; None without samples."""
+        """The most frequent stall reason, other than a busy scheduler; None without samples."""
         waiting = {stall: count for stall, count in self.reasons.items() if stall is not Stall.TURN}
         return max(waiting, key=lambda stall: waiting[stall], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the hardware counted of one launch, as shares of what it can do at best, from 0 to 1; None if not known.
+    """Hardware counters of a launch, as shares of the peak rates, from 0 to 1; None if not known.
 
-    ``dram_bytes`` were read and written; ``seconds`` is the time under the counters, whose clocks are fixed.
+    ``dram_bytes`` are reads and writes; ``seconds`` is the time while counting.
     """
 
     dram: float | None = None
@@ -270,12 +270,11 @@ class Counters:
 
 @dataclass(frozen=True)
 class Profile(Shown):
-    """Where the time of a launch goes.
+    """The samples and counters of a launch.
 
-    ``lines`` and ``instructions`` come with most samples first; ``instructions`` is empty where only lines are known.
-    ``sessions`` of ``launches`` launches in all brought them. Where sampling is refused, there are no samples, and
-    ``refused`` says why in a sentence, with the remedy; ``notes`` then hold what is known without. ``compiled`` is the
-    kernel that was sampled.
+    ``lines`` and ``instructions`` are sorted by samples; ``instructions`` is empty where only lines are known. They
+    come from ``sessions`` with ``launches`` launches in all. Without samples, ``refused`` says why in a sentence, with
+    a remedy, and ``notes`` hold the findings of an explanation. ``compiled`` is the sampled kernel.
     """
 
     kernel: str
@@ -299,7 +298,7 @@ class Profile(Shown):
 
     @property
     def reasons(self) -> Reasons:
-        """What its warps were about, most often first."""
+        """The samples of the kernel by stall reason, most first."""
         return merged(line.reasons for line in self.lines)
 
     @property
@@ -340,7 +339,7 @@ def _instruction_row(each: InstructionSamples, stalls: Sequence[Stall], total: i
 
 
 def calls_text(calls: Calls) -> str:
-    """Return the places that called, from the inside out: ``In[3]:12, In[3]:20``."""
+    """Return the call sites of inlined code as text, from the inside out: ``In[3]:12, In[3]:20``."""
     return ", ".join(f"{file}:{line}" for file, line in calls)
 
 
@@ -354,10 +353,10 @@ _NOWHERE: _Place = (None, None, ())
 def joined(
     sessions: Sequence[SamplingSession], sass: Sequence[StageLine], kernel: str, *, by_instruction: bool
 ) -> tuple[tuple[LineSamples, ...], tuple[InstructionSamples, ...]]:
-    """Return the samples of sessions by source line and, where the lines of the binary number them, by instruction.
+    """Return the samples of sessions by source line and, where the line table numbers instructions, by instruction.
 
-    ``sass`` is the machine code of the kernel, each line with its place. Instructions that were inlined from one line
-    through different calls count for one line each.
+    ``sass`` is the machine code of the kernel, each line with its place. Code that is inlined through different calls
+    counts as different lines.
     """
     if not by_instruction:
         return _by_place(sessions, lambda frame: (frame.file, frame.line, ())), ()
@@ -381,7 +380,7 @@ def joined(
 
 
 def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tuple[str, Location]]:
-    """Return the instructions of a kernel, as text with its place, by their address in bytes."""
+    """Return the instructions of a kernel, text and place, by their address in bytes."""
     found: dict[int, tuple[str, Location]] = {}
     is_own = True
     for line in sass:
@@ -401,7 +400,7 @@ def _calls(place: Location) -> Calls:
 def _by_place(
     sessions: Sequence[SamplingSession], place_of_frame: Callable[[FrameSamples], _Place]
 ) -> tuple[LineSamples, ...]:
-    """Return the lines that samples belong to, with their share in each session."""
+    """Return the samples by source line, with their share in each session."""
     totals = [sum(frame.samples for frame in session) for session in sessions]
     counts: dict[_Place, list[int]] = {}
     reasons: dict[_Place, list[Reasons]] = {}

@@ -1,7 +1,6 @@
-"""What profilers tell of a launch: Proton samples it in a worker of its own, Nsight Compute counts it in a child.
+"""Profiles a launch: Proton samples it in a worker of its own, Nsight Compute counts it in a child process.
 
-Sessions follow each other until it is clear which lines take the time. To count, a file that makes the launch runs
-under ``ncu``.
+Sessions repeat until the leading lines are distinct. For counters, a generated file repeats the launch under ``ncu``.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ _WANTED_S = 3.0
 
 
 class Refused(Exception):
-    """Samples cannot be had; the text is a sentence that says why, with the remedy."""
+    """Samples or counters are not available; the text says why, with a remedy."""
 
 
 Sample = Callable[[int], str]
-"""Launches so often in a session, and returns what the profiler wrote of it."""
+"""Launches this often in one session; returns the profiler's output."""
 
 
 @dataclass(slots=True)
 class Sampler:
-    """A worker of its own that samples on one device: CUPTI has one client a process, and may end it.
+    """A worker that samples on one device; CUPTI has one client a process, and may end it.
 
-    It is forked where the workers of ``trials`` are.
+    It is forked where the workers of ``trials`` are forked.
     """
 
     device: int
@@ -61,9 +60,9 @@ class Sampler:
 
     @contextmanager
     def session_of(self, implementation: Implementation, name: str) -> Iterator[Sample]:
-        """Return what samples the launches of an implementation; the worker ends with the with statement.
+        """Yield a function that samples launches of an implementation; the worker ends with the context.
 
-        The kernel is loaded anew in every session, since the profiler takes its lines when it is.
+        Every session loads the kernel again, since the profiler reads its lines on loading.
         """
         trials = self.trials.apart(self.timeout_s)
         worker = trials.worker(self.device)
@@ -80,7 +79,7 @@ class Sampler:
             return worker.run(Job(proton.close_session, opened, f"Reading the samples of {name}"), _START_S)
 
         try:
-            trials.wait_ready(self.device)  # the profiler asks Triton's driver for the device, which is then there
+            trials.wait_ready(self.device)  # the profiler needs Triton's driver to be active
             yield sample
         except CannotExport as exc:
             raise Refused(f"{name} cannot be sampled: {exc}.") from exc
@@ -95,7 +94,7 @@ class Sampler:
 def profile_of(
     implementation: Implementation, sampler: Sampler, device: str, clock: Callable[[], float] = time.monotonic
 ) -> Profile:
-    """Sample a launch of a compiled kernel; where that is refused, the profile says so.
+    """Sample a launch of a compiled kernel; a profile without samples says why.
 
     Raises:
         KernellabError: the launch fails.
@@ -108,7 +107,7 @@ def profile_of(
             sampled = replace(implementation, compiled=binary)
             with sampler.session_of(sampled, compiled.kernel) as sample:
                 found = _sampled(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
-        if found.samples and by_instruction and not found.instructions:  # CUPTI made nothing of the numbers
+        if found.samples and by_instruction and not found.instructions:  # CUPTI did not accept the line table
             with sampler.session_of(implementation, compiled.kernel) as sample:
                 found = _sampled(empty, sample, (), clock, by_instruction=False)
     except Refused as exc:
@@ -119,7 +118,7 @@ def profile_of(
 def _sampled(
     empty: Profile, sample: Sample, sass: tuple[StageLine, ...], clock: Callable[[], float], *, by_instruction: bool
 ) -> Profile:
-    """Return what sessions bring until the leading lines are apart, or until the time is up."""
+    """Sample in sessions until the leading lines are distinct, or until the time is up."""
     sessions: list[SamplingSession] = []
     launches, rounds, found = 0, _ROUNDS, empty
     start_s = clock()
@@ -142,7 +141,7 @@ _NO_SAMPLES = "No sample fell on the kernel: it is too short; profile a larger l
 
 @contextmanager
 def numbered(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
-    """Return a kernel whose binary numbers its instructions, for the time of a with statement, and whether it does."""
+    """Yield a kernel with a numbered line table, and True; the unchanged kernel and False if it has no line table."""
     try:
         binary = numbered_instructions(compiled.binary)
     except NoLineTable:
@@ -158,7 +157,7 @@ def numbered(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
 
 
 def sass_of(compiled: Compiled) -> tuple[StageLine, ...]:
-    """Return the machine code of a kernel, each line with its place; nothing where it cannot be disassembled."""
+    """Return the machine code of a kernel, each line with its place; empty where it cannot be disassembled."""
     try:
         text = compiled.sass
     except KernellabError:
@@ -183,12 +182,12 @@ _REMEDIES = (
 
 
 def is_of_profiler(words: str) -> bool:
-    """Tell whether it is the profiler that ended a process, by its last words: ``cuptiPCSamplingStart``, ``PROTON``."""
+    """Whether the last words of a process name the profiler: ``cuptiPCSamplingStart``, ``PROTON``."""
     return "cupti" in words.lower() or "PROTON" in words
 
 
 def remedy(words: str) -> str:
-    """Return a sentence on why samples were refused, from CUPTI's words, with what to do about it."""
+    """Return a sentence with the reason and the remedy for CUPTI's error text."""
     for signs, sentence in _REMEDIES:
         if any(sign in words for sign in signs):
             return sentence
@@ -216,7 +215,7 @@ Values = Mapping[str, Sequence[float]]
 
 
 def counters_of(file: Path, kernel: str, timeout_s: float) -> Counters:
-    """Return what is counted of the first launches of ``kernel`` by a Python file that makes them.
+    """Return the hardware counters of the first launches of ``kernel`` that a Python file makes.
 
     Raises:
         Refused: there is no ``ncu``, or the driver keeps its counters to itself.
@@ -237,14 +236,14 @@ def counters_of(file: Path, kernel: str, timeout_s: float) -> Counters:
 
 
 def command(ncu: str, file: Path, kernel: str) -> list[str]:
-    """Return the command line that counts; the clocks stay as they are."""
+    """Return the command line of ``ncu``; it leaves the clocks as they are."""
     options = ["--csv", "--print-units", "base", "--clock-control", "none", "--metrics", ",".join(METRICS)]
     chosen = ["-k", f"regex:^({re.escape(kernel)})$", "-c", str(_LAUNCHES)]
     return [ncu, *options, *chosen, sys.executable, str(file)]
 
 
 def values_of(text: str) -> Values:
-    """Return the values of each metric, one per launch, from what ``ncu --csv`` prints; n/a is left out."""
+    """Return the values of each metric, one per launch, from the output of ``ncu --csv``; n/a is left out."""
     found: dict[str, list[float]] = {}
     for row in _rows(text):
         try:
@@ -262,7 +261,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 
 def counters_from(values: Values) -> Counters:
-    """Return the counters that metrics stand for: the median over the launches."""
+    """Return the counters from metrics: the median over the launches."""
     tensor = [share for name in _TENSOR if (share := _share(values, name)) is not None]
     moved = [median(values[name]) for name in _BYTES if values.get(name)]
     return Counters(

@@ -1,13 +1,12 @@
-"""What Triton's profiler is given and asked: a binary whose line table numbers its instructions, and sessions.
+"""Proton's side of a profile: a binary whose line table numbers its instructions, and sessions.
 
-Proton reports samples of the program counter by file and line, as the line table of the binary has them, and keeps
-neither the address nor the calls that were inlined. In a binary whose table numbers its instructions, the line of a
-sample is its instruction. The code is untouched, so what is sampled is what is launched otherwise.
+Proton reports samples by file and line of the binary's line table, without addresses and inlined calls. In a binary
+whose table numbers its instructions, the line of a sample is its instruction. The code itself is unchanged.
 
 A cubin is a little-endian ELF file, its table DWARF 2, with the address of each function as a relocation.
 https://dwarfstd.org/doc/DWARF4.pdf, section 6.2
 
-A session is held in a worker, around the launches that other jobs of its process make, so nothing heavy is imported.
+A session runs in a worker, around the launches of other jobs of its process, so this module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _UNIT_BYTES = 10  # length, version and length of the prologue
 
 
 class NoLineTable(ValueError):
-    """The binary has no line table of the form that is known."""
+    """The binary has no line table, or one of another form."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A section: where its header lies in the file, and what that says."""
+    """A section of an ELF file: the place of its header, and the header's fields."""
 
     at: int
     name: str
@@ -45,7 +44,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class _Opcodes:
-    """What a special opcode of a line program stands for."""
+    """The parameters of a line program that define its special opcodes."""
 
     line_base: int
     line_range: int
@@ -53,7 +52,7 @@ class _Opcodes:
     unit: int
 
     def next_instruction(self) -> bytes:
-        """Return the bytes that go on by one instruction and one line, and enter a row."""
+        """Return the bytes that advance by one instruction and one line, and add a row."""
         opcode = 1 - self.line_base + self.line_range * (INSTRUCTION_BYTES // self.unit) + self.opcode_base
         if 0 < 1 - self.line_base < self.line_range and opcode < 256:
             return bytes([opcode])
@@ -62,7 +61,7 @@ class _Opcodes:
 
 
 def numbered_instructions(cubin: bytes) -> bytes:
-    """Return a binary with the same code, in whose line table instruction ``n`` of each function is line ``n + 1``.
+    """Return a binary with the same code, and instruction ``n`` of each function as line ``n + 1`` of its table.
 
     Raises:
         NoLineTable: it has none, or one of another form.
@@ -74,7 +73,7 @@ def numbered_instructions(cubin: bytes) -> bytes:
 
 
 def instruction_address(line: int) -> int:
-    """Return where the instruction lies in its function, in bytes, that a numbered line stands for."""
+    """Return the address in its function, in bytes, of the instruction with a numbered line."""
     return (line - 1) * INSTRUCTION_BYTES
 
 
@@ -116,7 +115,7 @@ def _text(cubin: bytes, at: int) -> str:
 
 
 def _prologue(table: bytes) -> tuple[_Opcodes, bytes]:
-    """Return what comes before the line program of the only unit, and what its opcodes stand for."""
+    """Return the opcode parameters of the only unit, and the bytes in front of its line program."""
     length, version, prologue_bytes = struct.unpack_from("<IHI", table, 0)
     if version not in {2, 3} or length + 4 > len(table):
         raise NoLineTable(f"the line table is of version {version}")
@@ -150,7 +149,7 @@ def _unsigned(value: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session that has begun; where it was refused, ``refused`` has CUPTI's words."""
+    """A sampling session; where CUPTI refused it, ``refused`` has its words."""
 
     session: int = 0
     folder: str = ""
@@ -158,9 +157,9 @@ class Opened:
 
 
 def open_session(payload: object, progress: object) -> Opened:
-    """Begin to sample what this process launches, which has one client of CUPTI at a time.
+    """Begin to sample the launches of this process, which is CUPTI's only client in it.
 
-    Only kernels that are loaded after this have their lines told.
+    Only kernels that are loaded afterwards have lines.
     """
     folder = Path(tempfile.mkdtemp(prefix="kernellab-samples-"))
     refused = "Proton is switched off; unset TRITON_PROTON_DISABLE"
@@ -177,7 +176,7 @@ def open_session(payload: object, progress: object) -> Opened:
 
 
 def close_session(opened: Opened, progress: object) -> str:
-    """End a session, and return what Proton wrote of it: frames with their samples, as JSON."""
+    """End a session; return Proton's output: frames with their samples, as JSON."""
     from triton import profiler
 
     folder = Path(opened.folder)

@@ -1,4 +1,4 @@
-"""Facts that the compiled kernel tells by itself: what each source line computes and moves, and how often."""
+"""Facts from the compiled kernel alone: the work of each source line, and how often it runs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _PRECISE = frozenset({"tt.precise_sqrt", "tt.precise_divf"})
 _REORDERINGS = frozenset({"tt.trans", "tt.reshape", "ttg.convert_layout"})
 _COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
-_UNKNOWN_TRIPS = 8.0  # what a loop counts for whose rounds are not known
+_UNKNOWN_TRIPS = 8.0  # of a loop with an unknown trip count
 Line = int | None
 
 
 @dataclass(slots=True)
 class Runs:
-    """How often each operation runs, in all programs together; those that are not known count as a guess."""
+    """How often each operation runs, in all programs together; unknown trip counts are guesses."""
 
     graph: Graph
     programs: int
@@ -52,19 +52,19 @@ class Runs:
     guessed: dict[int, str] = field(default_factory=dict)
 
     def of(self, operation: Operation) -> float:
-        """Return how often all programs together run an operation."""
+        """Return the runs of an operation in all programs together."""
         if operation.index in self.counts:
             return self.counts[operation.index]
         depth = sum(1 for owner in self.graph.owners(operation.block) if owner.name in _LOOPS)
         return self.programs * _UNKNOWN_TRIPS**depth
 
     def trips(self, operation: Operation) -> float:
-        """Return how often a program runs it, on average."""
+        """Return the average runs of an operation per program."""
         return self.of(operation) / self.programs
 
 
 def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
-    """Return how often the operations of a launch run; ``arguments`` are its own by name."""
+    """Return the runs of the operations of a launch; ``arguments`` are its own by name."""
     found = _followed(graph, arguments, grid, by_rounds=False)
     if found.guessed:
         again = _followed(graph, arguments, grid, by_rounds=True)
@@ -91,12 +91,12 @@ def _followed(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rou
 
 
 def loop_of(graph: Graph, operation: Operation) -> int | None:
-    """Return the innermost loop that an operation lies in, as the index of its operation."""
+    """Return the innermost loop around an operation, as the index of its operation."""
     return next((owner.index for owner in graph.owners(operation.block) if owner.name in _LOOPS), None)
 
 
 def own_line(place: Location, file: str) -> Line:
-    """Return the line of the kernel's own file that a place belongs to: its own, or that of the call."""
+    """Return the line of a place in the kernel's own file: its own, or that of the call."""
     current: Location | None = place
     while current is not None:
         if current.line is not None and short_file(current.file) == file:
@@ -106,7 +106,7 @@ def own_line(place: Location, file: str) -> Line:
 
 
 def line_of(graph: Graph, operation: Operation) -> Line:
-    """Return the source line of an operation; of one that was inlined from elsewhere, that of the call."""
+    """Return the source line of an operation; of one inlined from another file, that of the call."""
     return own_line(place_of(operation.location), short_file(main_file(graph)))
 
 
@@ -141,7 +141,7 @@ _BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
 
 
 def _loops(ptx: str) -> int:
-    """Return how many branches of PTX go back."""
+    """Return the number of backward branches in PTX."""
     seen, found = set[str](), 0
     for line in ptx.splitlines():
         if label := _LABEL.match(line):
@@ -163,7 +163,7 @@ def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]
 def accesses_of(
     compiled: Compiled, runs: Runs, code: Code, threads: int, arguments: Mapping[str, Any]
 ) -> tuple[AccessFacts, ...]:
-    """Return the accesses to global memory by line and argument, as if each moved no more sectors than it has to."""
+    """Return the accesses to global memory by line and argument, with the least possible sectors."""
     graph, found = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
@@ -221,7 +221,7 @@ def _access(
 
 
 def _axes(graph: Graph, pointer: int) -> frozenset[int]:
-    """Return the axes of the grid that an address depends on, as far as operations outside loops tell."""
+    """Return the grid axes that an address depends on; loop-carried values are not followed."""
     seen, waiting, found = set[int](), [pointer], set[int]()
     while waiting:
         value = waiting.pop()
@@ -236,7 +236,7 @@ def _axes(graph: Graph, pointer: int) -> frozenset[int]:
 
 
 def _added(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
-    """Return two accesses of one line, kind and argument as one."""
+    """Return the sum of two accesses of one line, kind and argument."""
     if before is None:
         return access
     sums = ("bytes", "sectors", "ideal_sectors", "requests", "tile_bytes")
@@ -255,7 +255,7 @@ def _element_bytes(graph: Graph, operation: Operation) -> int:
 
 
 def _width(profile: LineProfile | None, kind: AccessKind) -> tuple[int, bool]:
-    """Return the bytes that the narrowest instruction of a line moves for a thread, and whether it is asynchronous."""
+    """Return the bytes per thread of a line's narrowest instruction, and whether it is asynchronous."""
     if profile is None or kind == "atomic":
         return 0, False
     if profile.count(InstructionKind.BULK_COPY):
@@ -293,7 +293,7 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
 
 
 def _made_by(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
-    """Return what makes a value, or what goes into operations of these names that make it; None of an argument."""
+    """Return the operation that defines a value, through operations with the names ``through``; None of an argument."""
     maker = graph.maker(value)
     while maker is not None and maker.name in through:
         maker = graph.maker(maker.operands[0])
@@ -313,7 +313,7 @@ def _narrower(graph: Graph, operation: Operation) -> str:
 
 
 def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[LineFacts, ...]:
-    """Return the machine instructions of each line, as warps execute them in the whole launch."""
+    """Return the machine instructions of each line, counted by warp over the launch."""
     graph = compiled.graph
     trips: dict[Line, float] = {}
     words: dict[Line, set[str]] = {}
@@ -338,10 +338,10 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
 
 
 def _copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
-    """Return how often the machine code has the body of a loop: ptxas, and LLVM before it, write some out.
+    """Return the number of copies of a loop body in the machine code: ptxas and LLVM unroll some loops.
 
-    A loop without a branch back is written out whole; of one with a branch, PTX has one copy, and the lines that hold
-    nothing special show in how many more instructions they end as.
+    A loop without a backward branch is unrolled completely. Else PTX has one copy of the body, and the ratio of machine
+    instructions to PTX on plain lines is the number of copies.
     """
     if not code.loops:
         return math.inf
@@ -362,7 +362,7 @@ def _slow_kind(mnemonic: str) -> str:
 
 
 def _words(graph: Graph, operation: Operation) -> Iterator[str]:
-    """Yield what is expensive about an operation on a tile."""
+    """Yield the expensive kinds of an operation on a tile."""
     if not operation.results:
         return
     result = graph.values[operation.results[0]]
@@ -382,7 +382,7 @@ def _words(graph: Graph, operation: Operation) -> Iterator[str]:
 
 
 def _by_power_of_two(graph: Graph, operation: Operation) -> bool:
-    """Tell whether an integer is divided by a constant, which needs no division."""
+    """Whether an integer is divided by a constant, which needs no division."""
     maker = _made_by(graph, operation.operands[1], _COPIES)
     return maker is not None and maker.name == "arith.constant"
 
@@ -409,7 +409,7 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
 
 
 def _is_product(graph: Graph, operation: Operation) -> bool:
-    """Tell whether a reduction sums the products of two tiles of three dimensions, one of each broadcast."""
+    """Whether a reduction sums the products of two broadcast tiles of three dimensions."""
     source = graph.values[operation.operands[0]]
     maker = _made_by(graph, operation.operands[0], _CONVERSIONS)
     if len(source.shape) != 3 or maker is None or maker.name != "arith.mulf":
@@ -419,7 +419,7 @@ def _is_product(graph: Graph, operation: Operation) -> bool:
 
 
 def _accumulates(graph: Graph, operation: Operation) -> bool:
-    """Tell whether the result is combined with a value that a loop carries, and with nothing else."""
+    """Whether a result's only use is to be added to a loop-carried value."""
     results = set(operation.results)
     users = [each for each in graph.operations if results & set(each.operands)]
     if len(users) != 1 or users[0].name not in {"arith.addf", "arith.addi", "arith.maxnumf", "arith.maximumf"}:
@@ -429,7 +429,7 @@ def _accumulates(graph: Graph, operation: Operation) -> bool:
 
 
 def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
-    """Return the atomics of a kernel; how many addresses they fall on, traffic tells."""
+    """Return the atomics of a kernel; the number of their addresses is mostly unknown without traffic."""
     graph, found = compiled.graph, list[AtomicFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
@@ -451,7 +451,7 @@ def _same_address(graph: Graph, operation: Operation) -> float | None:
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int) -> float:
-    """Return how often a program waits for memory in loops: each round, or one in as many as are under way."""
+    """Return the number of waits for memory in a program's loops: one per iteration, or per pipeline depth."""
     graph, rounds = compiled.graph, dict[int, float]()
     is_async = {(each.line, each.operation): each.is_async for each in accesses}
     for site in compiled.effects.sites:

@@ -1,1 +1,1 @@
-"""What the memory system does for a launch, worked out without a GPU."""
+"""Counts the memory traffic of a launch without a GPU."""

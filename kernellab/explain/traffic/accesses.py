@@ -1,4 +1,4 @@
-"""Counts the accesses of the programs that a machine runs, and gives loads their values where these matter."""
+"""Counts the memory accesses of executed programs, and computes loaded values where addresses depend on them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _SHARED: Mapping[str, AccessOperation] = {"ld": "load", "ldmatrix": "load", "st"
 
 @dataclass(frozen=True, slots=True)
 class WarpExample:
-    """One request as it was: the bytes from the start of the argument that each thread touches, None of idle ones.
+    """One request of a warp: the byte offset of each thread from the start of the argument, None of inactive ones.
 
-    The argument starts ``begin_bytes`` into a sector.
+    The argument starts ``begin_bytes`` after the start of a sector.
     """
 
     offsets: tuple[int | None, ...]
@@ -61,7 +61,7 @@ class AddressedMemory:
     operation: AccessOperation
 
     def rows(self, machine: Machine) -> tuple[Array, Array | None, int]:
-        """Return addresses and active threads, a row per program; or one row, and how many programs are like it."""
+        """Return addresses and active threads, a row per program; or one row, and how many programs share it."""
         programs, threads = machine.shape
         rows = max(self.addresses.shape[0], 1 if self.active is None else self.active.shape[0])
         spread = np.broadcast_to(self.addresses, (rows, threads))
@@ -69,7 +69,7 @@ class AddressedMemory:
         return spread, lanes, programs if rows == 1 else 1
 
     def shared_count(self, machine: Machine) -> Count:
-        """Return what it costs if this is shared memory."""
+        """Return the wavefronts of an access to shared memory."""
         spread, lanes, times = self.rows(machine)
         found = Count()
         found.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
@@ -78,7 +78,7 @@ class AddressedMemory:
 
 @dataclass(slots=True)
 class CountedAccess:
-    """What one instruction did in one space of memory. ``tags`` are the arguments, by the top bits of addresses."""
+    """The accesses of one instruction in one memory space. ``tags`` are the arguments, by the top bits of addresses."""
 
     instruction: PtxInstruction
     operation: AccessOperation
@@ -93,7 +93,7 @@ class CountedAccess:
 class Accesses:
     """All accesses of a launch, by the position of their instruction and their space.
 
-    ``combined`` are positions of atomics that a warp does as one.
+    ``combined`` are the positions of atomics that a warp combines into one.
     """
 
     memory: LaunchMemory
@@ -108,12 +108,12 @@ class Accesses:
     shared: SharedMemory | None = None
 
     def begin(self, programs: int) -> None:
-        """Go on with other programs: their shared memory is empty, and none of them made a tensor map."""
+        """Start the next programs, with empty shared memory and no tensor maps of their own."""
         self.shared = SharedMemory(programs, self.shared_bytes) if self.relevance.follows_shared else None
         self.maps.begin()
 
     def access(self, machine: Machine, number: int, instruction: PtxInstruction, mask: Array | None) -> None:
-        """Count one executed instruction, and do to registers and memory what matters of it."""
+        """Count one executed instruction, and update the registers and memory that later addresses depend on."""
         if number in self.relevance.dead:
             return
         active = machine.guarded(instruction, mask)
@@ -145,7 +145,7 @@ class Accesses:
                 executed.machine.put(member, UnknownValue(reason), None, "b32")
 
     def _addressed(self, executed: Executed, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
-        """Return what a load, store or atomic touches; None where that is given up."""
+        """Return the memory of a load, store or atomic; None where its address is unknown."""
         instruction = executed.instruction
         addresses = executed.address(next(each for each in instruction.operands if isinstance(each, Address)))
         if isinstance(addresses, UnknownValue):
@@ -197,7 +197,7 @@ class Accesses:
             self.memory.strays += strays if len(kinds) == 1 else 0
 
     def _cover_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
-        """Enter what lies in the argument of a tag, in its order; return how many addresses do not."""
+        """Mark the touched elements of an argument, in its order; return the number of addresses outside it."""
         number = self.memory.number_of(tag)
         if number is None:
             return 0
@@ -250,7 +250,7 @@ class Accesses:
             executed.machine.put(member, value, active, f"b{max(32, 8 * size)}")
 
     def _stored(self, stale: StaleRead) -> UnknownValue:
-        """Return what is read where the kernel stored what is not known; what was only left out is computed first.
+        """Return an unknown value for a read of stored memory; without followed stores, raise.
 
         Raises:
             StaleRead: stores were not followed.
@@ -315,9 +315,9 @@ class Accesses:
             self.shared.execute(executed, touched.addresses, is_needed)
 
     def _async_copy(self, executed: Executed) -> None:
-        """Count a copy from global to shared memory; threads whose source is empty only clear what they write.
+        """Count a copy from global to shared memory; threads with an empty source only write zeros.
 
-        The copy is one access of global memory, whose wavefronts are those of writing to shared memory.
+        It counts as one access to global memory, with the wavefronts of its writes to shared memory.
         """
         machine, operands, active = executed.machine, executed.instruction.operands, executed.active
         target, source = (executed.address(each) for each in operands[:2])
@@ -368,7 +368,7 @@ class Accesses:
             self.shared.forget_all("what a tensor map brought to shared memory")
 
     def _count_replaced(self, executed: Executed) -> None:
-        """Count what setting a field does to shared memory: most are part of a word, which is loaded first."""
+        """Count the shared memory accesses of ``tensormap.replace``; most fields are part of a word."""
         lanes, parts = executed.lanes, executed.instruction.parts
         warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
         loads, stores = REPLACED_WORDS.get(parts[3], (1, 1))
@@ -397,7 +397,7 @@ def _kinds(tags: Array) -> list[int]:
 
 
 def access_bytes(instruction: PtxInstruction) -> int:
-    """Return how many bytes one thread moves by a load, store or atomic."""
+    """Return the bytes that one thread moves by a load, store or atomic."""
     if instruction.name in {"ldmatrix", "stmatrix"}:
         return _MATRIX_BYTES
     vector = next((int(part[1:]) for part in instruction.parts if part in {"v2", "v4", "v8"}), 1)

@@ -1,8 +1,8 @@
-"""What PTX instructions compute on registers: functions of arrays of bits, one element per thread.
+"""The arithmetic of PTX instructions: functions of arrays of bits, one element per thread.
 
-A register holds unsigned integers of its width, a predicate booleans; an instruction says what the bits mean. Those of
-floating point are computed by numpy, so the last bit may differ from a GPU. PTX ISA, "Integer Arithmetic Instructions"
-and the sections after it, https://docs.nvidia.com/cuda/parallel-thread-execution/#instruction-set.
+A register holds unsigned integers of its width, a predicate booleans; the instruction defines their type. numpy
+computes floating point, so the last bit may differ from a GPU. PTX ISA, "Integer Arithmetic Instructions" and the
+sections after it, https://docs.nvidia.com/cuda/parallel-thread-execution/#instruction-set.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def raw(values: Array, kind: str) -> Array:
 
 @lru_cache(4096)
 def operation_of(parts: tuple[str, ...]) -> Operation | None:
-    """Return the function of the source operands that an instruction computes; None of one that is not known here.
+    """Return an instruction as a function of its source operands; None for an unsupported instruction.
 
-    It takes and returns bits. Of ``setp``, the result is that of the first destination.
+    It takes and returns bits. The result of ``setp`` is its first destination.
     """
     name, kind = parts[0], parts[-1]
     if name == "cvt":
@@ -191,7 +191,7 @@ def _shifted(parts: tuple[str, ...]) -> Operation:
 
 
 def _field(parts: tuple[str, ...]) -> Operation:
-    """Extract bits: ``bfe`` with a position and a length, the sign kept of signed types."""
+    """Return ``bfe``: extract bits by position and length, sign-extended for signed types."""
     kind = parts[-1]
     width = width_of(kind)
     numbers = np.dtype(f"i{width // 8}")

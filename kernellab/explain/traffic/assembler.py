@@ -1,11 +1,11 @@
-"""What the assembler changes about accesses on the way from PTX to machine code, as far as it was seen to.
+"""The changes to memory accesses that ptxas makes between PTX and machine code.
 
-ptxas says nothing about this; the rules are those of its machine code, and hold for the recorded launches:
+ptxas does not document them; the rules were derived from its machine code, and hold for the recorded launches:
 
-- a load of what another one loaded, with no write or barrier between, is left out, unless it has a predicate;
-- loads from shared memory that lie side by side become one of 8 or 16 bytes, where they are known to be aligned;
-- at the end of a kernel, after the last barrier, threads leave that have nothing to store any more, so that what is
-  loaded there from shared memory and stored as it is, is loaded by the threads that store.
+- a repeated load, with no write or barrier between, is removed, unless it has a predicate;
+- neighbouring loads from shared memory become one of 8 or 16 bytes, where they are known to be aligned;
+- after the last barrier of a kernel, threads without a store leave early. A value that is loaded there from shared
+  memory and only stored is then loaded by the storing threads alone.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _WIDEST = 16
 
 @lru_cache(_KERNELS_KEPT)
 def assembled(kernel: PtxKernel) -> PtxKernel:
-    """Return a kernel with the accesses that its machine code has."""
+    """Return a kernel with the accesses of its machine code."""
     zeros = known_zeros(kernel)
     blocks = tuple(_without_repeats(_merged(block, zeros)) for block in kernel.blocks)
     return replace(kernel, blocks=_with_early_ends(blocks))
 
 
 def _parts_memory(instruction: PtxInstruction) -> bool:
-    """Tell whether loads on both sides of an instruction may differ: a write, a barrier, a call."""
+    """Whether an instruction may change loaded values: a write, a barrier, a call."""
     if instruction.name in {"bar", "barrier", "membar", "fence", "call", "mbarrier", "tensormap", "cp", "wgmma"}:
         return True
     return is_access(instruction) and instruction.name not in {"ld", "ldu", "ldmatrix"}
@@ -68,7 +68,7 @@ def _may_repeat(instruction: PtxInstruction) -> bool:
 
 
 def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
-    """Return a block with loads of what others loaded before replaced by moves."""
+    """Return a block in which moves replace repeated loads."""
     known: list[PtxInstruction] = []
     found: list[PtxInstruction] = []
     for each in block:
@@ -87,7 +87,7 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
 
 
 def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
-    """Return the moves that stand for a load of a part of what ``first`` loaded; none where it is no part of it."""
+    """Return the moves that replace a load of a part of what ``first`` loaded; none where it is no part of it."""
     here, there = _address(load), _address(first)
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
@@ -123,7 +123,7 @@ def _merged(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[Ptx
 
 
 def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
-    """Return a run without writes, its loads of neighbouring words put together where the first of them stands."""
+    """Return instructions without writes, with loads of neighbouring words joined at the place of the first."""
     groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
     for place, each in enumerate(window):
         if _is_plain_load(each) and is_shared(each) and each.guard is None and width_of(each.type) == 8 * _WORD:
@@ -158,7 +158,7 @@ def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: lis
 
 
 def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
-    """Tell whether the loads at some places lie within a range of bytes."""
+    """Whether the loads at some places lie within a range of bytes."""
     taken = [load for place, load in loads if place in places]
     spans = [(_address(load).offset_bytes, _WORD * len(_loaded(load))) for load in taken]
     return all(offset >= start and offset + length <= start + size for offset, length in spans)
@@ -190,7 +190,7 @@ def _address(load: PtxInstruction) -> Address:
 
 
 def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tuple[PtxInstruction, ...], ...]:
-    """Return the blocks of a kernel with the predicate of its last stores on the loads that only they use."""
+    """Return the blocks of a kernel with the predicate of its last stores on the loads that only feed these."""
     last = max((index for index, block in enumerate(blocks) if block), default=None)
     if last is None or blocks[last][-1].name != "ret":
         return blocks
@@ -214,7 +214,7 @@ def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tu
 
 
 def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> bool:
-    """Tell whether all that is done with a loaded value is to store it, not to compute with it."""
+    """Whether the only use of a loaded value is to be stored."""
     names = set(written_by(load))
     users = [each for each in tail if names & set(read_by(each))]
     operands = [operand for each in users for operand in each.operands if isinstance(operand, Address)]
@@ -223,7 +223,7 @@ def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> boo
 
 
 def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list[PtxInstruction]:
-    """Return instructions with those that make a predicate, and what they derive from, before all others."""
+    """Return instructions with those that compute a predicate before all others."""
     needed = set() if guard is None else {guard.name}
     early: set[int] = set()
     for place in range(len(tail) - 1, -1, -1):
@@ -241,7 +241,7 @@ _SYMBOL_ZEROS = 4  # shared memory is declared with an alignment of 16
 
 
 def known_zeros(kernel: PtxKernel) -> dict[str, int]:
-    """Return the number of low zero bits of each register, whatever way led to it; those without any are left out."""
+    """Return the number of low zero bits of each register on all paths; registers without any are left out."""
     made: dict[str, list[PtxInstruction]] = {}
     for each in kernel.instructions:
         destination = destination_of(each)

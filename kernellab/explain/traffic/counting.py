@@ -1,12 +1,10 @@
-"""What accesses cost and touch: requests, sectors and wavefronts of warps, and which elements in what order.
+"""Requests, sectors and wavefronts of warps, and the elements of each argument that a launch touches.
 
 A request is one instruction of one warp with at least one active thread. A sector is 32 aligned bytes; a request moves
-each sector that it touches once. Shared memory has 32 banks of 4 bytes; threads that want different words of one bank
-wait for each other, and each turn is a wavefront. Wide accesses are done part of the warp by part.
+each touched sector once. Shared memory has 32 banks of 4 bytes; accesses to different words of one bank are serial, and
+each turn is a wavefront. Wide accesses are split into parts of the warp.
 See the "Memory Tables" of https://docs.nvidia.com/nsight-compute/ProfilingGuide/ and the chapter on shared
 memory of the CUDA programming guide.
-
-Of each argument, a launch touches some elements, and each wave of its programs some anew.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ _NONE = np.int64(np.iinfo(np.int64).max)
 
 @dataclass(slots=True)
 class Count:
-    """What one instruction did, summed over all its executions.
+    """The requests, sectors, wavefronts and lanes of one instruction, summed over all its executions.
 
-    ``ideal_sectors`` is what would hold the bytes that are used, ``bytes_used`` counts a byte once per request.
-    ``lanes`` are threads that were active, ``lanes_off`` those of the same requests that were not. ``uneven`` counts
-    atomics in which threads update some elements of a sector more often than others.
+    ``ideal_sectors`` is the fewest sectors that hold the used bytes, ``bytes_used`` counts a byte once per request.
+    ``lanes`` are active threads, ``lanes_off`` the inactive ones of the same requests. ``uneven`` counts atomics that
+    update some elements of a sector more often than others.
     """
 
     requests: int = 0
@@ -51,7 +49,7 @@ class Count:
 
 
 def global_count(addresses: Array, active: Array | None, size: int) -> Count:
-    """Return the requests and sectors of accesses of ``size`` bytes per thread; the last axis is that of threads."""
+    """Return the requests and sectors of accesses of ``size`` bytes per thread; the last axis has the threads."""
     rows = _rows(addresses, active)
     alive = rows[:, 0] != _NONE
     if not alive.all():
@@ -73,10 +71,10 @@ def global_count(addresses: Array, active: Array | None, size: int) -> Count:
 
 
 def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
-    """Return the requests and sectors of atomics; threads that update one element take turns, and each moves it.
+    """Return the requests and sectors of atomics; updates of one element are serial, each with its own sector.
 
-    Counters of an H200 agree where the threads of a request update each element of a sector equally often. Where they
-    do not, the order in which the hardware takes them shows in its sectors.
+    Counters of an H200 agree where a request updates each element of a sector equally often. Else the sectors depend
+    on the order of the hardware.
     """
     count = global_count(addresses, active, size)
     order = np.sort(_rows(addresses, active), axis=1)
@@ -94,14 +92,14 @@ def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
 
 
 def _changes(rows: Array) -> Array:
-    """Return where each row of ascending numbers begins, or has another one than before."""
+    """Return True at the start of each ascending row, and where a number differs from the one before."""
     found = np.ones(rows.shape, bool)
     found[:, 1:] = rows[:, 1:] != rows[:, :-1]
     return found
 
 
 def _rows(addresses: Array, active: Array | None) -> Array:
-    """Return one ascending row per warp, the addresses of inactive threads at its end and as `_NONE`."""
+    """Return one ascending row of addresses per warp, those of inactive threads at its end as `_NONE`."""
     signed = addresses.astype(np.int64, copy=False)
     if active is not None:
         signed = np.where(active, signed, _NONE)
@@ -120,7 +118,7 @@ def _by_warp(values: Array, fill: object) -> Array:
 
 
 def _distinct(rows: Array, off: Array) -> Array:
-    """Return how many different values each ascending row has, without those of inactive threads."""
+    """Return the number of distinct values in each ascending row, without those of inactive threads."""
     found: Array = 1 + (rows[:, 1:] != rows[:, :-1]).sum(axis=1) - off
     return found
 
@@ -128,8 +126,8 @@ def _distinct(rows: Array, off: Array) -> Array:
 def shared_count(addresses: Array, active: Array | None, size: int, *, stores: bool = False) -> Count:
     """Return the requests and wavefronts of accesses to shared memory of ``size`` bytes per thread.
 
-    A load of 16 bytes per thread is done by halves of the warp; ``stores`` go by halves for 8 and by quarters for 16.
-    Nothing documents that: it is what counters of an H200 say for accesses whose threads share words.
+    A load of 16 bytes per thread is split into halves of the warp; ``stores`` into halves for 8 and quarters for 16.
+    This is undocumented: it follows from counters of an H200 for accesses whose threads share words.
     """
     signed = _by_warp(addresses.astype(np.int64, copy=False), 0)
     lanes = np.ones(signed.shape, bool) if active is None else _by_warp(np.broadcast_to(active, addresses.shape), False)
@@ -152,9 +150,9 @@ def shared_count(addresses: Array, active: Array | None, size: int, *, stores: b
 
 
 def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int, int]:
-    """Return the wavefronts, in each phase the most words that are wanted of one bank, and how many it takes at least.
+    """Return the wavefronts, in each phase the most words of one bank, and the fewest possible wavefronts.
 
-    The least is what the words would take if they were spread evenly over the banks.
+    The fewest are those of words that are spread evenly over the banks.
     """
     words = (addresses >> 2)[:, :, None] + np.arange(max(1, size // _BANK_BYTES))
     words = np.where(lanes[:, :, None], words, -1).reshape(len(addresses) * phases, -1)
@@ -211,7 +209,7 @@ class Flags:
 
 @dataclass(slots=True)
 class Coverage:
-    """What of one argument was touched. ``read_bytes`` and ``written_bytes`` count each access of each thread."""
+    """The touched elements of one argument. ``read_bytes`` and ``written_bytes`` count each access of each thread."""
 
     buffer: LaunchBuffer
     read: Flags
@@ -226,11 +224,11 @@ class Coverage:
 
     @classmethod
     def of(cls, buffer: LaunchBuffer) -> Coverage:
-        """Return an empty one."""
+        """Return the empty coverage of a buffer."""
         return cls(buffer, Flags(buffer.storage_bytes), Flags(buffer.storage_bytes))
 
     def touch(self, places: Array, size: int, *, reads: bool, writes: bool) -> None:
-        """Note an access of ``size`` bytes at each of the places in the storage."""
+        """Record an access of ``size`` bytes at each of the places in the storage."""
         if reads:
             self.read.mark(places, size)
             self.read_bytes += size * places.size
@@ -250,7 +248,7 @@ class Coverage:
             self._wave[(places + begin + size - 1) >> 5] = True
 
     def draw(self, programs: Array, places: Array, size: int, writes: bool) -> None:
-        """Note in the map which of the first programs touch which parts of the view: 1 by a load, 2 by a write."""
+        """Mark in the map the parts of the view that the first programs touch: 1 by a load, 2 by a write."""
         span = max(1, self.buffer.span_bytes)
         first = (places - self.buffer.offset_bytes) * MAP_COLUMNS
         columns, last = (
@@ -260,7 +258,7 @@ class Coverage:
             self.map[programs, np.minimum(columns + step, last)] |= 2 if writes else 1
 
     def end_wave(self) -> None:
-        """Close a wave of programs: count the sectors that it touched."""
+        """End a wave of programs, and count its sectors."""
         if self._wave is None or self._sectors is None:
             self.wave_sectors.append(0)
             return
@@ -276,7 +274,7 @@ class Coverage:
         return 0 if self._sectors is None else int(self._sectors.sum()) * SECTOR_BYTES
 
     def untouched(self, *, writes: bool) -> tuple[int, int]:
-        """Return how many places in memory the view has, and how many of them were never read, or written."""
+        """Return the number of elements in the view, and of those that were never read, or never written."""
         buffer = self.buffer
         if 0 in buffer.shape:
             return 0, 0

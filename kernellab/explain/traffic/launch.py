@@ -1,4 +1,4 @@
-"""The traffic of a launch from its PTX: programs are run in batches, all of them or a sample; then added up by line."""
+"""The traffic of a launch from its PTX: batches of programs, all or a sample, are run and summed by line."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _SHARED_BYTES = 232448
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was counted: ``programs`` of all that the grid has. ``unknown`` holds a line and a reason each.
+    """The counted accesses of ``programs`` programs of a grid.
 
-    ``coverage`` goes by the names of arguments; it is empty unless all programs were run. ``names`` are those of the
-    arguments by the top bits of addresses. ``strays`` counts accesses outside all arguments. ``executed`` are the
-    positions of instructions that accessed anything.
+    ``coverage`` is by argument name; it is empty unless all programs were run. ``unknown`` are pairs of line and
+    reason. ``names`` are those of the arguments by the top bits of addresses. ``strays`` counts accesses outside all
+    arguments. ``executed`` are the positions of instructions that accessed memory.
     """
 
     accesses: tuple[CountedAccess, ...]
@@ -87,12 +87,11 @@ def traced(
     most_lane_steps: int = _MOST_LANE_STEPS,
     most_seconds: float = _MOST_SECONDS,
 ) -> Trace:
-    """Return what the programs of a launch touch.
+    """Run the programs of a launch, or a sample of them, and count their memory accesses.
 
-    ``combined`` are the atomics that a warp does as one, and ``wave`` is how many programs run at a time. Where all
-    programs would take more than ``most_lane_steps`` executed instructions of threads, the first, the last and random
-    ones are run, as many as that allows. What takes more than ``most_seconds`` of a processor is given up, and said to
-    be unknown.
+    ``combined`` are the atomics that a warp combines into one, and ``wave`` is the number of programs that run at a
+    time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
+    first, the last and random ones. After ``most_seconds`` of CPU time the rest is unknown.
     """
     launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
 
@@ -113,7 +112,7 @@ def traced(
 
 
 def _traced(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
-    """Return what the chosen programs touch, as far as the deadline allows."""
+    """Count the accesses of the chosen programs, up to the deadline."""
     total = math.prod(launched.grid)
     accesses.covers = len(chosen) == total
     ran = 0
@@ -145,7 +144,7 @@ def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: flo
 
 
 def _chosen(launched: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
-    """Return the programs to run: all of them, or as many as the steps that some of them take allow."""
+    """Return the programs to run: all, or as many as a probe says ``most_lane_steps`` allow."""
     total = math.prod(launched.grid)
     if total <= _most_at_once(launched):
         return np.arange(total)
@@ -167,7 +166,7 @@ def _sample(total: int, count: int) -> Array:
 
 
 def _batches(chosen: Array, most: int, wave: int) -> Iterator[Array]:
-    """Yield batches of programs; the end of a wave is the end of a batch."""
+    """Yield batches of programs; no batch spans two waves."""
     for begin in range(0, len(chosen), wave):
         together = chosen[begin : begin + wave]
         for start in range(0, len(together), most):
@@ -193,7 +192,7 @@ def traffic_of(
     signature: Iterable[tuple[str, Any]],
     arguments: Mapping[str, Any],
 ) -> Traffic:
-    """Return the traffic of a launch by its signature and arguments; of a target without PTX, that it is unknown.
+    """Return the traffic of a launch by its signature and arguments; for a target without PTX, unknown traffic.
 
     Raises:
         UsageError: the arguments are not those that the kernel was compiled for.
@@ -228,7 +227,7 @@ def traffic_of(
 
 
 def _resident_programs(compiled: Compiled) -> int:
-    """Return how many programs a multiprocessor holds at a time; 1 where the occupancy is not known."""
+    """Return the number of resident programs per multiprocessor; 1 where the occupancy is not known."""
     limits, share = limits_of(compiled.target), compiled.resources.occupancy
     if limits is None or not share:
         return 1
@@ -310,7 +309,7 @@ def _row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficR
 
 
 def _arguments(trace: Trace, buffers: Sequence[LaunchBuffer]) -> tuple[ArgumentTraffic, ...]:
-    """Return what a launch does to each argument; nothing where not all programs were run."""
+    """Return the traffic by argument; empty unless all programs were run."""
     if not trace.is_complete:
         return ()
     shown = [buffer for buffer in buffers if not buffer.name.startswith(SCRATCH) and buffer.storage_bytes]

@@ -1,8 +1,8 @@
-"""Runs what decides the traffic of a kernel, for many programs at a time: each register is an array over their threads.
+"""Executes the part of a kernel's PTX that decides its traffic, for many programs at a time.
 
-An array has the shape (programs, threads), or 1 along an axis on which its values do not depend. Threads that took
-different branches wait for each other: of all blocks that threads are to run, the first in the text runs next. That is
-the order in which compiled code, whose joins stand below its branches, comes together again.
+A register is an array of shape (programs, threads), or 1 along an axis that its values do not depend on. Threads that
+took different branches wait for each other: of all pending blocks, the first in the text runs next. Compiled code has
+its joins below its branches, so this order brings threads together again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RegisterBits = Array | UnknownValue
 
 
 class NotFollowed(Exception):
-    """What a kernel touches depends on something that is not known here; ``reason`` says on what."""
+    """The accesses of a kernel depend on an unknown value; ``reason`` names it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class NotFollowed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PtxLaunch:
-    """What all programs share: the grid, the kernel and the values of its parameters, each as its bytes."""
+    """The common data of all programs: grid, kernel, and parameter values as bytes."""
 
     kernel: PtxKernel
     grid: tuple[int, int, int]
@@ -66,7 +66,7 @@ class PtxLaunch:
 
 
 def parameter_address(index: int) -> int:
-    """Return the address of a parameter of the kernel, for what takes a parameter by its address."""
+    """Return the address of a parameter of the kernel, for instructions that take a parameter by address."""
     return _PARAMETER_SPACE + (index << _PARAMETER_SHIFT)
 
 
@@ -77,7 +77,7 @@ Handler = Callable[["Machine", int, PtxInstruction, Array | None], None]
 class Machine:
     """The registers of some programs. ``access`` is called for every executed access to memory.
 
-    Threads end at a branch whose condition is not known; ``stopped`` has its line and the reason.
+    Threads stop at a branch with an unknown condition; ``stopped`` has its line and the reason.
     """
 
     launched: PtxLaunch
@@ -119,11 +119,11 @@ class Machine:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many programs and threads there are."""
+        """The numbers of programs and threads."""
         return self._shape
 
     def run(self, deadline: float) -> None:
-        """Run all programs to their ends; ``deadline`` is a time of the clock of this thread.
+        """Run all programs to their end; ``deadline`` is a time of the clock of this thread.
 
         Raises:
             NotFollowed: it takes too long.
@@ -136,13 +136,13 @@ class Machine:
             steps += 1
             block = self._next_block(steps)
             mask, _ = self._pending.pop(block)
-            with np.errstate(all="ignore"):  # a GPU computes on without a word
+            with np.errstate(all="ignore"):  # a GPU raises nothing
                 self._run_block(blocks[block], int(first[block]), block, mask, steps)
             if time.thread_time() > deadline:
                 raise NotFollowed("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:
-        """Return the first block in the text; where threads look for something in vain there, the one that waits."""
+        """Return the first block in the text; where that spins on a flag in vain, the longest waiting one."""
         lowest = min(self._pending)
         oldest = min(self._pending, key=lambda block: self._pending[block][1])
         if oldest == lowest or steps - self._pending[oldest][1] <= _SPIN_BLOCKS:
@@ -188,7 +188,7 @@ class Machine:
             self._pending[block] = (None, waiting[1])
 
     def _leave(self, instruction: PtxInstruction, mask: Array | None, steps: int) -> Array | None:
-        """Take a branch or end; return the mask of the threads that go on below it."""
+        """Execute a branch or an end; return the mask of the threads that continue below it."""
         taken = self.guarded(instruction, mask)
         if isinstance(taken, UnknownValue):
             self.stopped[instruction.location.line, taken.reason] = None
@@ -203,7 +203,7 @@ class Machine:
         return np.broadcast_to(rest, self._shape)
 
     def guarded(self, instruction: PtxInstruction, mask: Array | None) -> Array | UnknownValue | None:
-        """Return which threads execute an instruction, of those of ``mask``; None where all do."""
+        """Return the threads among ``mask`` that execute an instruction; None where all do."""
         if instruction.guard is None:
             return mask
         value = self.value(instruction.guard)
@@ -226,7 +226,7 @@ class Machine:
         return UnknownValue(f"the operand {operand}")
 
     def values(self, operands: Sequence[Operand]) -> list[Array] | UnknownValue:
-        """Return the bits of operands, or the first that is not known."""
+        """Return the bits of operands, or the first unknown value."""
         found = []
         for operand in operands:
             value = self.value(operand)
@@ -308,7 +308,7 @@ class Machine:
 
 
 def result_type(instruction: PtxInstruction) -> str:
-    """Return the PTX type of what an instruction writes."""
+    """Return the PTX type of an instruction's result."""
     name, parts = instruction.name, instruction.parts
     if name == "setp":
         return "pred"
@@ -355,7 +355,7 @@ def _move(machine: Machine, instruction: PtxInstruction, destination: Operand, m
 
 
 def _parameter(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
-    """Load a parameter of the kernel, or of several the one that threads choose by its address."""
+    """Load a parameter of the kernel; its address may differ between threads."""
     address = instruction.operands[1]
     assert isinstance(address, Address)
     members = members_of(destination)
@@ -375,7 +375,7 @@ def _parameter(machine: Machine, instruction: PtxInstruction, destination: Opera
 
 
 def _parameter_bytes(launched: PtxLaunch, address: int, size: int) -> bytes:
-    """Return ``size`` bytes of the parameters from an address on; what lies behind the end of one is zero."""
+    """Return ``size`` bytes of the parameters at an address; bytes after the end of one are zero."""
     index, begin = divmod(address - _PARAMETER_SPACE, 1 << _PARAMETER_SHIFT)
     return launched.parameters[index][begin : begin + size].ljust(size, b"\0")
 
@@ -412,7 +412,7 @@ def _elect(machine: Machine, instruction: PtxInstruction, destination: Operand, 
 
 
 def _arrived(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
-    """Say that whatever a barrier in memory waits for has happened."""
+    """Report a memory barrier as completed."""
     if instruction.parts[1] in {"try_wait", "test_wait"}:
         machine.put(destination, _TRUE, mask, "pred")
     else:

@@ -1,8 +1,8 @@
-"""The accesses in the machine code beside those that are counted from PTX; where they differ, traffic is not known.
+"""Compares the accesses counted from PTX with those of the machine code; where they differ, traffic is unknown.
 
-ptxas says nothing about what it leaves out, joins or repeats (`assembler` has the rules that were seen). The machine
-code itself shows how often an access stands in it, by kind, bytes per thread and source line. In a loop it may stand
-several times, since ptxas writes out rounds.
+ptxas does not report the accesses that it removes, joins or repeats (`assembler` has the rules found so far). So the
+occurrences of each access are compared, by kind, bytes per thread and source line. Those in a loop may be repeated,
+since ptxas unrolls loops.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _VOTES = frozenset({"vote", "activemask", "match", "elect"})
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """What the machine code of one source line has: accesses by kind and bytes per thread.
+    """The machine code of one source line: its accesses by kind and bytes per thread.
 
-    ``votes`` tells that warps agree on something; ``retries`` that atomics are tried until they succeed.
+    ``votes`` is True if it has votes of a warp; ``retries`` if it retries atomics until they succeed.
     """
 
     accesses: Counter[tuple[str, int]]
@@ -91,14 +91,14 @@ def code_lines(lines: Iterable[tuple[str, Line]]) -> MachineCode:
 
 
 def _class(kind: str, size: int) -> tuple[str, int]:
-    """Return the kind and size that accesses are compared by: those of atomics and asynchronous copies vary."""
+    """Return the kind and size that accesses are compared by; sizes of atomics and asynchronous copies are ignored."""
     return kind, size if "load" in kind or "store" in kind else 0
 
 
 def combined_atomics(kernel: PtxKernel, code: MachineCode | None) -> frozenset[int]:
-    """Return the integer atomics, by position, that a warp does as one: ptxas adds up what its threads bring.
+    """Return the positions of integer atomics that ptxas combines within a warp into one update.
 
-    It does so where all of them update one address, and asks by a vote which of them are active.
+    It does so where all threads update one address, and finds the active ones by a vote.
     """
     voting = {_line(each) for each in kernel.instructions if each.name in _VOTES}
     lines = {line for line, each in (code or {}).items() if each.votes} - voting
@@ -119,16 +119,16 @@ def _line(instruction: PtxInstruction) -> Line:
 
 @dataclass(slots=True)
 class _Counts:
-    """How often one kind of access stands in PTX: at least and at most, outside loops and in them.
+    """The least and most occurrences of one kind of access in PTX, outside loops and in them.
 
-    The least leaves out those that no thread executed: ptxas may have seen that.
+    The least excludes those that no thread executed, since ptxas may have removed them.
     """
 
     outside: list[int]
     inside: list[int]
 
     def fits(self, found: int) -> bool:
-        """Tell whether machine code with so many has them all, those of a loop any number of times."""
+        """Whether ``found`` occurrences in machine code match; unrolling may repeat those of loops."""
         if not self.inside[1]:
             return self.outside[0] <= found <= self.outside[1]
         return any(
@@ -139,9 +139,9 @@ class _Counts:
 
 
 def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode | None) -> list[tuple[Line, str]]:
-    """Return lines whose accesses in the machine code are others than those that were counted, each with a sentence.
+    """Return the lines with other accesses in the machine code than were counted, each with a sentence.
 
-    ``executed`` are the positions of the accesses that any thread came to.
+    ``executed`` are the positions of the accesses that any thread executed.
     """
     if code is None or any(map(calls_out, kernel.instructions)):
         return []
@@ -153,7 +153,7 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
         if has_maps and kind not in {"load", "store"}:
             continue  # setting a field of a map takes several
         if retried and kind == "load":
-            continue  # an atomic that is tried again loads first
+            continue  # a retried atomic loads first
         lines = {line for key, line in counted if key == (kind, size)} | {*code}
         by_line = [
             (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _found(code, line, kind, size))
@@ -190,7 +190,7 @@ def _total(counts: Iterable[_Counts]) -> _Counts:
 
 
 def _retried(kernel: PtxKernel, code: MachineCode) -> set[Line]:
-    """Return the lines whose atomics are loops in the machine code and not in PTX."""
+    """Return the lines with atomics that are retry loops in the machine code and not in PTX."""
     swapping = {_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
     return {line for line, each in code.items() if each.retries} - swapping
 
@@ -210,7 +210,7 @@ def _counted(kernel: PtxKernel, executed: Collection[int]) -> dict[tuple[tuple[s
 
 
 def _kind(instruction: PtxInstruction) -> str | None:
-    """Return the kind of an access; None of what is compared with nothing: matrices, boxes, local memory."""
+    """Return the kind of an access; None for those that are not compared: matrices, boxes, local memory."""
     if not is_access(instruction) or "local" in instruction.parts or "bulk" in instruction.parts:
         return None
     if instruction.name == "cp":
@@ -220,7 +220,7 @@ def _kind(instruction: PtxInstruction) -> str | None:
 
 
 def _looped(kernel: PtxKernel) -> Iterator[int]:
-    """Yield the blocks that threads may come to again."""
+    """Yield the blocks that lie in loops."""
     following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
     for block in range(len(following)):
         seen, ahead = set[int](), list(following[block])

@@ -1,10 +1,9 @@
-"""Memory as a kernel sees it while its traffic is worked out: its arguments, and the shared memory of its programs.
+"""Memory as a kernel sees it while its traffic is counted: arguments, and the shared memory of programs.
 
-Arguments lie under addresses of their own numbering. The top 16 bits of an address are 1 + the number of an argument,
-the rest its position around the middle of 256 TiB. So an address tells which argument it belongs to, wherever it
-points. Its low 16 bits are those of the true address, and so alignment is the same. Addresses that arguments hold, as
-tables of pointers do, are true ones. What shared memory holds matters only where a kernel takes addresses or
-conditions from it.
+Arguments have artificial addresses. The top 16 bits of an address are 1 + the number of an argument, the rest its
+position around the middle of 256 TiB. So an address names its argument, wherever it points. Its low 16 bits are those
+of the true address, which keeps the alignment. Addresses stored in arguments, as in tables of pointers, are true ones.
+The contents of shared memory matter only where a kernel loads addresses or conditions from it.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _LOW_BITS = 0xFFFF
 class LaunchBuffer:
     """A tensor of a launch: its view, and the storage that the view lies in.
 
-    ``address`` is where the first element lies, ``offset_bytes`` how far that is into the storage of ``storage_bytes``;
-    ``key`` tells storages apart. ``read`` returns the bytes of the storage; it is called only if they matter.
+    ``address`` is that of the first element, ``offset_bytes`` its offset in the storage of ``storage_bytes``; ``key``
+    identifies the storage. ``read`` returns the bytes of the storage; it is called on demand.
     """
 
     name: str
@@ -45,7 +44,7 @@ class LaunchBuffer:
 
     @property
     def span_bytes(self) -> int:
-        """How far the view reaches, from its first byte to after its last."""
+        """The distance from the first byte of the view to the end of its last."""
         if 0 in self.shape:
             return 0
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
@@ -54,7 +53,7 @@ class LaunchBuffer:
 
 @dataclass(slots=True)
 class Contents:
-    """The bytes of one storage; ``stale`` marks those that the kernel wrote with values that are not known."""
+    """The bytes of one storage; ``stale`` marks those that the kernel wrote with unknown values."""
 
     data: Array
     stale: Array | None = None
@@ -62,13 +61,13 @@ class Contents:
     reason: str = ""
 
     def require_known(self, places: Array) -> None:
-        """Raise StaleRead if the value at one of the places is not known."""
+        """Raise StaleRead if a byte at one of the places is unknown."""
         if self.stale is not None and self.stale[places].any():
             raise StaleRead(self.reason)
 
 
 class StaleRead(Exception):
-    """A value is read that the kernel stored and that is not known; ``reason`` says why."""
+    """A read of a stored value that is unknown; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -79,7 +78,7 @@ class StaleRead(Exception):
 class LaunchMemory:
     """The memory of one launch.
 
-    ``strays`` counts accesses outside of it, ``vain`` the last atomics in a row that changed nothing.
+    ``strays`` counts accesses outside of it, ``vain`` the latest consecutive atomics without any change.
     """
 
     buffers: Sequence[LaunchBuffer]
@@ -88,7 +87,7 @@ class LaunchMemory:
     _contents: dict[Any, Contents] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Go back to what the arguments hold."""
+        """Restore the initial contents of the arguments."""
         self._contents.clear()
         self.strays = 0
 
@@ -97,17 +96,17 @@ class LaunchMemory:
         return ((number + 1) << TAG_SHIFT) + _MIDDLE + (self.buffers[number].address & _LOW_BITS)
 
     def number_of(self, tag: int) -> int | None:
-        """Return the number of the argument that the top bits of an address name."""
+        """Return the number of the argument that the top bits of an address name; None outside all."""
         return tag - 1 if 0 < tag <= len(self.buffers) else None
 
     def adopted(self, addresses: Array) -> Array:
-        """Return addresses with true ones of an argument in the numbering of this memory."""
+        """Translate true addresses of arguments into this memory's numbering."""
         if (addresses >> np.uint64(TAG_SHIFT)).all():
             return addresses
         result = addresses.copy()
         for number, buffer in enumerate(self.buffers):
             if not buffer.address:
-                continue  # scratch memory, whose address nobody knows
+                continue  # scratch memory, whose true address is unknown
             first = np.uint64(max(0, buffer.address - buffer.offset_bytes))
             inside = (addresses >= first) & (addresses < first + np.uint64(buffer.storage_bytes))
             moved = addresses + np.uint64((self.start(number) - buffer.address) % (1 << 64))
@@ -149,7 +148,7 @@ class LaunchMemory:
     def update(
         self, addresses: Array, active: Array, parts: Sequence[str], values: Sequence[Array], size: int
     ) -> Array:
-        """Update integers by an atomic, one thread after the other; return what each found.
+        """Update integers by an atomic, one thread after the other; return the old values.
 
         Raises:
             StaleRead: one of them was stored before, and its value is not known.
@@ -165,7 +164,7 @@ class LaunchMemory:
         return old
 
     def _parts(self, addresses: Array, active: Array, size: int) -> list[tuple[int, Array, Array]]:
-        """Return, for each argument that is reached: its number, the lanes, and their places in its storage."""
+        """Return for each touched argument: its number, the lanes, and their places in its storage."""
         tags = (addresses >> np.uint64(TAG_SHIFT)).astype(np.int64)
         found = []
         for tag in np.unique(tags[active]).tolist() if active.any() else ():
@@ -208,7 +207,7 @@ _UPDATES: dict[str, Callable[[Array, Array], Array]] = {**COMBINED, "exch": lamb
 
 
 def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[Array], size: int) -> Array:
-    """Update the integers of ``size`` bytes at ``places`` of ``data`` one after the other; return what they were.
+    """Update integers of ``size`` bytes at ``places`` of ``data`` one after the other; return the old values.
 
     ``parts`` name the operation and its type, as ``atom.global.add.u32`` does; ``values`` are its operands as bits.
     """
@@ -237,7 +236,7 @@ def _wrapping(name: str, before: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An instruction that a machine executes, by its position in the kernel, for ``active`` threads: None for all."""
+    """An instruction in execution, its position in the kernel, and the ``active`` threads: None for all."""
 
     machine: Machine
     number: int
@@ -246,11 +245,11 @@ class Executed:
 
     @property
     def lanes(self) -> Array:
-        """Which threads execute it, a row per program."""
+        """The active threads, a row per program."""
         return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
 
     def address(self, operand: Operand) -> Array | UnknownValue:
-        """Return what an operand points to."""
+        """Return the addresses of an operand, one per thread."""
         assert isinstance(operand, Address)
         base = self.machine.value(operand.base)
         if isinstance(base, UnknownValue):
@@ -260,7 +259,7 @@ class Executed:
 
 @dataclass(slots=True)
 class SharedMemory:
-    """The shared memory of some programs, a row of bytes each; ``unknown`` marks those whose value is not known."""
+    """The shared memory of some programs, a row of bytes each; ``unknown`` marks bytes with unknown values."""
 
     programs: int
     size_bytes: int
@@ -274,7 +273,7 @@ class SharedMemory:
         self.unknown = np.zeros(self.data.shape, bool)
 
     def execute(self, executed: Executed, addresses: Array, is_needed: bool) -> None:
-        """Do a load, store or atomic."""
+        """Execute a load, store or atomic."""
         places = self._places(executed.machine, addresses)
         if executed.instruction.name in {"ldmatrix", "stmatrix"}:
             self._matrix(executed, places, is_needed)
@@ -287,14 +286,14 @@ class SharedMemory:
             self._update(executed, places, is_needed)
 
     def forget(self, executed: Executed, addresses: Array, size: int, reason: str) -> None:
-        """Mark bytes as not known."""
+        """Mark bytes as unknown."""
         places = self._places(executed.machine, addresses)[executed.lanes]
         self.reason = reason
         for byte in range(size):
             self.unknown[places + byte] = True
 
     def forget_all(self, reason: str) -> None:
-        """Mark everything as not known."""
+        """Mark all bytes as unknown."""
         self.reason = reason
         self.unknown[:] = True
 

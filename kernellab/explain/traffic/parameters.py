@@ -1,10 +1,10 @@
 """The arguments of a launch as the parameters of its compiled kernel, tensor maps among them.
 
-Triton gives each argument a parameter, in order, but none to a constexpr. A descriptor of the host brings its shape and
-strides along; on targets without tensor maps it is a pointer with these. Pointers to scratch memory come last.
+Triton gives each argument but constexprs a parameter, in order. A host descriptor is followed by its shape and strides;
+on targets without tensor maps it is a pointer with these. Pointers to scratch memory come last.
 
-A tensor map tells which memory an access through a descriptor touches, by the box that it names. Its fields are those
-of ``cuTensorMapEncodeTiled`` in the CUDA driver API: extents and strides of a tensor, the innermost dimension first,
+An access through a descriptor touches a box of a tensor, which its tensor map defines. The fields are those of
+``cuTensorMapEncodeTiled`` in the CUDA driver API: extents and strides of the tensor, the innermost dimension first,
 and the extents of a box. Triton cuts a block into boxes whose rows are as long as the swizzle of shared memory, 128
 bytes at most (``getTMABlockShape`` in its ``Dialect.cpp``).
 """
@@ -32,9 +32,9 @@ _SCRATCH_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class RuntimeArgument:
-    """A run-time argument: its name, the type that Triton gave it, and its value.
+    """A run-time argument: its name, its type in Triton's signature, and its value.
 
-    ``address`` is where a tensor is taken to lie, if that is not where it lies.
+    ``address`` replaces the true address of a tensor.
     """
 
     name: str
@@ -54,7 +54,7 @@ class BoundParameters:
 
 @dataclass(slots=True)
 class _Binding:
-    """Deals arguments out to the parameters of a kernel."""
+    """Assigns arguments to the parameters of a kernel."""
 
     kernel: PtxKernel
     buffers: list[LaunchBuffer] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _Binding:
             self.filled.append(_scalar(number, self.next_parameter().size_bytes, "i64"))
 
     def scratch(self) -> None:
-        """Give all that is left a piece of scratch memory each."""
+        """Assign scratch memory to each remaining parameter."""
         while len(self.filled) < len(self.kernel.parameters):
             name = f"{SCRATCH} {len(self.filled)}"
             self.buffers.append(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _nothing))
@@ -139,7 +139,7 @@ def bound_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> Boun
 
 
 def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffer:
-    """Return a tensor as a buffer; what it holds is fetched only if it matters."""
+    """Return a tensor as a buffer; its contents are read only on demand."""
     if not hasattr(tensor, "untyped_storage") and hasattr(tensor, "base"):
         tensor = tensor.base  # a tensor under another type
     if not hasattr(tensor, "untyped_storage"):
@@ -178,7 +178,7 @@ def _scalar(value: Any, size_bytes: int, kind: str) -> bytes:
 
 
 def flattened(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
-    """Yield the run-time arguments that one argument of a call stands for: the members of a tuple, nothing of None."""
+    """Yield the run-time arguments of one argument of a call: the members of a tuple, nothing for None."""
     if isinstance(kind, tuple | list):
         for index, (member, each) in enumerate(zip(kind, value, strict=True)):
             yield from flattened(f"{name}[{index}]", member, each)
@@ -192,12 +192,12 @@ _ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10
 _UNIT_BYTES = 16
 TENSOR_MAP_BYTES = 128
 REPLACED_WORDS = {"global_address": (0, 1), "global_dim": (0, 1), "global_stride": (1, 2)}
-"""The words of shared memory that setting a field loads and stores; of all others one each, as machine code shows."""
+"""The words of shared memory loaded and stored to set a field, by machine code; one each for all other fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A map; each field is one array per dimension or as a whole, with an element per program or one for all.
+    """A tensor map; each field is one array per dimension or as a whole, with an element per program or one for all.
 
     ``strides`` are bytes, of all dimensions but the innermost.
     """
@@ -212,7 +212,7 @@ class TensorMap:
 def host_map(
     address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...]
 ) -> TensorMap:
-    """Return the map that Triton makes of a descriptor on the host; strides in elements, the innermost last."""
+    """Return the tensor map that Triton encodes for a host descriptor; strides in elements, the innermost last."""
     inner = min(block[-1], _SWIZZLE_BYTES // itemsize)
     box = (inner, *(min(size, _MOST_ROWS) for size in reversed(block[:-1])))
     extents = tuple(np.array([size], np.int64) for size in reversed(shape))
@@ -222,7 +222,10 @@ def host_map(
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What the boxes of one executed instruction touch: ``units`` of some bytes, and the place of each's program."""
+    """The memory that the boxes of one executed instruction touch.
+
+    ``units`` are the addresses of pieces of ``unit_bytes``, ``programs`` the row of the program of each.
+    """
 
     count: Count
     tags: frozenset[int]
@@ -234,13 +237,13 @@ class Box:
 
 @dataclass(slots=True)
 class TensorMaps:
-    """The maps of a launch: those that are parameters, by address, and those that programs made themselves."""
+    """The tensor maps of a launch: those that are parameters, by address, and those that programs built."""
 
     parameters: Mapping[int, TensorMap]
     _made: list[tuple[Array, dict[tuple[str, int], Array]]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Forget what programs made."""
+        """Drop the maps that programs built."""
         self._made.clear()
 
     def replace(self, machine: Machine, instruction: PtxInstruction) -> None:
@@ -267,7 +270,7 @@ class TensorMaps:
             fields[instruction.parts[3], index] = value
 
     def boxes(self, machine: Machine, instruction: PtxInstruction, active: Array | None) -> Box | UnknownValue:
-        """Return what the boxes of an access touch."""
+        """Return the memory that the boxes of an access touch."""
         operand = next((each for each in instruction.operands if isinstance(each, Address) and each.coordinates), None)
         if operand is None or "tile::gather4" in instruction.parts or "tile::scatter4" in instruction.parts:
             return UnknownValue(f"{instruction.opcode}, whose boxes are not followed")
@@ -312,7 +315,7 @@ class TensorMaps:
 
 
 def _made_map(fields: Mapping[tuple[str, int], Array]) -> TensorMap | None:
-    """Return the map that single fields make up; None where one is missing."""
+    """Return a tensor map built field by field; None where a field is missing."""
     try:
         rank = int(fields["rank", 0][0]) + 1
         itemsize = _ELEMENT_BYTES[int(fields["elemtype", 0][0])]

@@ -1,8 +1,8 @@
-"""Which instructions of a kernel decide what it touches: the rest need not be computed to know its traffic.
+"""The instructions of a kernel that decide its memory traffic; all others need not be computed.
 
-A backward slice over registers: from the addresses and predicates of memory accesses and from branches to whatever
-feeds them. What is loaded or summed up only to be stored again is left out, and most of a kernel is. A branch matters
-if something that matters lies on one of the ways from it to where they meet; else its threads go there at once.
+A backward slice over registers, from the addresses and predicates of memory accesses and from branches. It leaves out
+values that are loaded or computed only to be stored, which are most of a kernel. A branch is relevant if a relevant
+instruction lies on a path from it to its join; else its threads jump to the join.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 class Branch:
     """A conditional branch, the last instruction of ``block``.
 
-    ``inside`` are the blocks that threads may pass before all of them come to ``join``, the first block that all ways
-    lead to. ``join`` is None where some way leads to none, as to the end of the kernel.
+    ``join`` is the first block that is on all paths, ``inside`` are the blocks before it. ``join`` is None where the
+    paths meet only at the end of the kernel.
     """
 
     block: int
@@ -50,7 +50,7 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
 
 
 def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
-    """Return what may come after a block; the number of blocks stands for the end."""
+    """Return the blocks that may follow a block; the number of blocks stands for the end."""
     last = kernel.blocks[block][-1] if kernel.blocks[block] else None
     if last is not None and last.name == "bra":
         target = target_of(kernel, last)
@@ -61,7 +61,7 @@ def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
 
 
 def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
-    """Return for each block, as bits, the blocks that every way from it to the end passes, itself included."""
+    """Return for each block its post-dominators as bits, itself included."""
     everything = (1 << (end + 1)) - 1
     behind = [everything] * end + [1 << end]
     changed = True
@@ -78,7 +78,7 @@ def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
 
 
 def _nearest(behind: list[int], block: int, end: int) -> int | None:
-    """Return the block behind ``block`` that all others behind it come after."""
+    """Return the immediate post-dominator of a block, or None."""
     rest = behind[block] & ~(1 << block)
     for each in range(end):
         if rest >> each & 1 and behind[each] == rest:
@@ -124,7 +124,7 @@ def registers_in(operand: Operand) -> Iterator[str]:
 
 
 def destination_of(instruction: PtxInstruction) -> Operand | None:
-    """Return the operand that an instruction writes, None where it writes no register."""
+    """Return the operand that an instruction writes; None where it writes no register."""
     if instruction.name in _NO_RESULT or not instruction.operands:
         return None
     if instruction.name in {"wgmma", "mbarrier"} and isinstance(instruction.operands[0], Address):
@@ -147,7 +147,7 @@ def sources_of(instruction: PtxInstruction) -> tuple[Operand, ...]:
 
 
 def values_of(instruction: PtxInstruction) -> list[Operand]:
-    """Return the operands that a store or an atomic brings to memory."""
+    """Return the value operands of a store or an atomic."""
     return [each for each in sources_of(instruction) if not isinstance(each, Address)]
 
 
@@ -157,12 +157,12 @@ def read_by(instruction: PtxInstruction) -> list[str]:
 
 
 def is_shared(instruction: PtxInstruction) -> bool:
-    """Tell whether an instruction goes to shared memory."""
+    """Whether an instruction accesses shared memory."""
     return any(part.startswith("shared") for part in instruction.parts)
 
 
 def is_access(instruction: PtxInstruction) -> bool:
-    """Tell whether an instruction is a load, store or atomic, or a copy that does both."""
+    """Whether an instruction is a load, store or atomic, or a copy that does both."""
     if {"param", "const"} & set(instruction.parts):
         return False
     if instruction.name == "cp":
@@ -171,22 +171,22 @@ def is_access(instruction: PtxInstruction) -> bool:
 
 
 def calls_out(instruction: PtxInstruction) -> bool:
-    """Tell whether an instruction calls a function that may access memory; what prints or fails a check does not."""
+    """Whether an instruction calls a function that may access memory; printing and assertions do not count."""
     names = {each.name for each in instruction.operands if isinstance(each, Symbol)}
     return instruction.name == "call" and not names & {"vprintf", "__assertfail"}
 
 
 def is_memory_load(instruction: PtxInstruction) -> bool:
-    """Tell whether an instruction brings values of memory into registers."""
+    """Whether an instruction loads memory into registers."""
     return is_access(instruction) and instruction.name in {"ld", "ldu", "atom", "ldmatrix"}
 
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """What has to be computed: the instructions by their position, and whether values in memory are among it.
+    """The instructions to compute, by position, and whether values in memory must be followed.
 
-    ``dead`` are loads that nothing uses: the assembler removes them. ``skipped`` gives the block where the ways out of
-    a branch meet, by the block that it ends, where nothing that matters lies between.
+    ``dead`` are unused loads, which the assembler removes. ``skipped`` has the join of each irrelevant branch, by the
+    block that the branch ends.
     """
 
     positions: frozenset[int]
@@ -198,15 +198,15 @@ class Relevance:
 
     @property
     def follows_global(self) -> bool:
-        """Whether values in global memory decide what is touched."""
+        """Whether loaded values of global memory decide about later accesses."""
         return bool(self.loads)
 
 
 @lru_cache(_KERNELS_KEPT)
 def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevance:
-    """Return what of a kernel decides about its traffic; with ``follows_stores``, also what it stores and reads again.
+    """Return the part of a kernel that decides its traffic; ``follows_stores`` includes memory that it reads back.
 
-    The answer is the same for all paths through the kernel: a register that matters anywhere matters everywhere.
+    It does not depend on the path: a register that is needed anywhere is needed everywhere.
     """
     instructions = tuple(kernel.instructions)
     dead = _dead_loads(instructions)
@@ -230,7 +230,7 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
 
 @dataclass(slots=True)
 class _Slice:
-    """A slice while it grows: the registers that matter, the blocks with something that does, the open branches."""
+    """A slice in the making: the needed registers, the blocks with relevant instructions, the undecided branches."""
 
     kernel: PtxKernel
     needed: set[str] = field(default_factory=set)
@@ -238,7 +238,7 @@ class _Slice:
     undecided: dict[int, Branch] = field(default_factory=dict)
 
     def begin(self, dead: frozenset[int], follows_shared: bool, follows_stores: bool) -> None:
-        """Enter what matters by itself: accesses, and branches whose ways do not meet again."""
+        """Add the roots of the slice: accesses, and branches without a join."""
         for position, each in enumerate(self.kernel.instructions):
             if position not in dead:
                 self.needed.update(_seeds(each, follows_shared, follows_stores))
@@ -255,7 +255,7 @@ class _Slice:
         self.blocks.add(branch.block)
 
     def grow(self) -> None:
-        """Enter all that what matters derives from."""
+        """Add everything that the slice depends on."""
         writers = [(set(written_by(each)), each) for each in self.kernel.instructions if written_by(each)]
         before = -1, -1
         while before != (len(self.needed), len(self.undecided)):
@@ -274,7 +274,7 @@ class _Slice:
 
 
 def _seeds(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
-    """Return the registers that matter by what an instruction does beside writing registers."""
+    """Return the registers that an instruction needs for its own accesses."""
     if instruction.name == "tensormap" or "tensor" in instruction.parts:
         return _registers_of(instruction, instruction.operands)
     if not is_access(instruction):
@@ -293,7 +293,7 @@ def _registers_of(instruction: PtxInstruction, operands: Iterable[Operand]) -> l
 
 
 def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
-    """Return the plain loads whose results nothing reads, to whatever end."""
+    """Return the plain loads with unused results."""
     live: set[str] = set()
     waiting = list(instructions)
     before = -1

@@ -1,4 +1,4 @@
-"""What `lab.traffic` answers: a row per access, a row per argument, and what could not be worked out."""
+"""The result of `lab.traffic`: a row per access, a row per argument, and the unknown parts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrafficRow:
-    """What one access of the source does, summed over the launch.
+    """One access of the source, summed over the launch.
 
-    A request is one instruction of one warp. In global memory it moves ``sectors`` of 32 bytes, where ``ideal_sectors``
-    would hold what it uses; ``bytes`` are 32 per sector, ``bytes_used`` those that threads asked for, each once per
-    request, and ``efficiency`` is the second over the first. Shared memory answers a request in ``wavefronts``;
-    ``conflicts`` are those that are only there because threads want different words of one bank, ``bytes`` 128 per
-    wavefront, and ``efficiency`` is the share of wavefronts without conflicts. A copy from global to shared memory is
-    one row, that of its argument, with the wavefronts of what it writes, too. ``lanes_off`` is the share of threads
-    that were masked off in the warps that accessed memory. ``argument`` is None in shared memory. ``example`` is the
-    request of the first program that moves most sectors.
+    A request is one instruction of one warp. In global memory it moves ``sectors`` of 32 bytes, and ``ideal_sectors``
+    would hold the used bytes; ``bytes`` are 32 per sector, ``bytes_used`` those that threads asked for, each once per
+    request, and ``efficiency`` is the second over the first. Shared memory serves a request in ``wavefronts``;
+    ``conflicts`` are the additional ones due to bank conflicts, ``bytes`` 128 per wavefront, and ``efficiency`` is the
+    share of wavefronts without conflicts. A copy from global to shared memory is one row, that of its argument, with
+    the wavefronts of its writes. ``lanes_off`` is the share of masked threads in the warps that accessed memory.
+    ``argument`` is None in shared memory. ``example`` is the request with most sectors of the first program.
     """
 
     line: int | None
@@ -50,13 +49,12 @@ class TrafficRow:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentTraffic:
-    """What a launch does to the elements of one argument; known only where all programs were looked at.
+    """The accesses of a launch to one argument; known only where all programs were counted.
 
     ``never_read`` and ``never_written`` count elements of the view; the first is None of an output that nothing reads,
     the second of an input. ``read_bytes`` and ``written_bytes`` count each access of each thread, ``reads_per_element``
-    how often an element that is read at all is read. ``footprint_bytes`` counts each sector once, and ``wave_bytes``
-    once for every wave of programs that touches it: what the L2 has to fetch if it keeps nothing from one wave to the
-    next.
+    is the average over elements that are read. ``footprint_bytes`` counts each sector once, ``wave_bytes`` once for
+    every wave of programs that touches it: the DRAM traffic if the L2 keeps nothing between waves.
     ``programs`` has a row for each of the first programs and a column for each part of the argument: 1 where it reads,
     2 where it writes, 3 for both.
     """
@@ -78,7 +76,7 @@ class ArgumentTraffic:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTraffic:
-    """What could not be worked out: the line, where there is one, and why."""
+    """Traffic that is unknown: the line, if there is one, and the reason."""
 
     line: int | None
     reason: str
@@ -89,10 +87,10 @@ class UnknownTraffic:
 
 @dataclass(frozen=True)
 class Traffic(Shown):
-    """What the memory system does for a launch. ``share`` is the part of its programs that was looked at.
+    """The memory traffic of a launch. ``share`` is the counted part of its programs.
 
-    Where that is not all of them, the first, the last and random ones were, and counts are scaled. ``notes`` are what
-    else a reader of the figures should know.
+    A part consists of the first, the last and random programs, and counts are scaled. ``notes`` are remarks on the
+    figures.
     """
 
     kernel: str
@@ -107,7 +105,7 @@ class Traffic(Shown):
 
     @property
     def is_known(self) -> bool:
-        """Whether any program was looked at; if not, ``unknown`` has the reason."""
+        """Whether any program was counted; if not, ``unknown`` has the reason."""
         return self.share > 0 or not self.unknown
 
     def __repr__(self) -> str:
@@ -127,7 +125,7 @@ class Traffic(Shown):
 
     @cached_property
     def argument_frame(self) -> pandas.DataFrame:
-        """A row per argument; empty where only a part of the programs was looked at."""
+        """A row per argument; empty where only a part of the programs was counted."""
         names = [name for name in _names(ArgumentTraffic) if name != "programs"]
         rows = [{name: getattr(each, name) for name in names} for each in self.arguments]
         return _frame(names, rows, {"never_read": "Int64", "never_written": "Int64"})
