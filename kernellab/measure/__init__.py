@@ -1,1 +1,1 @@
-"""What is launched and timed, and whether its outputs are right: the same for all who tune, benchmark and compare."""
+"""Timing of kernels and checks of their outputs, shared by tuning, benchmarks and comparisons."""

@@ -1,6 +1,6 @@
-"""Timing on a GPU, as plain data: what a bench is set up with, what it is asked, and what it answers.
+"""The requests of a bench to the GPU worker and its answers, as plain data.
 
-Hooks of configs and of autotuners go along, pickled: what they are given, and which need not be called at all.
+Hooks of configs and autotuners travel pickled, with their arguments. Those that only set block shapes stay behind.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from kernellab.measure.launches import KernelLaunch
 
 NO_GROUP = -1
-"""The group of outputs that are like none that is kept: two of these may be equal, or not."""
+"""The group of outputs unlike all groups that are kept; two outputs of this group may differ."""
 NOT_COMPARED = -2
-"""The group of outputs that say nothing: two launches of one config differ, or there is no room to keep any."""
+"""The group of outputs that were not compared: two launches of a config differ, or there is no room to keep any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How launches are timed: each by itself or, with ``by_graph``, as the replay of a CUDA graph that holds it.
+    """How launches are timed: singly or, with ``by_graph``, as the replay of a CUDA graph that holds one launch.
 
-    ``warmup_ms`` and ``rep_ms`` bound the first measurement of a kernel, None leaves its runs to the job.
+    ``warmup_ms`` and ``rep_ms`` limit the first measurement of a kernel; where None, the job sets its runs.
     """
 
     by_graph: bool = False
@@ -43,16 +43,15 @@ class Manner:
 
 
 PLAIN = Manner()
-"""Each launch by itself, as often as the job says."""
+"""Each launch by itself, as often as the job asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutput:
-    """What an output is to hold: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
+    """The expected value of an output: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
 
-    ``error`` is the view of its bounds, None where it has none but those that follow from ``unit``, as a `Value`. An
-    element that no launch wrote counts as ``fill``, which all elements held before; None where they held different
-    values.
+    ``error`` is the view of its bounds, None where they follow from ``unit`` alone, as in `ExpectedValue`. An unwritten
+    element counts as ``fill``, the initial value of all elements; None where the initial values differ.
     """
 
     name: str
@@ -83,7 +82,7 @@ class BenchKernel:
 
     @property
     def key(self) -> LaunchKey:
-        """What tells the launch from others of a bench: two configs may differ in a number that is no constexpr."""
+        """The identity of the launch in a bench: two configs of one binary may differ in a plain number."""
         return self.digest, self.grid, self.arguments
 
 
@@ -91,10 +90,10 @@ class BenchKernel:
 class Setup:
     """The memory that all launches of a bench share; two setups of one name are the same.
 
-    ``read`` are indices of memories that the kernel may read, ``outputs`` the views it may write, by name order of the
-    arguments; ``zeroed`` are views that are set to zero before each launch. ``expected`` is the reference, whose values
-    lie in ``references``. ``tables`` are the addresses among the arguments, which have to point into this memory.
-    ``names`` are the arguments that ``outputs`` belong to; those at the places in ``left_out`` are not compared.
+    ``read`` are indices of memories that the kernel may read. ``outputs`` are the views it may write, ``names`` their
+    arguments; those at the indices in ``left_out`` are not compared. ``zeroed`` are views that are set to zero before
+    each launch. ``expected`` is the reference, with its values in ``references``. ``tables`` are the addresses among
+    the arguments; they have to point into this memory.
     """
 
     name: str
@@ -118,10 +117,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What measuring on a device will need.
+    """The needs of a bench that the worker can load before the first measurement.
 
-    Outputs of these dtypes, by torch's names for them and the bytes of an element, are to be compared. What
-    ``needs_torch`` are references, hooks, CUDA graphs, memory and outputs of some kinds: see `bench_setup.needs_torch`.
+    ``dtypes`` are those of the outputs to compare: torch's name and the bytes of an element. References, hooks, CUDA
+    graphs, and some kinds of memory and outputs need torch: see `bench_setup.needs_torch`.
     """
 
     device: int
@@ -131,10 +130,10 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """For each kernel: launch once, compare the outputs, then time; until one leaves a bench that is good for no more.
+    """Launch each kernel once, compare its outputs, then time it; stop after a failure that spoils the bench.
 
-    ``references`` are launches that gave the groups of outputs so far: a bench that has lost them makes them again.
-    The runs of a kernel are cut short where it takes ``loser_factor`` times the best before it.
+    ``references`` are the first launches of the groups of outputs so far: a bench that has lost a group repeats its
+    launch. A kernel that takes ``loser_factor`` times the best before it is timed no further.
     """
 
     setup: Setup
@@ -148,7 +147,7 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class CompareJob:
-    """Launch a kernel once and keep its outputs; then launch others once each, and tell how theirs differ."""
+    """Launch a kernel and keep its outputs; launch each of the others and report how its outputs differ."""
 
     setup: Setup
     kernel: BenchKernel
@@ -168,13 +167,13 @@ class RoundsJob:
 
 @dataclass(frozen=True, slots=True)
 class BenchTiming:
-    """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept,
-    or `NOT_COMPARED`. ``differing`` is how its outputs differ from those of another kernel, for a `CompareJob`.
+    """The times of one kernel, or its failure.
 
-    ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;
-    after ``damages``, the memory of the bench is spoilt. ``difference`` says how outputs differ from the reference, in
-    which case nothing was timed; ``bad_hook`` why a hook cannot be called here, ``no_room`` that copies do not fit on
-    the device; ``note`` is what the user should know.
+    ``group`` is the number of the group equal to its outputs, or `NO_GROUP`, or `NOT_COMPARED`. ``differing`` are the
+    differences from the outputs of another kernel, for a `CompareJob`. ``fault`` and ``refusal`` are messages of the
+    driver. After a fault, the device is unusable in this process; after ``damages``, so is the memory of the bench.
+    With a ``difference`` from the reference, nothing was timed. ``bad_hook`` says why a hook cannot be called here,
+    ``no_room`` that copies do not fit on the device; ``note`` is for the user.
     """
 
     times_ms: tuple[float, ...] = ()
@@ -199,10 +198,10 @@ Hook = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class HookCalls:
-    """What is called around a launch, and what it is given beside the tensors.
+    """The hooks of a launch and their arguments, without the tensors.
 
-    ``before`` are called with the arguments by name, and the options; ``after`` as the ``post_hook`` of an autotuner,
-    also with ``exception``. ``values`` are the arguments that are no memory.
+    ``before`` are called with the arguments and the options by name; ``after`` as the ``post_hook`` of an autotuner,
+    also with ``exception``. ``values`` are the arguments that are no tensors.
     """
 
     before: tuple[Callable[[dict[str, Any]], Any], ...]
@@ -219,12 +218,12 @@ class BoundHooks:
     arguments: Mapping[str, Any]
 
     def before(self) -> None:
-        """Call what is to be called before a launch."""
+        """Call the hooks that precede a launch."""
         for hook in self.calls.before:
             hook(dict(self.arguments))
 
     def after(self, exception: Exception | None) -> None:
-        """Call what is to be called after a launch, with what it raised."""
+        """Call the hook that follows a launch, with the exception of the launch or None."""
         if self.calls.after is not None:
             self.calls.after(dict(self.arguments), exception=exception)
 
@@ -234,7 +233,7 @@ class BadHook(Exception):
 
 
 def bound_hooks(calls: HookCalls, specs: Sequence[tuple[str, ArgumentSpec]], memories: Sequence[Any]) -> BoundHooks:
-    """Return hooks with the arguments of a bench; ``memories`` are tensors of bytes, one per storage of ``specs``."""
+    """Bind hooks to the arguments of a bench; ``memories`` are tensors of bytes, one per storage of ``specs``."""
     named = {
         name: calls.values.get(name) if isinstance(spec, ScalarSpec) else argument_of(spec, memories)
         for name, spec in specs
@@ -243,10 +242,10 @@ def bound_hooks(calls: HookCalls, specs: Sequence[tuple[str, ArgumentSpec]], mem
 
 
 def loaded_hooks(data: bytes) -> HookCalls:
-    """Return hooks that were pickled in the notebook's process.
+    """Unpickle hooks of the notebook's process.
 
     Raises:
-        BadHook: they cannot be made again here.
+        BadHook: they cannot be unpickled here.
     """
     try:
         calls: HookCalls = pickle.loads(data)
@@ -259,17 +258,17 @@ IN_WORKER = "the hooks of the configs were called in the GPU worker, on copies o
 
 
 def hook_calls(launch: KernelLaunch) -> HookCalls:
-    """Return what is called around a launch, with the arguments that are no memory."""
+    """Return the hooks of a launch with its non-tensor arguments."""
     memory = memory_of(launch.arguments)
     values = {name: value for name, value in launch.arguments.items() if name not in memory}
     return HookCalls(launch.before, launch.after, values, launch.options)
 
 
 def shipped_hooks(launch: KernelLaunch) -> bytes:
-    """Return the hooks of a launch as bytes for another process; nothing where it has none.
+    """Pickle the hooks of a launch for another process; empty where it has none.
 
     Raises:
-        CannotExport: cloudpickle is not installed, or cannot take them.
+        CannotExport: cloudpickle is not installed, or cannot pickle them.
     """
     if not launch.has_hooks:
         return b""
@@ -285,7 +284,7 @@ def shipped_hooks(launch: KernelLaunch) -> bytes:
 
 
 def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what holds memory, which the bench has copies of, and functions of Triton."""
+    """Keep plain values only: the bench has copies of tensors, and functions of Triton do not pickle."""
     plain = (bool, int, float, str, bytes, type(None))
     return {name: value for name, value in values.items() if isinstance(value, plain)}
 
@@ -299,10 +298,10 @@ _HARMLESS_NODES = (
 
 
 def sets_blocks_alone(hook: Hook) -> bool:
-    """Tell whether all that a hook can do is to set ``block_shape`` of descriptors that it is given.
+    """Whether the only effect of a hook is to set ``block_shape`` of descriptors among its arguments.
 
-    Its effect is then in the arguments of the launch, and nothing is left to call. That goes by its text: assignments
-    to names and to ``block_shape``, branches, arithmetic, and calls of a few functions that change nothing.
+    The arguments of the launch then have that effect, and the hook need not be called. Its text decides: assignments to
+    names and to ``block_shape``, branches, arithmetic, and calls of a few pure functions.
     """
     if not isinstance(hook, FunctionType) or hook.__name__ == "<lambda>":
         return False
@@ -317,7 +316,7 @@ def sets_blocks_alone(hook: Hook) -> bool:
 
 
 def _executed(definition: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield what a call of a function executes: not its annotations."""
+    """Yield the nodes of a function's body, without its annotations."""
     yield from (node for statement in definition.body for node in ast.walk(statement))
 
 

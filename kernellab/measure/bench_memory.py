@@ -1,4 +1,4 @@
-"""The memory of a bench: copies of the arguments, what they held, and the outputs to compare with."""
+"""The memory of a bench: copies of the arguments, their initial contents, and the groups of outputs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def free_bytes_of_device() -> int:
 
 @dataclass(slots=True)
 class BenchMemory:
-    """What launches of a bench work on.
+    """The memory that a bench launches kernels on.
 
-    ``tensors`` are the memories as bytes, as `DeviceBytes` in the GPU worker and else as tensors of torch; ``before``
-    what those that the kernel may write held, None where no launch asks for it; ``groups`` the outputs seen so far.
-    ``redzones`` are those around copies, None where there are none. ``is_in_place`` tells that ``tensors`` are the
-    user's own, to be given back as they were.
+    ``tensors`` are the memories as bytes: `DeviceBytes` in the GPU worker, else torch tensors. ``before`` are the
+    initial contents of memories that the kernel may write, None where they are not restored. ``groups`` are the
+    outputs so far. ``redzones`` surround copies, None without copies. With ``is_in_place``, ``tensors`` are the user's
+    own, to be restored at the end.
     """
 
     setup: Setup
@@ -53,30 +53,30 @@ class BenchMemory:
 
     @property
     def moves(self) -> Moves:
-        """Where the memories of the setup lie here."""
+        """The addresses of the setup's memories in this process."""
         return moves_of(self.setup.memories, self.tensors)
 
     @property
     def restored(self) -> list[int]:
-        """The memories that a launch changes and a later one would read."""
+        """The memories that a launch changes and reads: they are restored before each launch."""
         return [index for index in self.before if index in self.setup.read]
 
     def restore(self) -> None:
-        """Bring back what a launch must find, and set to zero what was declared so."""
+        """Restore the memories that launches change, and zero the views declared as ``reset_to_zero``."""
         for index in self.restored:
             self.tensors[index].copy_(self.before[index], non_blocking=True)
         for spec in self.setup.zeroed:
             tensor_of(spec, self.tensors[spec.storage]).zero_()
 
     def poison(self) -> None:
-        """Fill what is only written, so that an element left out shows."""
+        """Fill outputs that the kernel only writes, so that unwritten elements show."""
         kept = set(self.restored)
         for spec in self.setup.outputs:
             if spec.storage in self.before and spec.storage not in kept:
                 _fill(tensor_of(spec, self.tensors[spec.storage]))
 
     def group_of_outputs(self) -> int | None:
-        """Return the group that the outputs belong to; None where they start one that there is no room for."""
+        """Return the number of the group equal to the outputs; a new one if there is room, else None."""
         outputs = list(self._outputs().values())
         for number, group in enumerate(self.groups):
             if all(agree(got, want) for got, want in zip(outputs, group, strict=True)):
@@ -87,12 +87,12 @@ class BenchMemory:
         return len(self.groups) - 1
 
     def keep_outputs(self) -> bool:
-        """Keep the outputs as the only group there is; tell whether there is room for it."""
+        """Keep the outputs as the only group; return whether there was room."""
         self.groups.clear()
         return self.group_of_outputs() is not None
 
     def differences(self) -> tuple[OutputDifference, ...]:
-        """Return how the outputs differ from those of the first group, an entry per argument that does."""
+        """Return the differences between the outputs and the first group, one per argument that differs."""
         found = self._outputs()
         pairs = zip(found, found.values(), self.groups[0], strict=True)
         differing = (difference_of(self._name(index), got, want) for index, got, want in pairs)
@@ -111,12 +111,12 @@ class BenchMemory:
         return 2 * sum(map(_clone_bytes, outputs)) <= self.free_bytes()
 
     def repeats_itself(self, group: int) -> bool:
-        """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
+        """Whether a second launch gave the outputs of the first one, kept as ``group``."""
         outputs = self._outputs().values()
         return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
 
     def checks(self, references: Sequence[Any]) -> list[Check]:
-        """Compare the outputs with what they are to hold, the values of which lie in ``references``."""
+        """Compare the outputs with their expected values, which lie in ``references``."""
         return [self._check(each, references) for each in self.setup.expected]
 
     def _check(self, expected: ExpectedOutput, references: Sequence[Any]) -> Check:
@@ -128,11 +128,11 @@ class BenchMemory:
         return compared("the reference", expected.name, output, want, missing, expected.fill)
 
     def damages(self) -> tuple[Damage, ...]:
-        """Return what was written outside the copies, or to one that the kernel only reads."""
+        """Return the writes out of bounds of the copies, and those to read-only copies."""
         return () if self.redzones is None else tuple(self.redzones.damages())
 
     def give_back(self) -> None:
-        """Leave the user's own memory as it was found."""
+        """Restore the user's own memory."""
         if self.is_in_place:
             for index, held in self.before.items():
                 self.tensors[index].copy_(held)
@@ -145,12 +145,12 @@ def copied(
     keeps_originals: bool,
     free_bytes: Callable[[], int] = free_bytes_of_device,
 ) -> BenchMemory:
-    """Return memory of its own for launches; what they only read is shared where not all can be copied.
+    """Copy the arguments between redzones; share those that are only read where there is no room for all.
 
-    ``keeps_originals`` tells that the originals serve as what was there before; else they may go once this returns.
+    With ``keeps_originals``, launches restore from the originals; else these may be freed after this returns.
 
     Raises:
-        TooLarge: not even what the kernel writes can be copied.
+        TooLarge: there is no room even for the outputs.
     """
     filled = [memory.size_bytes > 0 for memory in setup.memories]
     written = [is_filled and memory.is_mutated for is_filled, memory in zip(filled, setup.memories, strict=True)]
@@ -175,7 +175,7 @@ def copied(
 def _between_redzones(
     setup: Setup, originals: Sequence[Any], spans: tuple[Span | None, ...], total_bytes: int
 ) -> tuple[list[Any], Redzones | None]:
-    """Return the memories, copied where a span says so, and the redzones around the copies."""
+    """Return the memories, those with a span as copies, and the redzones around the copies."""
     tensors = list(originals)
     redzones = Redzones(room_like(originals[0], total_bytes), spans) if total_bytes else None
     for index, span in enumerate(spans):
@@ -189,7 +189,7 @@ def _between_redzones(
 
 
 def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
-    """Return the user's own memory for launches, with copies in pinned memory of the host of what they change."""
+    """Return the user's own memory for launches, with backups in pinned host memory of all that launches change."""
     import torch
 
     before = {}
@@ -200,13 +200,13 @@ def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
 
 
 def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
-    """Return a view as a tensor of torch."""
+    """Return a view as a torch tensor."""
     memory = memories[spec.storage]
     return tensor_on(memory, spec) if isinstance(memory, DeviceBytes) else tensor_of(spec, memory)
 
 
 def _clone_bytes(output: Any) -> int:
-    """Return the bytes that a clone takes; one without torch has what lies between the elements, too."""
+    """Return the bytes of a clone; without torch it includes the gaps between the elements."""
     return int(output.spec.span_bytes if isinstance(output, DeviceView) else output.numel() * output.element_size())
 
 

@@ -1,7 +1,7 @@
-"""How launches go to where they are timed: their arguments and the memory that they reach together, as data.
+"""The arguments and the memory of the launches of a bench, as data for the process that times them.
 
-Where the GPU worker cannot reach hooks or memory, the bench is in this process. A kernel that faults there costs the
-session, and one that hangs cannot be stopped.
+Where the GPU worker cannot reach hooks or memory, the bench is in this process. A fault there ends the session, and a
+kernel that hangs cannot be stopped.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 @dataclass(slots=True)
 class CommonMemory:
-    """What the launches of a bench reach together, in an order that stays: the first one's memory comes first.
+    """The union of the memory that the launches of a bench reach, in a stable order.
 
-    ``arguments`` are those of each launch that brought memory or names of its own, ``behind`` what they reach through
-    addresses; ``mutated`` and ``read`` name what some launch may write and read.
+    ``arguments`` are those of each launch that adds memory or names. ``behind`` is the memory reached through addresses
+    among them. ``mutated`` and ``read`` name the arguments that some launch may write and read.
     """
 
     arguments: list[Mapping[str, Any]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class CommonMemory:
     _specs: dict[int, tuple[KernelLaunch, Specs]] = field(default_factory=dict)  # by the id of the launch
 
     def take(self, implementation: Implementation, launch: KernelLaunch, device: int) -> bool:
-        """Widen what is known by one more launch; tell whether anything of it is new."""
+        """Add a launch; return whether it brings memory, names or effects that are new."""
         effects, is_new = implementation.kernel.effects, False
         if not effects.through <= self.behind.through:
             self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
@@ -83,14 +83,14 @@ class CommonMemory:
         return is_new
 
     def exported(self, device: int) -> IpcExport:
-        """Return an export in which the memory of all launches has its index."""
+        """Return an export of the memory of all launches, each memory at its index."""
         exported = IpcExport(device, self.mutated, behind=self.behind)
         for arguments in self.arguments:
             exported.specs(arguments)
         return exported
 
     def specs(self, launch: KernelLaunch, device: int) -> Specs:
-        """Return the arguments of a launch as data; memory keeps its index, so that is found out once."""
+        """Return the arguments of a launch as data, cached by launch."""
         known = self._specs.get(id(launch))
         if known is None:
             known = self._specs[id(launch)] = launch, self.exported(device).specs(launch.arguments)
@@ -101,12 +101,12 @@ class CommonMemory:
     def setup(
         self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False
     ) -> Setup:
-        """Return what the launches work on; ``exported`` and ``values`` take the arguments and the reference along.
+        """Return the setup of a bench; ``exported`` collects the arguments and ``values`` the reference.
 
-        Where it ``stays`` in this process, memory has no handles.
+        With ``stays``, the bench is in this process, and memories have no IPC handles.
 
         Raises:
-            CannotExport: the memory of an argument cannot be reached from elsewhere.
+            CannotExport: the memory of an argument cannot be shared.
             UsageError: the reference does not fit the outputs.
         """
         known = [*self.arguments, self.behind.tensors]
@@ -140,13 +140,13 @@ class CommonMemory:
 
 
 def needs_torch(setup: Setup) -> bool:
-    """Tell whether torch alone can map some of the memory, or compare some output: of a format of few bits, complex."""
+    """Whether only torch can map some memory or compare some output, such as complex or sub-byte formats."""
     compared = [spec for index, spec in enumerate(setup.outputs) if index not in setup.left_out]
     return mapped_by_torch((*setup.memories, *setup.references)) or not all(map(is_comparable, compared))
 
 
 def require_followed(effects: Effects) -> None:
-    """Raise where a launch changes memory that nobody can copy.
+    """Raise where a launch writes through an address that cannot be followed, so its target cannot be copied.
 
     Raises:
         CannotExport: an address cannot be followed.
@@ -171,9 +171,9 @@ def bench_kernel(compiled: Compiled, launch: KernelLaunch, specs: Specs, hooks: 
 def expected_of(
     reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
 ) -> tuple[ExpectedOutput, ...]:
-    """Return what a bench compares the outputs of launches with; ``exported`` takes the values to where it works.
+    """Return the expected outputs of a bench; ``exported`` collects their values.
 
-    ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
+    ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch in user memory.
     """
     tensors = memory_of(arguments)
     values = reference.of({name: tensors[name] for name in views if name in tensors})
@@ -225,7 +225,7 @@ class LocalBench:
     _founders: list[Implementation] = field(default_factory=list)
 
     def get_ready(self) -> None:
-        """Load nothing: the notebook's process has what it needs."""
+        """Do nothing: the notebook's process is ready."""
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time; see `Bench.measure`."""
@@ -241,13 +241,13 @@ class LocalBench:
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
     ) -> list[Measured | KernellabError]:
-        """Measure one after the other; see `Bench.measure_all`."""
+        """Measure each in turn; see `Bench.measure_all`."""
         return measured_singly(self, implementations, runs, stop_above_ms)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
-        """Return how the outputs of others differ from those of one; see `Bench.compare`."""
+        """Compare the outputs of others with those of one; see `Bench.compare`."""
         bench, (kernel, *rest) = self._prepared([implementation, *others])
         timings = bench.compare(CompareJob(bench.memory.setup, kernel, tuple(rest)))
         if timings[-1].damages:
@@ -264,7 +264,7 @@ class LocalBench:
         return [median(times) for times in self._rounds(implementations, runs, warm=True)]
 
     def close(self) -> None:
-        """Give the copies back, and leave the user's own memory as it was found."""
+        """Free the copies, and restore the user's own memory."""
         if self._bench is not None:
             self._bench.memory.give_back()
             self._bench = None
@@ -279,7 +279,7 @@ class LocalBench:
         return [timing.times_ms for timing in timings]
 
     def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Workbench, list[BenchKernel]]:
-        """Return what launches kernels, with the memory of all so far, and some launches as data."""
+        """Return the workbench, set up for all launches so far, and some launches as data."""
         import torch
 
         device = torch.cuda.current_device()
@@ -318,7 +318,7 @@ class LocalBench:
 def entered(
     timing: BenchTiming, implementation: Implementation, options: BenchOptions, founders: list[Implementation]
 ) -> Measured:
-    """Return what was measured; the first launch of each group of outputs is kept among its founders."""
+    """Convert a timing to its result; add the first launch of a new group of outputs to ``founders``."""
     if timing.group == len(founders):
         founders.append(implementation)
     if timing.note:

@@ -58,8 +58,8 @@ def current_stream() -> int:
 class Workbench:
     """Launches kernels on one memory and times them.
 
-    ``references`` are the memories of what outputs are to hold; ``hooks`` are called around a launch, by its key. A
-    graph holds the launch alone: hooks are called before its replay and after.
+    ``references`` are the memories of expected values. ``hooks`` are those of a launch, by its key. A CUDA graph holds
+    the launch alone: hooks are called before and after its replay.
     """
 
     memory: BenchMemory
@@ -72,7 +72,7 @@ class Workbench:
     _graphs: dict[LaunchKey, Launcher] = field(default_factory=dict)
 
     def measure(self, job: MeasureJob) -> list[BenchTiming]:
-        """Return the timings of the kernels in order, fewer where one of them is the last."""
+        """Return the timings of the kernels in order; a failure that spoils the bench ends them early."""
         found: list[BenchTiming] = []
         limit_ms = inf if job.stop_above_ms is None else job.stop_above_ms
         for kernel in job.kernels:
@@ -84,7 +84,7 @@ class Workbench:
         return found
 
     def _measured(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
-        """Launch once, compare the outputs, time as many launches as the job says."""
+        """Launch once, compare the outputs, and time as many launches as the job asks for."""
         self.note, late = "", self.watch.late
         try:
             for reference in job.references[len(self.memory.groups) :]:
@@ -107,9 +107,9 @@ class Workbench:
         return BenchTiming(tuple(times), group, note=self.note)
 
     def compare(self, job: CompareJob) -> list[BenchTiming]:
-        """Tell how the outputs of some kernels differ from those of one; groups that were kept are made again later.
+        """Compare the outputs of some kernels with those of one; the groups so far are dropped.
 
-        What fails is the last answer.
+        A failure is the last answer.
         """
         found: list[BenchTiming] = []
         try:
@@ -126,12 +126,12 @@ class Workbench:
             found.append(BenchTiming(bad_hook=str(exc)))
         except LAUNCH_ERRORS as exc:
             found.append(self._failed(exc))
-        self.memory.groups.clear()  # the one that is there has no number
+        self.memory.groups.clear()  # its only group has no number
         damages = () if found and found[-1].fault else self.memory.damages()
         return [BenchTiming(damages=damages)] if damages else found
 
     def rounds(self, job: RoundsJob) -> list[BenchTiming]:
-        """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
+        """Time kernels in turns; where the job is ``warm``, each after an untimed launch of its own."""
         late = self.watch.late
         try:
             if job.warm:
@@ -144,7 +144,7 @@ class Workbench:
         return [BenchTiming(tuple(times), note=note) for times in found]
 
     def _screened(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
-        """Return the milliseconds of as many launches as a job asks for; of two, where both are above the limit."""
+        """Return the milliseconds of the job's launches; only two where both exceed the limit."""
         times = self._times([kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
         if min(times) <= limit_ms:
             warmups, runs = _counts(job.manner, job.runs, min(times))
@@ -177,12 +177,12 @@ class Workbench:
             raise
 
     def _finish(self, kernel: BenchKernel, exception: Exception | None = None) -> None:
-        """Call what is to be called after a launch; a hook may bring outputs back, so they are looked at before."""
+        """Call the hook after a launch; a hook may restore outputs, so compare them before."""
         if kernel.key in self.hooks:
             self.hooks[kernel.key].after(exception)
 
     def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
-        """Launch once; return the group of the outputs, and how they differ from the reference, if there is one."""
+        """Launch once; return the group of the outputs and, with a reference, how they differ from it."""
         if not self.memory.setup.expected:
             return self._group(kernel), ""
         self._launch_checked(kernel)
@@ -191,7 +191,7 @@ class Workbench:
         return int(bool(found)), "; ".join(found)
 
     def _group(self, kernel: BenchKernel) -> int:
-        """Launch once and return the group of the outputs, or that there is none: see `BenchTiming.group`."""
+        """Launch once and return the group of the outputs: see `BenchTiming.group`."""
         self._launch_checked(kernel)
         known = len(self.memory.groups)
         group = self.memory.group_of_outputs()
@@ -216,7 +216,7 @@ class Workbench:
         self.watch.synchronize()
 
     def _failed(self, exc: Exception) -> BenchTiming:
-        """Tell a launch that was refused from one after which the device answers nothing more."""
+        """Distinguish a refused launch from a fault, after which the device is unusable in this process."""
         try:
             self.watch.synchronize()
         except RuntimeError as fault:
@@ -227,7 +227,7 @@ class Workbench:
         return _kept(self._launchers, kernel.key, partial(self._new_launcher, kernel))
 
     def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
-        """Return what launches on a stream, by default that which the bench works on."""
+        """Return a launcher of a kernel on a stream, by default the bench's own."""
         device = self.memory.setup.device
         handle = _loaded(device, kernel.files, kernel.digest, kernel.signature, kernel.constants)
         tables, moves = self.memory.setup.tables, self.memory.moves
@@ -236,7 +236,7 @@ class Workbench:
         return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
 
     def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
-        """Return what is timed: a launch, or the replay of a graph that holds one."""
+        """Return the launcher to time: a launch, or the replay of a CUDA graph of one."""
         if not by_graph:
             return self._launcher(kernel)
         return _kept(self._graphs, kernel.key, partial(self._captured, kernel))
@@ -267,18 +267,18 @@ def _loaded(
     signature: tuple[tuple[str, object], ...],
     constants: tuple[tuple[int, ...], ...],
 ) -> Any:
-    """Return the handle of a compiled kernel, loaded on the current device: later benches may launch it, too.
+    """Load a compiled kernel on the current device; the handle is cached for later benches.
 
-    It is unloaded when nobody holds it any more.
+    It is unloaded with the last reference to it.
     """
     handle = compiled_from_files(dict(files), digest, dict(signature), constants)
-    _ = handle.run  # loads it, or says what the device lacks
+    _ = handle.run  # loads it, or raises where the device lacks a resource
     unload_with(handle, driver.unload)
     return handle
 
 
 def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
-    """Return what is held under a key, made if need be; what was asked for longest ago gives way, kernel and all."""
+    """Return the launcher of a key, made on first use; evict the least recently used."""
     launcher = held.pop(key, None) or make()
     held[key] = launcher
     if len(held) > _MOST_LAUNCHERS:
@@ -287,15 +287,15 @@ def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], La
 
 
 def _replay(held: object, graph: Any) -> None:
-    """Launch what a CUDA graph holds; ``held`` is what it knows by address alone: the loaded kernel, scratch memory.
+    """Replay a CUDA graph; ``held`` keeps alive its kernel and scratch memory, which it refers to by address.
 
-    As the last of the arguments, the graph goes first.
+    The graph is the last argument, so it is freed first.
     """
     graph.replay()
 
 
 def get_ready(job: Readiness, progress: object) -> None:
-    """Load what comparing and flushing launch: the first time takes milliseconds; and torch, where it is needed."""
+    """Load the kernels for comparing and flushing, which takes milliseconds, and torch where it is needed."""
     use_device(job.device)
     await_kernels()
     driver_stopwatch().flush()
@@ -333,13 +333,13 @@ def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:
 
 
 def close(payload: object, progress: object) -> None:
-    """Give the memory of the last bench back."""
+    """Free the memory of the last bench."""
     _only_bench().close()
 
 
 @dataclass(slots=True)
 class OnlyBench:
-    """The bench of a process: one at a time, since it fills the device with copies."""
+    """The one bench of a process: its copies may fill the device."""
 
     make: Callable[[Setup], Workbench]
     _setup: Setup | None = None
@@ -349,7 +349,7 @@ class OnlyBench:
         """Return the bench of a setup.
 
         Raises:
-            TooLarge: not even what the kernel writes can be copied.
+            TooLarge: there is no room even for the outputs.
         """
         if self._bench is None or self._setup != setup:
             self.close()  # its memory is free before the next one takes any
@@ -357,7 +357,7 @@ class OnlyBench:
         return self._bench
 
     def close(self) -> None:
-        """Give its memory back, and what comparing with a reference took of torch."""
+        """Free its memory, and torch's cache."""
         self._bench = None
         torch: Any = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
@@ -380,7 +380,7 @@ def _workbench(setup: Setup) -> Workbench:
 
 
 def _counts(manner: Manner, runs: int, first_ms: float) -> tuple[int, int]:
-    """Return how many launches warm up, and how many are timed; one of the first took ``first_ms``."""
+    """Return the numbers of warm-up and of timed launches; one of the first took ``first_ms``."""
     each_ms = max(first_ms, 1e-3)
     warmups = 0 if manner.warmup_ms is None else int(manner.warmup_ms / each_ms)
     wanted = runs if manner.rep_ms is None else int(manner.rep_ms / each_ms)

@@ -1,12 +1,12 @@
-"""What a function of torch returns, in float64, with a bound of how far a kernel may be from each element.
+"""The values of a torch function in float64, with a bound on the error of a kernel for each element.
 
-A running error analysis (Higham, *Accuracy and Stability*, section 3.3): while the function runs, every operation of
-ATen also computes how far the errors of its operands, and a rounding of its own, may move its result. The errors are
-those of a kernel that computes the same on the formats of the arguments: it may round each result to the coarsest of
-them, and adds up in float32 at least; products of float32 may be taken in TF32. See `rounding` for the units.
+A running error analysis (Higham, *Accuracy and Stability*, section 3.3): while the function runs, every ATen operation
+also bounds the error of its result, from the errors of its operands and its own rounding. The errors are those of a
+kernel that computes the same on the formats of the arguments: it may round each result to the coarsest of them, adds up
+in float32 at least, and may multiply float32 in TF32. See `tolerance` for the roundoffs.
 
-Operations without a rule are decomposed, as torch decomposes them for its compiler, until each part has one. What is
-left counts as one sum over all of its operands, relative to the largest element of the result.
+Operations without a rule are decomposed, as torch decomposes them for its compiler, until each part has one. The rest
+count as one sum over all of their operands, relative to the largest element of the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernellab.measure.tolerance import CONFIDENCE, accumulator_of, share_of_lar
 
 
 class Untracked(Exception):
-    """An operation takes values where their errors cannot follow."""
+    """An operation through which errors cannot be tracked."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Errors:
 
 
 class Bounded(torch.Tensor):
-    """A tensor whose elements are known up to an error; views of one storage are views of its errors."""
+    """A tensor with a bound on the error of each element; views of one storage share its errors."""
 
     value: torch.Tensor
     errors: Errors
@@ -73,7 +73,7 @@ class Bounded(torch.Tensor):
         return _dispatched(func, args, kwargs or {})
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to hand out memory, which a wrapper has none of.
+        """Refuse to export memory: a wrapper has none.
 
         Raises:
             Untracked: always.
@@ -81,7 +81,7 @@ class Bounded(torch.Tensor):
         raise Untracked("the memory of a value is taken")
 
     def write(self, value: torch.Tensor, error: torch.Tensor | None, unit: float) -> None:
-        """Take other elements, in place, rounded to the format of these."""
+        """Overwrite the elements in place, rounded to the format of this tensor."""
         rounding = unit_of(self.dtype)
         if value.dtype.is_floating_point and rounding > unit_of(value.dtype):
             rounded = value.double().abs().nan_to_num(0, 0, 0) * rounding
@@ -96,9 +96,9 @@ class Bounded(torch.Tensor):
 
 
 class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees the operations on plain tensors, too: constants, and what is made on the way.
+    """Tracks errors through all operations, those on plain tensors (constants, intermediates) included.
 
-    With ``widens``, all that is floating-point is float64, whatever format the function asks for.
+    With ``widens``, floating-point values are float64, whatever format the function asks for.
     """
 
     def __init__(self, widens: bool) -> None:
@@ -111,7 +111,7 @@ class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default and not isinstance(args[0], Bounded):
-            return func(*args)  # what `Tensor.numpy` takes the memory of, which a wrapper has none of
+            return func(*args)  # `Tensor.numpy` takes its memory, and a wrapper has none
         args, kwargs = tree_map(_entered, args), tree_map(_entered, kwargs or {})
         if not self.widens:
             return _dispatched(func, args, kwargs)
@@ -132,7 +132,7 @@ def _wide_dtype(value: Any) -> Any:
 
 
 def _converted(operand: Bounded, dtype: torch.dtype, **kwargs: Any) -> Any:
-    """Return a value in float64 that the function wants in another format: a kernel may round it to that."""
+    """Convert to a narrower format: the value stays in float64, the error grows by a rounding to that format."""
     if not dtype.is_floating_point:
         return _dispatched(torch.ops.aten._to_copy.default, (operand,), {"dtype": dtype, **kwargs})
     kept = {name: each for name, each in kwargs.items() if name == "device"}
@@ -145,7 +145,7 @@ def _converted(operand: Bounded, dtype: torch.dtype, **kwargs: Any) -> Any:
 
 
 def bounded(value: torch.Tensor, error: torch.Tensor | None, unit: float) -> Bounded:
-    """Return a tensor with errors of its own, which have to be finite and not negative."""
+    """Return a tensor with errors of its own, which must be finite and not negative."""
     errors = Errors(None, unit)
     found = Bounded(value, errors)
     if error is not None:
@@ -162,15 +162,15 @@ def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
 
 
 def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exact: Container[int] | None = None) -> Any:
-    """Return what ``call`` returns, with a `ExpectedValue` in place of each tensor.
+    """Evaluate ``call`` with error bounds; its tensors are returned as `ExpectedValue`.
 
-    ``call`` is given what takes an argument's tensor to the one to compute with: in float64 where it ``widens``. Where
-    it does not, values are as inexact as those of a kernel, and the bounds twice as large. ``exact`` are the addresses
-    of the memories whose values the kernel gets as well; others were computed before, nobody knows how, and have the
-    errors of any output in their format. None means all.
+    ``call`` takes a function that converts an argument's tensor to a tracked one: with ``widens`` in float64. Without,
+    values are as inexact as those of a kernel, and the bounds are doubled. ``exact`` are the addresses of memories that
+    the kernel reads, too, None for all; tensors elsewhere were computed in an unknown way, and have the default
+    tolerance of their format.
 
     Raises:
-        Untracked: a value leaves torch on the way. The function may raise what it likes.
+        Untracked: a value leaves torch on the way. Errors of the function come through.
     """
 
     def taken(tensor: torch.Tensor) -> Bounded:
@@ -194,7 +194,7 @@ def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exac
         error = value.error
         if error is None:
             error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
-        else:  # a kernel may compute the same in another order, as a scan does what a loop did
+        else:  # a kernel may compute in another order, as in a scan instead of a loop
             accumulator = accumulator_of(value.errors.unit)
             error = error + CONFIDENCE * accumulator * value.value.detach().double().abs().nan_to_num(0, 0, 0)
         is_rough = not widens or value.errors.unit == unit_of(torch.float64)
@@ -238,7 +238,7 @@ def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _entered(value: Any) -> Any:
-    """Return an operand with its errors: a constant is exact, and of the precision of its format."""
+    """Wrap an operand with its errors: a constant is exact, and has the roundoff of its format."""
     if not isinstance(value, torch.Tensor) or isinstance(value, Bounded):
         return value
     unit = 0.0 if value.dtype == torch.float64 else unit_of(value.dtype)
@@ -253,7 +253,7 @@ def _scalar(operand: Bounded) -> Any:
 
 
 def unchanged(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operation that rounds nothing: on exact operands, or a view."""
+    """Run an operation without rounding: one on exact operands, or a view."""
     shared = {each.value.untyped_storage()._cdata: each for each in operands((args, kwargs))}
     unit = unit_among((args, kwargs))
 
@@ -271,7 +271,7 @@ def unchanged(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _in_place(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run what writes to its first operand as what returns it, and write that."""
+    """Run an in-place operation as its functional form, and write the result to the first operand."""
     name = func._schema.name.removeprefix("aten::")
     target = args[0] if args else None
     if not name.endswith("_") or not isinstance(target, Bounded):

@@ -1,8 +1,7 @@
-"""One launch whose outputs are compared with a reference; one that differs is looked at again.
+"""Compare the outputs of a launch with a reference, and look for the cause of a difference.
 
-It is repeated on the CPU, on copies, some of them changed, and what is learned this way is shown by the outcome: an
-input that is not contiguous is to blame where the launch on a contiguous one is right, a masked lane where the launch
-is right with another value in it.
+A wrong launch is repeated on the CPU, on changed copies. If it is right with a contiguous copy of an input, the strides
+are the cause; if it is right with another value in masked lanes, these are.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ Repeat = Callable[[Mapping[str, Any], Watch, float], ElementAccesses]
 def launched_once(
     runtime: Runtime, bound: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], check: Any, **options: Any
 ) -> Recorder:
-    """Launch a bound kernel once; return what was recorded. ``options`` are those of a `Recorder`.
+    """Launch a bound kernel once and return its recorder; ``options`` are those of a `Recorder`.
 
-    ``check`` is what a user gives as a reference, or None. It is computed before the launch, from copies.
+    ``check`` is the user's reference, or None. It is computed before the launch, from copies.
 
     Raises:
         KernellabError: the launch fails.
@@ -63,10 +62,10 @@ def launched_once(
 def checks_after(
     check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
 ) -> tuple[Check, ...]:
-    """Return how the outputs of the last launch of a record compare with a reference that is computed after it.
+    """Compare the outputs of the last launch of a record with a reference that is computed afterwards.
 
-    The reference sees what there was before that launch. Of several launches that update what they read, it may also be
-    meant for what they do together: then it sees what there was before the first.
+    The reference is computed on the arguments as they were before that launch. If several launches update an argument
+    in place and that fails, it is computed on the arguments before the first launch, for all of them together.
 
     Raises:
         CheckFailed: the kernel has no store at all.
@@ -90,7 +89,7 @@ def checks_after(
 
 
 def _require_kept(record: LaunchRecord, recorder: Recorder, number: int, updated: frozenset[str]) -> None:
-    """Raise `UsageError` for a launch that changed what it reads where that was too large to be kept."""
+    """Raise `UsageError` where an argument updated in place was too large to be kept."""
     for name in sorted(updated):
         if not recorder.undo.is_kept(number, {name}):
             raise UsageError(
@@ -102,9 +101,7 @@ def _require_kept(record: LaunchRecord, recorder: Recorder, number: int, updated
 def checks_of(
     reference: Reference, check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
 ) -> tuple[Check, ...]:
-    """Return how the outputs of a launch compare with a reference, which ``check`` computed.
-
-    One that differs is looked at again: what explains it, and how large its errors are.
+    """Compare the outputs of a launch with a reference; those that differ get hints and detail.
 
     Raises:
         CheckFailed: the kernel has no store at all.
@@ -134,7 +131,7 @@ def checks_of(
 
 
 def _updated_before(record: LaunchRecord, recorder: Recorder, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the kernel reads and changes as it was before its first launch, by name, where that was kept."""
+    """Return the in-place arguments as they were before the first launch, by name, where they were kept."""
     effects = record.compiled.effects
     names = outputs.keys() & (effects.atomics | (effects.reads & effects.writes))
     names = {name for name in names if recorder.undo.is_kept(record.first, {name})}
@@ -146,7 +143,7 @@ def require_equal(check: Check, kernel: str) -> None:
     """Raise where an output differs from its reference, with the first differences and the worst one.
 
     Raises:
-        CheckFailed: it does.
+        CheckFailed: the check is not equal.
     """
     if check.equal:
         return
@@ -177,11 +174,11 @@ def _reference(bound: Any, args: tuple[Any, ...], meta: dict[str, Any], check: A
 
 @dataclass(frozen=True, slots=True)
 class WrongLaunch:
-    """A launch some of whose outputs differ from ``values``, what they are to hold, by name.
+    """A launch with outputs that differ from ``values``, their expected values by name.
 
-    ``unwritten`` are masks of the elements that no launch wrote and ``before`` what was read and changed, as it was
-    before the first launch, both by name. ``check`` computes the reference, and ``repeat`` launches again; in the
-    context that ``undone`` returns, memory holds what it held before the last launch.
+    ``unwritten`` are masks of unwritten elements and ``before`` the in-place arguments before the first launch, both by
+    name. ``check`` computes the reference, and ``repeat`` launches again; in the context of ``undone``, memory is as it
+    was before the last launch.
     """
 
     record: LaunchRecord
@@ -199,7 +196,7 @@ class WrongLaunch:
 
 
 def explained(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Return the checks of a launch with hints, and with the errors in detail, where they failed."""
+    """Add hints and the errors in detail to the failed checks of a launch."""
     accesses, tried = _looked_again(launch, checks)
     first = next((check for check in checks if not check.equal), None)
     return tuple(
@@ -216,17 +213,17 @@ def _explained(launch: WrongLaunch, check: Check, accesses: ElementAccesses | No
     mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, tried)
     hints = tuple(hint.text for hint in hints_on(mismatch))
     wrong = wrong_elements(got, want)
-    if never is not None and fill_of(got[never]) is None:  # else they count as what they were filled with
+    if never is not None and fill_of(got[never]) is None:  # else they count as their fill
         wrong |= never.flatten()
     writers = None
-    if accesses is not None and name not in effects.atomics:  # to what is atomic, several programs add
+    if accesses is not None and name not in effects.atomics:  # several programs add to the same elements
         writers = _entries(accesses.writers[name], got, "int32")
     detail = detail_of(got, want, wrong, writers, record.grid or (1, 1, 1))
     return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
 
 
 def _looked_again(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, Tried]:
-    """Return what the launch does with each element and what trials showed; None where it cannot be repeated."""
+    """Repeat a launch; return its accesses per element and the outcome of trials, None where that is impossible."""
     if not _is_repeatable(launch):
         return None, Tried()
     trials = _Trials(launch)
@@ -261,14 +258,14 @@ class _Trials:
     left: int = field(default=_REPEATS_AT_MOST)
 
     def accesses(self) -> ElementAccesses | None:
-        """Return what the launch does with each element, None where it does not give the same outputs again."""
+        """Return the accesses of the launch per element; None where a repetition gives other outputs."""
         copies = self._copies()
         accesses = self._repeat(copies, Watch())
         held = memory_of(copies)
         return accesses if all(self._is_repeated(name, held[name]) for name in self.launch.values) else None
 
     def strides(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Return the strides of arguments that are not contiguous, where the launch is right on contiguous ones."""
+        """Return the strides of non-contiguous arguments for which the launch is right on contiguous copies."""
         memory = self.launch.memory
         names = [name for name, tensor in memory.items() if not tensor.is_contiguous()]
         for some in [[name] for name in names] + [names] * (len(names) > 1):
@@ -278,7 +275,7 @@ class _Trials:
         return ()
 
     def lanes(self, accesses: ElementAccesses) -> tuple[MaskedLanes, ...]:
-        """Return the first load with masked lanes for which the launch is right with another value in these."""
+        """Return the first load for which the launch is right with another value in its masked lanes."""
         for load in accesses.masked:
             for text, value in self._fills_of(load):
                 if not self.left:
@@ -304,7 +301,7 @@ class _Trials:
         return self.launch.repeat(copies, watch, _TIMEOUT_S)
 
     def _is_repeated(self, name: str, held: Any) -> bool:
-        """Tell whether a copy holds what the output holds, wherever the launch wrote."""
+        """Whether a copy equals the output wherever the launch wrote."""
         import torch  # a launch needs it anyway
 
         got = self.launch.memory[name]
@@ -330,7 +327,7 @@ class _Trials:
 
 
 def _never_read(launch: WrongLaunch, checks: tuple[Check, ...], accesses: ElementAccesses) -> Iterator[NeverRead]:
-    """Yield elements of inputs that no program reads, and on which the reference depends where outputs are wrong."""
+    """Yield elements of inputs that no program reads, though the wrong elements of outputs depend on them."""
     memory, effects = launch.memory, launch.record.compiled.effects
     storages = [tensor.untyped_storage().data_ptr() for tensor in memory.values()]
     for name in sorted(effects.reads - effects.mutated):
@@ -346,7 +343,7 @@ def _never_read(launch: WrongLaunch, checks: tuple[Check, ...], accesses: Elemen
 
 
 def _is_needed(launch: WrongLaunch, checks: tuple[Check, ...], tensor: Any, unread: Any) -> bool:
-    """Tell whether the reference is another one, where an output is wrong, when the elements are others."""
+    """Whether other values in the unread elements change the reference where an output is wrong."""
     import torch
 
     other = torch.where(unread, (2 * tensor.double().abs() + 1).to(tensor.dtype), tensor)
@@ -382,7 +379,7 @@ def _reference_with(launch: WrongLaunch, tensor: Any, other: Any) -> Any:
 
 
 def _entries(data: bytes, like: Any, dtype: str) -> Any:
-    """Return what was noted of each element of a tensor, in its shape, on the CPU."""
+    """Decode the notes per element of a tensor, in its shape, on the CPU."""
     import torch
 
     return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype)).view(like.shape)

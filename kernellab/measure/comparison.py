@@ -1,6 +1,6 @@
-"""Whether an output is what it is to be: each element within its own bound.
+"""Compare outputs with expected values: each element within its own bound.
 
-Of one that is not, how large its errors are, in units in the last place, and which programs made the largest.
+For a wrong output: the errors in units in the last place, and the programs with the largest.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ _WIDE_ROUNDINGS = 64
 
 @dataclass(frozen=True, slots=True)
 class ExpectedValue:
-    """What an output is to hold. ``error`` bounds how far a right kernel may be from each element, before it rounds it
-    to the format of the output; where that is None, all elements have a share of the largest, by ``unit``, the roundoff
-    of the coarsest format that they come from, and by their own formats.
+    """The expected value of an output, with bounds.
+
+    ``error`` bounds the error of a right kernel for each element, before it rounds to the format of the output. Without
+    it, the bound of all elements is a share of the largest; it follows from their formats and ``unit``, the roundoff of
+    the coarsest format among the inputs.
     """
 
     value: Any
@@ -44,7 +46,7 @@ class ExpectedValue:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One element of an output that differs from its reference by more than ``allowed``; integers are exact."""
+    """An element of an output that differs from its reference by more than ``allowed``; integers are exact."""
 
     index: tuple[int, ...]
     got: float
@@ -56,7 +58,7 @@ class Difference:
 
     @property
     def place(self) -> str:
-        """Where the element lies: ``[2, 7]``."""
+        """The index of the element as text: ``[2, 7]``."""
         return index_text(self.index) if self.index else "the value"
 
 
@@ -65,13 +67,13 @@ class Check:
     """An output compared with a reference.
 
     ``expression`` is the reference as the user wrote it, ``argument`` the output; ``max_error`` is the largest absolute
-    difference; ``mismatched`` of ``elements`` exceed their bounds, and ``never_written`` of those the kernel did not
-    write. ``worst`` is the one that exceeds its bound by the largest factor, and ``tolerance`` that bound, or the
-    largest of all where none does. ``differences`` are the first wrong elements, ``extent`` the first and last index of
-    such along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the
-    dtype of an output of whole numbers where the reference is floating-point. ``wide`` is ``tolerance`` as a share of
-    the largest element of the reference where that exceeds 64 roundings of the output's format, else 0. ``hints`` and
-    ``detail`` of an output that differs say what explains it, and how large its errors are, where that was asked.
+    difference; ``mismatched`` of ``elements`` exceed their bounds, and ``never_written`` of those are unwritten.
+    ``worst`` is the element with the largest error over bound, and ``tolerance`` its bound, or the largest bound of an
+    equal output. ``differences`` are the first wrong elements, ``extent`` the first and last index of wrong elements
+    along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the dtype
+    of an integer output with a floating-point reference. ``wide`` is ``tolerance`` as a share of the largest element of
+    the reference where that exceeds 64 roundings of the output's format, else 0. ``hints`` name likely causes of a
+    difference and ``detail`` has its errors, where these were asked for.
     """
 
     expression: str
@@ -93,7 +95,7 @@ class Check:
 
     @property
     def cause(self) -> str:
-        """What explains a difference by itself, as a sentence; "" where nothing does."""
+        """A full explanation of the difference by dtypes, as a sentence; "" if there is none."""
         if not self.rounded_to:
             return ""
         return f"{self.argument} is {self.rounded_to}, and {self.expression} is floating-point."
@@ -123,10 +125,10 @@ def compare(
     unwritten: Mapping[str, Any] | None = None,
     fills: Mapping[str, float | None] | None = None,
 ) -> list[Check]:
-    """Compare the outputs that have a value; both have one shape.
+    """Compare the outputs that have an expected value, which is of the same shape.
 
-    ``unwritten`` holds masks of the elements that no launch wrote, by argument. Such an element is wrong, unless the
-    output was filled beforehand with one value, which ``fills`` tells, and which then counts as the element's.
+    ``unwritten`` holds masks of unwritten elements, by argument. They are wrong, unless the output was filled with one
+    value beforehand: ``fills`` has these values by argument, and unwritten elements count as them.
     """
     return [
         compared(expression, name, outputs[name], value, (unwritten or {}).get(name), (fills or {}).get(name))
@@ -173,10 +175,10 @@ def compared(
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """How an output of one launch differs from that of another, where neither is a reference.
+    """The difference between an output of two launches, where neither is a reference.
 
     ``differing`` of ``elements`` are further apart than their bounds; ``largest`` is the largest absolute difference,
-    None where an element is finite in one of them alone.
+    None where an element is finite in one of the two alone.
     """
 
     argument: str
@@ -192,7 +194,7 @@ class OutputDifference:
 
 
 def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None:
-    """Return how an output differs from that of another launch, of the same shape; None where they agree."""
+    """Return the difference between the outputs of two launches, of one shape; None where they agree."""
     if isinstance(got, DeviceView):
         found = _differing(got, want)
         if found is None:
@@ -210,7 +212,7 @@ def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None
 
 
 def agree(got: Any, want: Any) -> bool:
-    """Tell whether an output is that of another, or a `ExpectedValue` of as many elements, each within its bound."""
+    """Whether an output equals another, or an `ExpectedValue` of as many elements, each within its bound."""
     if isinstance(got, DeviceView):
         found = _differing(got, want)
         return not found.count if found is not None else agree(*(tensor_on(v.memory, v.spec) for v in (got, want)))
@@ -226,12 +228,12 @@ def agree(got: Any, want: Any) -> bool:
 
 
 def wrong_elements(got: Any, want: ExpectedValue) -> Any:
-    """Return the mask of the elements of an output beyond their bounds, flat."""
+    """Return the flat mask of the elements of an output beyond their bounds."""
     return _scanned(got, want).wrong
 
 
 def _differing(got: DeviceView, want: DeviceView) -> Differing | None:
-    """Return how many elements of two outputs on a GPU differ, None where only torch can tell."""
+    """Count the elements that differ between two outputs on a GPU; None where that needs torch."""
     if not is_comparable(got.spec):
         return None
     unit = unit_named(got.spec.dtype)
@@ -280,7 +282,7 @@ def _scanned(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
 
 
 def _wide_share(allowed: float, got: Any, want: Any) -> float:
-    """Return a tolerance as a share of the largest element of a reference; 0 where that is a few roundings of it."""
+    """Return a tolerance as a share of the largest reference element; 0 for a tolerance of a few roundings."""
     unit = unit_of(got.dtype)
     if not unit or not want.numel():
         return 0.0
@@ -289,7 +291,7 @@ def _wide_share(allowed: float, got: Any, want: Any) -> float:
 
 
 def _rounded_to(got: Any, want: Any) -> str:
-    """Return the dtype of an output that holds whole numbers only beside a reference that does not, else ""."""
+    """Return the dtype of an integer output with a floating-point reference, else ""."""
     rounds = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.dtype.is_floating_point
     return str(got.dtype).removeprefix("torch.") if rounds else ""
 
@@ -301,7 +303,7 @@ def _difference(place: int, shape: tuple[int, ...], got: Any, want: ExpectedValu
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of an element by its place in the order of memory."""
+    """Return the index of an element from its place in row-major order."""
     found: list[int] = []
     for size in reversed(shape):
         place, at = divmod(place, size)
@@ -310,7 +312,7 @@ def index_of(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def index_text(index: tuple[int, ...]) -> str:
-    """Return an index as it is written: ``[2, 7]``."""
+    """Return an index as text: ``[2, 7]``."""
     return f"[{', '.join(map(str, index))}]"
 
 
@@ -320,7 +322,7 @@ def number_text(value: float) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return an element as a number of Python; an integer as one, since a float does not hold all of 64 bits."""
+    """Return an element as a Python number; int for integers, since a float does not hold all of 64 bits."""
     if value.is_complex():
         return float(value.abs())
     return float(value) if value.is_floating_point() else int(value)
@@ -356,10 +358,10 @@ EDGES = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 2.0**16, 2.0**20, 2.0**2
 
 @dataclass(frozen=True, slots=True)
 class ErrorHistogram:
-    """How many elements have which error, in units in the last place of ``dtype``, the format of the output.
+    """A histogram of the errors of an output, in units in the last place of ``dtype``, its format.
 
-    ``right`` counts those within their bounds and ``wrong`` those beyond, by the bins that end at `EDGES`, one more for
-    larger ones, and a last one for what is no finite number in one of the two alone.
+    ``right`` counts the elements within their bounds and ``wrong`` those beyond. The bins end at `EDGES`; one more has
+    the larger errors, and a last one the elements that are finite in the output or in the reference alone.
     """
 
     dtype: str
@@ -369,10 +371,10 @@ class ErrorHistogram:
 
 @dataclass(frozen=True, slots=True)
 class WorstElement:
-    """The element of a program's that exceeds its bound by the largest factor; ``ulps`` is None for whole numbers.
+    """The worst element of a program, by error over bound; ``ulps`` is None for integers.
 
-    ``program`` is the program id that last wrote it and ``tile`` the first and last index along each dimension of what
-    that program wrote, ``wrong`` of which is wrong; where programs are not known, None, () and 1.
+    ``program`` is the id of the program that last wrote it, ``tile`` the first and last index along each dimension of
+    that program's writes, and ``wrong`` the number of wrong ones among them. Unknown programs: None, () and 1.
     """
 
     index: tuple[int, ...]
@@ -386,7 +388,7 @@ class WorstElement:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """The errors of an output: the worst, the worst first, and a histogram of many in a floating-point format."""
+    """The errors of an output: the worst elements, worst first, and a histogram for floating-point formats."""
 
     histogram: ErrorHistogram | None
     worst: tuple[WorstElement, ...]
@@ -395,17 +397,17 @@ class ErrorDetail:
 def detail_of(
     got: Any, want: ExpectedValue, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
 ) -> ErrorDetail | None:
-    """Return the errors of an output whose mask of ``wrong`` elements is given, flat; None for one that is too large.
+    """Return the errors of an output; ``wrong`` is the flat mask of its wrong elements. None for a large output.
 
-    ``writers`` holds 1 + the number of the program that last wrote each element, 0 for none; programs are numbered
-    along x first.
+    ``writers`` holds 1 + the number of the program that last wrote each element, 0 for none. Programs are numbered with
+    x fastest.
     """
     import torch
 
     if not 0 < got.numel() <= _ELEMENTS_AT_MOST or got.is_complex() or want.value.is_complex():
         return None
     if writers is not None and not bool(writers.flatten()[wrong.to(writers.device)].any()):
-        writers = None  # no program wrote what is wrong
+        writers = None  # the wrong elements are unwritten
     flat, values = got.flatten(), want.value.flatten().to(got.device)
     error = error_of_unknown(flat, values, want.unit) if want.error is None else want.error.flatten()
     allowed, difference = allowed_error(flat, values, error), distance(flat, values)
@@ -445,7 +447,7 @@ def _histogram(dtype: str, ulps: Any, wrong: Any) -> ErrorHistogram:
 
 
 def _worst(odds: Any, writers: Any) -> list[int]:
-    """Return the worst element of each of the programs that have the worst ones; of those none wrote, one as well."""
+    """Return the worst element of each of the worst programs; unwritten elements count as one program."""
     places: list[int] = []
     left = odds.clone()
     while len(places) < _ROWS_AT_MOST and float(left.max()) >= 0:
@@ -458,7 +460,7 @@ def _worst(odds: Any, writers: Any) -> list[int]:
 def _program_of(
     place: int, writers: Any, wrong: Any, shape: tuple[int, ...], grid: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int] | None, tuple[tuple[int, int], ...], int]:
-    """Return the program that last wrote an element, what else it wrote, and how much of that is wrong."""
+    """Return the program that last wrote an element, the extent of its writes, and how many of them are wrong."""
     number = int(writers[place])
     own = writers == number
     count = int((own & wrong).sum())

@@ -1,6 +1,6 @@
-"""Configs of a kernel as frozen values that can be compared, hashed and kept; spaces of them; and what becomes of each.
+"""Configs of a kernel as frozen, hashable values; search spaces; and the outcome of each config.
 
-An outcome is a row, of a config or of something else that was to be measured, in the words and columns of all tables.
+An outcome is a row: of a config, or of another implementation. All tables share its columns and status words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IN_JSON = {bool, int, float, str, type(None)}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A value that JSON has no form for, an enum's member say, as the store has it: its text, and a key of its own."""
+    """A value without a JSON form, such as an enum's member, as the store has it: its text and an identity key."""
 
     text: str
     key: str
@@ -50,8 +50,7 @@ class Kept:
 class Config:
     """Values for the parameters of a kernel, and compile options. None means that an option is not set.
 
-    The defaults are those of `triton.Config`. Neither a hook nor the order of the parameters is part of the value: two
-    configs that differ in these alone are the same config.
+    The defaults are those of `triton.Config`. Hooks and the order of the parameters do not count for equality.
     """
 
     parameters: tuple[tuple[str, Any], ...] = ()
@@ -76,12 +75,12 @@ class Config:
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> Config:
-        """Return a config equal to the one that has these `stored` values."""
+        """Return the config with these `stored` values."""
         return cls.of({name: Kept(**value) if isinstance(value, Mapping) else value for name, value in values.items()})
 
     @classmethod
     def from_triton(cls, config: Any) -> Config:
-        """Return the value of a `triton.Config`."""
+        """Convert a `triton.Config`."""
         options = {name: getattr(config, name, None) for name in OPTIONS}
         return cls(tuple(config.kwargs.items()), **options)
 
@@ -93,7 +92,7 @@ class Config:
 
     @property
     def _value(self) -> tuple[Any, ...]:
-        """What is compared; kept, since a list of thousands of configs is looked up again and again."""
+        """The value for equality and hashing, cached: lists of thousands of configs are searched often."""
         value = self._known_value
         if value is None:
             told = frozenset((name, type(v) if type(v) in _IN_JSON else Kept, _told(v)) for name, v in self.parameters)
@@ -124,7 +123,7 @@ class Config:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """Its `values` as JSON has them."""
+        """Its `values` in JSON's types."""
         return {name: _stored(value) for name, value in self.values.items()}
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
@@ -139,7 +138,7 @@ NO_CONFIG = Config(num_warps=None, num_stages=None, num_ctas=None)
 
 
 def _told(value: Any) -> Any:
-    """Return what tells a value from others: a key of an object, since 1 equals ``Mode.A`` of an `enum.IntEnum`."""
+    """Return the identity of a value: an object's key, since 1 equals ``Mode.A`` of an `enum.IntEnum`."""
     if type(value) in _IN_JSON:
         return value
     return value.key if isinstance(value, Kept) else value_key(value)
@@ -156,11 +155,11 @@ class Space:
     """Every combination of the given values for which ``where`` holds.
 
     ``Space(BLOCK=[64, 128], num_warps=[2, 4, 8], where="BLOCK >= 32 * num_warps")``. ``where`` is an expression over
-    the names of the space, or a function that takes them by keyword. Combinations are in the order in which nested
-    loops over the names would give them.
+    the names of the space, or a function that takes them by keyword. Combinations are in the order of nested loops over
+    the names.
 
     Raises:
-        UsageError: a name has no values, or ``where`` is something else or uses a name that the space lacks.
+        UsageError: a name has no values, or ``where`` has another type or uses a name that the space lacks.
     """
 
     def __init__(self, *, where: Condition | None = None, **values: Iterable[Any]) -> None:
@@ -199,7 +198,7 @@ class Space:
         return known and self.allows(values)
 
     def allows(self, values: Mapping[str, Any]) -> bool:
-        """Tell whether ``where`` holds for values by name, whatever the lists of the space say."""
+        """Whether ``where`` holds for values by name; they need not be in the lists of the space."""
         if self.where is None:
             return True
         own = {name: value for name, value in values.items() if name in self.values}
@@ -228,10 +227,10 @@ class Space:
 
 
 def listed_values(name: str, values: Any) -> tuple[Any, ...]:
-    """Return the values of a list or another iterable; ``name`` is what it is called in a message.
+    """Return an iterable as a tuple; ``name`` stands for it in messages.
 
     Raises:
-        UsageError: it is none, or it cannot be gone through.
+        UsageError: it is no iterable, or its iteration fails.
     """
     try:
         if not isinstance(values, str | bytes):
@@ -242,10 +241,10 @@ def listed_values(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def configs_of(given: Space | Sequence[Any]) -> list[Any]:
-    """Return the `triton.Config`s of a space, or those of a list, in order; values may be configs of either kind.
+    """Return the `triton.Config`s of a space or a list, in order; members may be configs of either kind.
 
     Raises:
-        UsageError: there is none, or a member is something else.
+        UsageError: there is none, or a member has another type.
     """
     import triton  # keeps this module light
 
@@ -273,11 +272,11 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
 
 
 class Status(StrEnum):
-    """What became of a config, or of an implementation at a point.
+    """The outcome of a config, or of an implementation at a point.
 
-    ``pruned`` is one that was left out for the reason given: by a pruning function, or since it spills. ``not_timed``
-    is one that was not measured for want of a GPU or of time. ``wrong`` is one whose outputs differ from a reference;
-    ``differs`` one that ran well, and whose outputs are not those of most configs, which need not be the right ones.
+    ``pruned``: skipped by a pruning function, or since it spills. ``not_timed``: not measured for lack of a GPU or of
+    time. ``wrong``: its outputs differ from a reference. ``differs``: its outputs differ from those of most configs,
+    which need not be right.
     """
 
     OK = "ok"
@@ -318,10 +317,10 @@ _NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy",
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRow:
-    """What became of a config, or of an implementation, which need not have one.
+    """The outcome of a config, or of an implementation, for which ``config`` may be None.
 
-    ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. What is
-    not known is None.
+    ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. Unknown
+    fields are None.
     """
 
     config: Config | None
@@ -342,7 +341,7 @@ class OutcomeRow:
 
 
 def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
-    """Return what a frame says of the outcome of a config, by column, but for its rank."""
+    """Return the frame row of a config's outcome, by column, without its rank."""
     values = dict(config.parameters)
     return {
         **{name: values.get(name) for name in parameters},
@@ -355,13 +354,13 @@ def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dic
 def with_types(
     frame: pandas.DataFrame, others: Collection[str], integers: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> pandas.DataFrame:
-    """Return a frame whose columns of outcomes, and some more, have their types; ``others`` are called like options."""
+    """Set the dtypes of the columns of outcomes and of some more, except columns named in ``others``."""
     whole = {name: "Int64" for name in (*_INTEGERS, *integers) if name in frame and name not in others}
     return frame.astype({**whole, **dict.fromkeys((*_NUMBERS, *numbers), "float64")})
 
 
 def status_of(exc: KernellabError) -> Status:
-    """Return what an error of a launch in a bench makes of its row."""
+    """Return the status of a row from the error of its launch."""
     if isinstance(exc, WorkerTimeout):
         return Status.TIMEOUT
     if isinstance(exc, CheckFailed):
@@ -370,13 +369,13 @@ def status_of(exc: KernellabError) -> Status:
 
 
 def reason_of(exc: KernellabError) -> str:
-    """Return a message with its source line, in one line of text."""
+    """Return an error's message with its source line, as one line of text."""
     text = " ".join(exc.message.split())
     return text if exc.place is None else f"{text} (line {exc.place.line})"
 
 
 def resources_of(compiled: Compiled) -> dict[str, Any]:
-    """Return what a compile tells of a row: its seconds, and the resources of the kernel, by the names of columns."""
+    """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
     resources = compiled.resources
     return {
         "compile_s": compiled.seconds,

@@ -1,4 +1,4 @@
-"""How each operation of ATen moves the errors of its operands, and what it rounds itself."""
+"""Rules for the ATen operations: how each propagates the errors of its operands, and what it rounds itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Elementwise operations that round nothing: what they return is one of their operands, or is exact.
+# Elementwise operations that round nothing: they return one of their operands, or an exact value.
 _CHOOSING = _names(
     "neg abs maximum minimum fmax fmin clamp clamp_min clamp_max relu where floor ceil round trunc sign sgn "
     "copysign eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
@@ -36,12 +36,12 @@ _ADDING = frozenset({"add", "sub", "rsub"})
 _MULTIPLYING = frozenset({"mul", "div", "true_divide", "sqrt", "rsqrt", "reciprocal", "square"})
 # A relative error of the argument's logarithm becomes one of the result: exp(x) of a rounded x is off by |x| units.
 _EXPONENTIAL = frozenset({"exp", "exp2", "pow"})
-# These are taken by way of others, as tanh by exp, and so lose where they are small beside 1.
+# These are computed through others, as tanh through exp, and so are inaccurate where they are much smaller than 1.
 _OTHERS = _names(
     "log log2 log10 log1p expm1 sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 sinh cosh asinh "
     "acosh atanh lgamma digamma fmod remainder floor_divide"
 )
-_ULPS = 4  # of an approximate division, square root or exponential: 2 by the PTX manual, and what leads to them
+_ULPS = 4  # of an approximate division, square root or exponential: 2 by the PTX manual, 2 for the code around them
 _MOVING = _names(
     "clone cat stack index index_select gather flip roll tril triu repeat constant_pad_nd scatter index_put "
     "slice_scatter select_scatter diagonal_scatter masked_select embedding take slice_backward select_backward "
@@ -54,7 +54,7 @@ def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
     """Return the rule of an operation; None where it rounds nothing.
 
     Raises:
-        Untracked: it is one on complex numbers.
+        Untracked: its operands are complex.
     """
     given = list(operands((args, kwargs)))
     if any(each.value.is_complex() for each in given):
@@ -83,7 +83,7 @@ def _name_of(func: Any) -> str:
 
 
 def _finite(error: torch.Tensor) -> torch.Tensor:
-    """Return errors with 0 beside infinities, which are either right or not."""
+    """Replace infinities and NaN by 0: infinite values are either right or wrong, without an error."""
     return error.nan_to_num(0.0, 0.0, 0.0)
 
 
@@ -97,7 +97,7 @@ def _narrow(unit: float) -> float:
 
 
 def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
-    """Move each operand by its error, one after the other: exact to first order for monotone functions."""
+    """Shift each operand by its error, one after the other: exact to first order for monotone functions."""
     flat = values_of(args)
     value = func(*flat, **kwargs)
     unit = unit_among((args, kwargs))
@@ -116,7 +116,7 @@ def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _neighbours(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
-    """Return the values that lie an error away, of what may be true or false the other."""
+    """Return the values at the distance of the error; for booleans the negation."""
     if value.dtype == torch.bool:
         return [value ^ (error > 0)]
     return [(value + step).to(value.dtype) for step in (error, -error)]
@@ -129,7 +129,7 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: float) -> torch.Tensor | None:
-    """Return how much an elementwise operation rounds by itself."""
+    """Return the rounding error of an elementwise operation itself."""
     if name in _CHOOSING:
         return None
     size = value.double().abs()
@@ -149,9 +149,9 @@ def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: floa
 
 
 def _summed(func: Any, args: Any, kwargs: Any) -> Any:
-    """Bound a sum, a mean, or sums of all beginnings, in the orders that kernels add in.
+    """Bound a sum, a mean or a cumulative sum, over the orders in which kernels add.
 
-    ``tl.sum`` adds float16 as float16, in a tree: its root rounds most, and the other levels less and less.
+    ``tl.sum`` adds float16 as float16, in a tree: its root rounds most, each level below less.
     """
     operand, rest, name = args[0], args[1:], _name_of(func)
     value = func(operand.value, *values_of(rest), **kwargs)
@@ -212,8 +212,8 @@ def _variance(func: Any, args: Any, kwargs: Any) -> Any:
 def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound a matrix product or a convolution: sums of products that are exact themselves.
 
-    The sum of magnitudes is bounded by that of squares, √n·√Σ(ab)². Operands cut to TF32 are all smaller than they
-    should be, which moves the result by a share of itself; what differs between them has no common sign.
+    The sum of magnitudes is bounded by that of squares, √n·√Σ(ab)². Truncation to TF32 makes all operands smaller: it
+    changes the result by a share of itself; the rest of its errors have random signs.
     """
     one, two = args[0], args[1]
     is_product = _name_of(func) != "convolution"
@@ -236,7 +236,7 @@ def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
         error = error + steps * _FLOAT8_SUM * (size + CONFIDENCE * spread)
     for own, other, is_left in ((one, two, True), (two, one, False)):
         if own.error is not None:
-            # what was computed may be rounded to float8, which nothing but a dot takes
+            # a computed operand may be rounded to float8, which only a dot takes
             moved, fixed = own.error + unit * _magnitude(own) * (unit >= _FLOAT8), _magnitude(other)
             error = error + (of(moved, fixed) if is_left else of(fixed, moved))
     made = bounded(value, _finite(error), unit)
@@ -247,7 +247,7 @@ def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _scattered(func: Any, args: Any, kwargs: Any) -> Any:
-    """Bound what adds to places that an index names, some of them often."""
+    """Bound additions to indexed places, with repeated indices."""
     target, source = args[0], next(each for each in reversed(args) if isinstance(each, Bounded))
     value, unit = func(*values_of(args), **kwargs), unit_among(args)
 
@@ -268,7 +268,7 @@ def _scattered(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _moved(func: Any, args: Any, kwargs: Any) -> Any:
-    """Move the errors where the values go."""
+    """Move the errors along with the values."""
     name = _name_of(func)
     value = func(*values_of(args), **values_of(kwargs))
 
@@ -286,7 +286,7 @@ def _moved(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _extreme(func: Any, args: Any, kwargs: Any) -> Any:
-    """Bound extremes and what is in order, which move by no more than the largest error among their operands."""
+    """Bound extremes and sorted values by the largest error among the operands."""
     operand = args[0]
     found, unit = func(operand.value, *values_of(args[1:]), **kwargs), operand.errors.unit
     own = operand.error
@@ -299,7 +299,7 @@ def _extreme(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _converted(func: Any, args: Any, kwargs: Any) -> Any:
-    """Convert to another format, which rounds where that is shorter, and jumps where it has whole numbers only."""
+    """Bound a conversion: it rounds to a shorter format, and jumps for integers."""
     operand = args[0]
     value = func(operand.value, *args[1:], **kwargs)
     unit = operand.errors.unit
@@ -313,7 +313,7 @@ def _converted(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _composed(func: Any, args: Any, kwargs: Any) -> Any:
-    """Take an operation apart; what has no parts is bounded as one sum over all of its operands."""
+    """Decompose an operation; one without parts is bounded as one sum over all of its operands."""
     parts = COMPOSITIONS.get(_name_of(func)) or decomposition_table.get(func)
     if parts is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         parts = func.decompose

@@ -1,4 +1,4 @@
-"""Benches on a GPU: in the GPU worker, where a kernel that faults or hangs costs nothing but its own row."""
+"""Benches in the GPU worker, where a kernel that faults or hangs fails alone."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _START_S = 120.0
 def gpu_bench(options: BenchOptions, trials: Trials | None) -> Bench:
     """Return a bench in the worker of a device.
 
-    What cannot go to the worker is timed in this process: hooks that cannot be pickled, and everything while trial
-    launches are switched off.
+    Launches with hooks that cannot be pickled are timed in this process; all launches are, while trial launches are
+    off.
     """
     if trials is None or not trials.enabled:
         return LocalBench(options)
@@ -67,7 +67,7 @@ def gpu_bench(options: BenchOptions, trials: Trials | None) -> Bench:
 
 
 def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device: int | None = None) -> Bench:
-    """Return the bench for the configs of one kernel; on a ``device`` by its number, it works on copies there."""
+    """Return the bench for the configs of one kernel; with ``device``, a GPU's number, on copies there."""
     from kernellab._triton.kernel import declared
 
     reference = launches.reference
@@ -91,7 +91,7 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
 
 @dataclass(slots=True)
 class _Elsewhere:
-    """Launches on copies of their arguments on another device, which are made when first asked for."""
+    """Launches on copies of their arguments on another device, copied on first use."""
 
     launches: Launches
     device: int
@@ -101,7 +101,7 @@ class _Elsewhere:
         """Return the launch of a config on the copies.
 
         Raises:
-            UsageError: they do not fit there, which is the fault of no config.
+            UsageError: there is no room for the copies.
         """
         if self._copies is None:
             try:
@@ -116,9 +116,9 @@ class _Elsewhere:
 class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
-    ``instead`` makes the bench that takes over where the worker cannot reach what a launch needs. Without it, that is
-    an error: `CannotExport`. Where torch turns out to be needed, the worker that has it goes on, unless this bench
-    ``stays``: then it is imported in the one that there is.
+    ``instead`` makes the bench to fall back to, where the worker cannot reach the memory or hooks of a launch; without
+    it, that raises `CannotExport`. If torch turns out to be needed, the worker with torch takes over; with ``stays``,
+    the current worker imports torch.
     """
 
     options: BenchOptions
@@ -134,12 +134,12 @@ class WorkerBench:
     _asks_torch: bool = False
 
     def get_ready(self) -> None:
-        """Load what measuring needs in the worker, in the background."""
+        """Load the needs of a measurement into the worker, in the background."""
         device = self._device
         worker = self._worker(device)
 
         def run() -> None:
-            with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
+            with suppress(KernellabError, OSError):  # the first measurement will raise it; a lab may close meanwhile
                 self.trials.wait_ready(device, with_torch=self._goes_with_torch)
                 worker.prepare(self._getting_ready(device), _START_S)
 
@@ -149,7 +149,7 @@ class WorkerBench:
         """Launch once to compare the outputs, then time; see `Bench.measure`.
 
         Raises:
-            CannotExport: the worker cannot reach what the launch needs, and there is no other bench.
+            CannotExport: the worker cannot reach memory or hooks of the launch, and there is no other bench.
         """
         if self._other is not None:
             return self._other.measure(implementation, runs, stop_above_ms)
@@ -164,12 +164,12 @@ class WorkerBench:
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
     ) -> list[Measured | KernellabError]:
-        """Measure with one request; by themselves those that it gives no answer for. See `Bench.measure_all`."""
+        """Measure all in one request, and singly those without an answer. See `Bench.measure_all`."""
         found: list[Measured | KernellabError] = []
         try:
             is_here = self._other is not None
             answers = [] if is_here else self._answers(implementations, runs, stop_above_ms, loser_factor)
-        except (CannotExport, WorkerTimeout, WorkerDied):  # which of them it is, each by itself will tell
+        except (CannotExport, WorkerTimeout, WorkerDied):  # measured singly, the one at fault raises it
             answers = []
         for implementation, (timing, kernel) in zip(implementations, answers, strict=False):
             if timing.bad_hook or timing.no_room:
@@ -187,10 +187,10 @@ class WorkerBench:
         stop_above_ms: float | None,
         loser_factor: float = inf,
     ) -> list[tuple[BenchTiming, BenchKernel]]:
-        """Return what the worker answers, fewer where one of them is the last.
+        """Return the worker's answers; a failure that spoils the bench ends them early.
 
         Raises:
-            CannotExport: it cannot reach what a launch needs.
+            CannotExport: the worker cannot reach memory or hooks of a launch.
         """
         setup, kernels = self._prepared(implementations)
         references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
@@ -202,10 +202,10 @@ class WorkerBench:
         return list(zip(timings, kernels, strict=False))
 
     def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:
-        """Return some launches as data, with the memory that they work on.
+        """Return the setup and some launches as data.
 
         Raises:
-            CannotExport: the worker cannot reach what a launch needs.
+            CannotExport: the worker cannot reach the memory or hooks of a launch.
         """
         for implementation in implementations:
             self._take(implementation)
@@ -213,10 +213,10 @@ class WorkerBench:
         return self._ready(), [self._kernel(each) for each in implementations]
 
     def _require_reached(self, timing: BenchTiming) -> None:
-        """Raise where the worker could not launch a kernel for want of something that this process has.
+        """Raise where the worker lacks something that this process has.
 
         Raises:
-            CannotExport: it could not.
+            CannotExport: a hook cannot be called there, or copies do not fit.
         """
         if timing.bad_hook:
             raise CannotExport(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
@@ -224,22 +224,22 @@ class WorkerBench:
             raise CannotExport(timing.no_room)
 
     def _accepted(self, timing: BenchTiming, kernel: BenchKernel, implementation: Implementation) -> Measured:
-        """Return what was measured; see `require_good` for what is raised."""
+        """Convert a timing to its result; raise as `require_good` does."""
         if kernel.hooks:
             self.options.notes.append(IN_WORKER)
         self._require_good(timing, implementation)
         launch = self.options.launch_of(implementation)
-        if not launch.has_hooks:  # a hook might have left other values for the launch to load
+        if not launch.has_hooks:  # a hook may have changed the values that the launch loads
             self.trials.passed(kernel.digest, self._device, launch.arguments, launch.grid)
         return entered(timing, implementation, self.options, self._founders)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
-        """Return how the outputs of others differ from those of one; see `Bench.compare`.
+        """Compare the outputs of others with those of one; see `Bench.compare`.
 
         Raises:
-            CannotExport: the worker cannot reach what a launch needs, and there is no other bench.
+            CannotExport: the worker cannot reach memory or hooks of a launch, and there is no other bench.
         """
         if self._other is not None:
             return self._other.compare(implementation, others)
@@ -256,10 +256,10 @@ class WorkerBench:
         return [timing.differing for timing in timings]
 
     def _leave(self, why: str) -> None:
-        """Time in the notebook's process from now on, if that is where the device is current.
+        """Continue in the notebook's process, if the device is current there.
 
         Raises:
-            CannotExport: nothing is to take over.
+            CannotExport: there is no other bench.
             LaunchError: the device is another one.
         """
         import torch
@@ -306,18 +306,18 @@ class WorkerBench:
         return [median(times) for times in self._rounds(implementations, runs, warm=True)]
 
     def close(self) -> None:
-        """Let the worker give its copies back."""
+        """Let the worker free its copies."""
         if self._other is not None:
             self._other.close()
         self._release()
 
     def _release(self) -> None:
-        """Let the worker give its copies back; the next launch sets it up anew."""
+        """Let the worker free its copies; the next launch sets the bench up again."""
         if self._setup is None:
             return
         device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
         worker = self._worker(device)
-        if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
+        if worker.pid is None:  # an interrupt ended it with its job, so it holds no memory; start the next one in time
             self.trials.start(device, with_torch=self._goes_with_torch)
         else:
             with suppress(WorkerError):
@@ -362,15 +362,15 @@ class WorkerBench:
         require_good(timing, implementation, names)
 
     def _lose_worker(self, device: int) -> None:
-        """Start anew: the next process maps the memory again, under handles of its own."""
+        """Forget the setup of a lost worker: the next process maps the memory under new handles."""
         self._setup = self._export = self._values = None
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
-        """Wait until the worker has its CUDA context, so that no launch pays for that with its own time.
+        """Wait until the worker has its CUDA context, so that no launch's timeout covers its creation.
 
         Raises:
-            WorkerError: it does not start, which says nothing of a launch.
+            WorkerError: it does not start; no launch is to blame.
         """
         worker = self._worker(device)
         try:
@@ -392,11 +392,14 @@ class WorkerBench:
         exported = IpcExport(device, self._common.mutated, behind=self._common.behind)
         values = IpcExport(device, frozenset())
         setup = self._common.setup(uuid4().hex, self.options, exported, values)
-        if not self._needs_torch and needs_torch(setup):  # no launch is to pay for its import
+        if not self._needs_torch and needs_torch(setup):  # so that no launch's timeout covers its import
             self._asks_torch = True
             self._await_worker(device)
         torch.cuda.synchronize(device)
-        self._export, self._values = exported, values  # what they share has to stay until the worker lets go of it
+        self._export, self._values = (
+            exported,
+            values,
+        )  # they keep shared memory alive until the worker unmaps it
         return setup
 
     def _kernel(self, implementation: Implementation) -> BenchKernel:
@@ -405,6 +408,6 @@ class WorkerBench:
         return bench_kernel(implementation.kernel, launch, specs, shipped_hooks(launch))
 
     def _take(self, implementation: Implementation) -> None:
-        """Let the memory of the bench hold what one more launch reaches."""
+        """Add the memory of a launch to that of the bench."""
         if self._common.take(implementation, self.options.launch_of(implementation), self._device):
             self._release()

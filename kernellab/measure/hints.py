@@ -1,9 +1,8 @@
-"""What a wrong output teaches: the likeliest mistakes, each only where the data show it.
+"""Hints on wrong outputs: the likeliest mistakes, each only where the data show it.
 
-A rule looks at the facts of a difference and returns a sentence, or nothing. The order of the rules is that of how much
-each explains; of what they say, the first two are told. What an output resembles (its reference transposed, shifted,
-scaled, in another format, or added to something) is shown by its elements: all within the bounds of the reference, or,
-of a shift, nearly all.
+Each rule returns a sentence about a mismatch, or nothing. The rules that explain most come first, and at most two hints
+are shown. An output resembles a changed reference (transposed, shifted, scaled, in another format, or added to initial
+contents) if all its elements are within the bounds of that, for a shift nearly all.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ _PLACES_AT_MOST = 16
 _EQUAL_AT_LEAST = 0.99
 _OVERLAP_AT_LEAST = 0.5
 _UNSHIFTED_WRONG_AT_LEAST = 0.5
-_LARGEST_PART = 16  # of what is called a simple fraction
+_LARGEST_PART = 16  # of the numerator and denominator of a simple fraction
 _NEAR = 2e-3
 _NEAR_ROOT = 5e-4  # roots of whole numbers lie close together
 _LARGEST_UNDER_ROOT = 256
-_NARROW = ("bfloat16", "float16", "float32")  # a number of the first is one of the others, too
+_NARROW = ("bfloat16", "float16", "float32")  # from coarse to fine
 _NARROW_ROUNDINGS = 4
 _NARROW_AT_LEAST = 0.9
 
 
 class HintKind(StrEnum):
-    """What a hint is about."""
+    """The kind of mistake that a hint names."""
 
     STORES_NOTHING = "stores nothing"
     ACCUMULATOR = "accumulator"
@@ -64,9 +63,9 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class MaskedLanes:
-    """A load whose masked lanes reach the output: with ``fill`` in place of what they hold, that equals its reference.
+    """A load whose masked lanes reach the output: with ``fill`` in them, the output equals its reference.
 
-    ``has_other`` tells whether the load says itself what they hold.
+    ``has_other``: the load has an ``other=``.
     """
 
     argument: str
@@ -77,7 +76,7 @@ class MaskedLanes:
 
 @dataclass(frozen=True, slots=True)
 class NeverRead:
-    """Elements of an input that no program reads, and that the reference depends on where the output is wrong."""
+    """Elements of an input that no program reads, though wrong elements of the output depend on them."""
 
     argument: str
     count: int
@@ -88,10 +87,9 @@ class NeverRead:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What launches on changed copies showed.
+    """The outcome of launches on changed copies.
 
-    ``strides`` holds those of the arguments that are not contiguous, by name, where the output of contiguous ones
-    equals its reference.
+    ``strides`` has the strides of non-contiguous arguments, by name, if the launch is right on contiguous copies.
     """
 
     strides: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -101,10 +99,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """An output that differs from its reference, called ``expression``.
+    """An output that differs from its reference; ``expression`` names the reference.
 
-    ``got`` is the tensor and ``want`` what it is to hold; ``unwritten`` is the mask of the elements that no launch
-    wrote and ``before`` what it held before the first of ``launches``, None where that is not known.
+    ``got`` is the output and ``want`` its expected value; ``unwritten`` is the mask of unwritten elements and
+    ``before`` the contents before the first of ``launches``, None where unknown.
     """
 
     argument: str
@@ -126,12 +124,12 @@ def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
         if text is not None:
             found.append(Hint(rule.kind, text))
         if len(found) == _AT_MOST or (text is not None and rule.is_whole):
-            break  # what explains every element leaves nothing to explain
+            break  # it explains every element
     return tuple(found)
 
 
 def stores_nothing(kernel: str) -> str:
-    """Return what to do about a kernel that has no store at all."""
+    """Return the advice for a kernel without any store."""
     return f"{kernel} stores nothing: pass it an output and write to that, as in tl.store(out_ptr + offsets, value)."
 
 
@@ -170,7 +168,7 @@ def _accumulator(facts: Mismatch) -> Iterator[str]:
 
 
 def _transposed(facts: Mismatch) -> Iterator[str]:
-    """Say that an output holds its reference with the last two dimensions exchanged, in the order of memory."""
+    """Hint that an output holds its reference with the last two dimensions transposed in memory."""
     got, want = facts.got, facts.want
     if not _is_whole(facts) or want.value.dim() < 2 or not _can_be_told(got, want):
         return
@@ -266,8 +264,8 @@ def _is_whole(facts: Mismatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """How far each element lies from where it belongs: by ``distance`` along ``dimension``, or where that is None
-    through the elements in the order of memory. ``share`` of those that remain inside are equal.
+    """How far elements lie from their right place: ``distance`` along ``dimension``, or in row-major order where
+    that is None. ``share`` of the elements that stay inside are equal.
     """
 
     distance: int
@@ -278,8 +276,8 @@ class _Shift:
 def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | None:
     """Return the shift after which an output holds its reference, None where there is none.
 
-    It is one by which at least 99 % of the elements are right that stay inside, and these are at least half of all,
-    while at least half of all are wrong without it.
+    At least half of the elements are wrong without it. With it, at least half of them stay inside, and at least 99 % of
+    these are right.
     """
     if not _can_be_told(got, want):
         return None
@@ -291,9 +289,9 @@ def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | 
 
 
 def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
-    """Return the one factor by which an output differs from its reference and its name, None where there is none.
+    """Return the common factor of an output over its reference and the factor's name, None if there is none.
 
-    A simple fraction, a power of two, a whole number and a square root of one have their names, others their digits.
+    Simple fractions, powers of two, integers and their square roots are named exactly, other factors by digits.
     """
     if not _can_be_told(got, want) or got.is_complex():
         return None
@@ -311,7 +309,7 @@ def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
 
 
 def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue:
-    """Return a multiple of a reference with as large a multiple of its bounds, or else a share of each element."""
+    """Return a multiple of a reference with its bounds scaled as well, or else a share of each element."""
     value = want.value.double() * factor
     rounded = value.abs().nan_to_num(0.0, 0.0, 0.0)
     if want.error is None:
@@ -320,7 +318,7 @@ def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue
 
 
 def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
-    """Return how many launches added the reference to what an output held before: one, or all of them; else None."""
+    """Return how many launches were added to the initial contents: one, or all of them; else None."""
     for count in dict.fromkeys((1, launches)):
         total = before.double() + count * want.value.double()
         slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())
@@ -332,7 +330,7 @@ def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -
 
 
 def _wraps_at(got: Any, want: ExpectedValue) -> int | None:
-    """Return the largest number of the format of an output that holds the low bits of a reference beyond it."""
+    """Return the largest integer of an output's format where the output holds the low bits of its reference."""
     import torch
 
     is_small = not (got.dtype.is_floating_point or got.dtype.is_complex or got.dtype == torch.bool)
@@ -348,9 +346,9 @@ def _wraps_at(got: Any, want: ExpectedValue) -> int | None:
 
 
 def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
-    """Return the format of fewer bits that holds all elements of an output, and not those of its reference.
+    """Return the narrower format that holds all elements of an output but not those of its reference.
 
-    Nearly all are within a few of its roundings of the reference, so that rounding to it explains the difference.
+    Nearly all elements are within a few roundings to it of the reference, so that this rounding is the cause.
     """
     import torch
 
@@ -373,7 +371,7 @@ def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
 
 
 def _can_be_told(got: Any, want: ExpectedValue) -> bool:
-    """Tell whether a reference has enough different values for a likeness to mean something."""
+    """Whether a reference has enough distinct values for a resemblance to mean something."""
     if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
         return False
     first = want.value.flatten()[: 1 << 16]
@@ -381,7 +379,7 @@ def _can_be_told(got: Any, want: ExpectedValue) -> bool:
 
 
 def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
-    """Yield numbers with a name that are near a factor, the simplest first."""
+    """Yield simple numbers near a factor, with their names, the simplest first."""
     sign, size = ("-" if factor < 0 else ""), abs(factor)
     power = round(math.log2(size))
     exact = [(2.0**power, f"2^{power}" if abs(power) > 4 else str(Fraction(2) ** power))]
@@ -401,7 +399,7 @@ def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
 
 
 def _distances(got: Any, want: ExpectedValue) -> list[int]:
-    """Return by how many elements some of an output's may have moved, where few distances can be told."""
+    """Return candidate shifts of an output, in elements; empty where there are none or too many."""
     a, b = got.double().flatten(), want.value.double().flatten()
     row = want.value.shape[-1] if want.value.dim() > 1 else 0
     length = min(_PROBE, row // 2 if row >= 2 * _DISTINCT_AT_LEAST else len(b) // 2)
@@ -419,7 +417,7 @@ def _distances(got: Any, want: ExpectedValue) -> list[int]:
 
 
 def _places_of(probe: Any, values: Any) -> list[int]:
-    """Return where in a vector a few consecutive values stand."""
+    """Return the places in a vector where a few consecutive values occur."""
     import torch
 
     count = len(values) - len(probe) + 1
@@ -430,7 +428,7 @@ def _places_of(probe: Any, values: Any) -> list[int]:
 
 
 def _shift_by(got: Any, want: ExpectedValue, distance: int, unwritten: Any) -> _Shift | None:
-    """Return how an output is shifted by a number of elements, along the dimension that tells it best."""
+    """Return the shift of an output by a number of elements, along the dimension that fits best."""
     shape = want.value.shape
     row = shape[-1] if len(shape) > 1 else 0
     flat = want.value.numel()
@@ -466,7 +464,7 @@ def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``is_whole`` where what it says explains every element, and what to do about it."""
+    """A rule of hints; ``is_whole``: its hints explain every element, and how to fix it."""
 
     kind: HintKind
     texts: Callable[[Mismatch], Iterator[str]]

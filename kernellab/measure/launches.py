@@ -1,7 +1,7 @@
-"""What is launched and timed, and how those who time it are told so.
+"""Launches to time, the options of a bench, and its protocol.
 
-The launches of a kernel are one set of arguments with what each config adds, hooks included. A bench times them, and
-functions of the user beside them, as implementations.
+The launches of a kernel share one set of arguments, to which each config adds its own, hooks included. A bench times
+launches and functions of the user as implementations.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class KernelLaunch:
     """The launch of one config.
 
-    ``arguments`` are all of the kernel by name, defaults and constexprs included, descriptors as the ``pre_hook`` of
-    the config leaves them. ``before`` are that hook, if it does more than that, and the one of the autotuner, ``after``
-    is the ``post_hook`` of the latter, and ``options`` are the compile options, which they are given too.
+    ``arguments`` are all arguments of the kernel by name, defaults and constexprs included; descriptors have the block
+    shapes that the config's ``pre_hook`` sets. ``before`` are that hook, if it does more, and the autotuner's
+    ``pre_hook``; ``after`` is the autotuner's ``post_hook``. ``options`` are the compile options, which hooks get, too.
     """
 
     job: CompileJob
@@ -60,10 +60,10 @@ class KernelLaunch:
 
 @dataclass(slots=True)
 class Launches:
-    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give.
+    """A kernel with its decorators and the arguments of the call to tune; ``reference`` gives the expected outputs.
 
-    ``outputs`` names the arguments that are compared, None all that are written. ``originals`` are the user's own
-    `triton.Config`s, hooks included; ``common_hook`` is that of all of them.
+    ``outputs`` names the arguments to compare, None for all that are written. ``originals`` are the user's own
+    `triton.Config`s, hooks included; ``common_hook`` is the hook that all of them share.
     """
 
     kernel: Kernel
@@ -96,7 +96,7 @@ class Launches:
 
     @property
     def manner(self) -> Manner:
-        """How launches are timed, as the autotuner asks for it."""
+        """How the autotuner asks launches to be timed."""
         from kernellab._triton.kernel import declared
 
         tuner = declared(self.kernel)
@@ -104,7 +104,7 @@ class Launches:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The arguments of the call by name, without defaults and without what decorators add."""
+        """The arguments of the call by name, without defaults and values of decorators."""
         from kernellab._triton.kernel import parameter_names
 
         return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
@@ -116,7 +116,7 @@ class Launches:
         return tuple(sorted({(str(each.dtype).removeprefix("torch."), each.element_size()) for each in tensors}))
 
     def effective(self, config: Any) -> Config:
-        """Return the value of a `triton.Config`; options that the call gives win over its own."""
+        """Convert a `triton.Config`; options of the call override its own."""
         known = self._values.get(id(config))
         if known is None or known[0] is not config:
             known = self._values[id(config)] = config, Config.from_triton(config)
@@ -128,16 +128,16 @@ class Launches:
         """Return the launch of a config; ``original`` is the user's own, hook included.
 
         Raises:
-            UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is none.
+            UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is invalid.
         """
         if config not in self._made:
             self._made[config] = self._launch(original or self.original(config))
         return self._made[config]
 
     def original(self, config: Config) -> Any:
-        """Return the user's own `triton.Config`; for what a search made up, one with the hook that all others share.
+        """Return the user's own `triton.Config`; for a config of a search, one with the hook that all others share.
 
-        Such a hook sets the block shapes of descriptors.
+        Such a hook sets block shapes of descriptors.
         """
         found = self.originals.get(config)
         if found is None:
@@ -146,9 +146,9 @@ class Launches:
         return found
 
     def with_arguments(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Launches:
-        """Return the launches of the same kernel for other arguments, which take along what does not depend on them.
+        """Return the launches of the kernel on other arguments, sharing the caches that do not depend on arguments.
 
-        The kernel is the same as long as nobody changes a global that it reads.
+        The caches hold while the globals that the kernel reads stay the same.
         """
         others = Launches(self.kernel, self.grid, args, meta, self.target)
         others._closures, others._binders, others._values = self._closures, self._binders, self._values
@@ -184,7 +184,7 @@ class Launches:
         return KernelLaunch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
+        """Return the arguments with the descriptors changed by a config's hook; tensors stay untouched."""
         args = tuple(map(_own_descriptor, self.args))
         meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
         from kernellab._triton.kernel import parameter_names
@@ -195,9 +195,9 @@ class Launches:
 
 
 def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
-    """Return the bytes that a launch moves if every element of its arguments is read and written once.
+    """Return the bytes moved by a launch that reads and writes every element of its arguments once.
 
-    None where an effect is unknown, since then so is what it moves.
+    None where an effect is unknown.
     """
     effects = compiled.effects
     if effects.unknown:
@@ -210,7 +210,7 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
 
 
 def arithmetic(launch: KernelLaunch, compiled: Compiled) -> Arithmetic:
-    """Return what a launch computes, as far as the compiled graph tells."""
+    """Return the arithmetic of a launch, by the compiled graph."""
     from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
 
     return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
@@ -225,7 +225,7 @@ def _without_data(value: Any) -> Any:
 
 
 def on_device(launches: Launches, device: int) -> Launches:
-    """Return the same launches on copies of their arguments on a GPU; themselves where all lie there."""
+    """Return the launches on copies of their arguments on a GPU; unchanged where all lie there."""
     import torch
 
     def copied(storage: Any) -> Any:
@@ -242,10 +242,10 @@ def on_device(launches: Launches, device: int) -> Launches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Implementation:
-    """What is launched and timed: a launch of a compiled kernel, or a function of the user. It equals only itself.
+    """A launch of a compiled kernel, or a function of the user, to be timed. It equals only itself.
 
-    ``name`` is what messages call it. ``config`` is that of a launch which is one of several of a kernel, and ``index``
-    its place in their list.
+    ``name`` is its name in messages. ``config`` is that of the launch if a kernel has several, and ``index`` its place
+    in their list.
     """
 
     name: str
@@ -257,27 +257,27 @@ class Implementation:
 
     @property
     def kernel(self) -> Compiled:
-        """The compiled kernel; not to be asked of a function."""
+        """The compiled kernel; an error for a function."""
         assert self.compiled is not None, "a function has no compiled kernel"
         return self.compiled
 
     @property
     def kernel_launch(self) -> KernelLaunch:
-        """The launch of a kernel; not to be asked of a function."""
+        """The launch of a kernel; an error for a function."""
         assert self.launch is not None, "a function is not launched"
         return self.launch
 
 
 def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
-    """Return the launch of a config, compiled, as a bench takes it; messages name it by kernel and config."""
+    """Return the compiled launch of a config for a bench; messages name it by kernel and config."""
     return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
 
 
 def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
-    """Call what a config wants to be called before its launch, on these arguments.
+    """Call the pre-hooks of a launch on these arguments.
 
     Raises:
-        RunError: a hook raises, in its own words.
+        RunError: a hook raises.
     """
     for hook in launch.before:
         try:
@@ -294,9 +294,9 @@ def launched_on_copies(
     timeout_s: float,
     inputs: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Copies, Poison]:
-    """Launch a kernel through the lab on copies of its arguments, what it only writes poisoned before.
+    """Launch a kernel through the lab on copies of its arguments, with write-only ones poisoned.
 
-    ``inputs`` stand in for its arguments, ``device`` is the type of the one that it runs on.
+    ``inputs`` replace arguments; ``device`` is the type of the device: "cuda" or "cpu".
 
     Raises:
         KernellabError: the kernel fails, or does not end in time.
@@ -311,10 +311,10 @@ def launched_on_copies(
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Timings of one launch, and which of the groups of equal outputs its outputs belong to.
+    """The times of one launch, and the group of equal outputs that its outputs belong to.
 
-    Groups are numbered as they are found, but for `NO_GROUP` and `NOT_COMPARED`; with a reference, group 0 is that of
-    the reference, and ``difference`` says how the outputs of another group differ from it. Such a launch is not timed.
+    Groups are numbered in order of their first launches, but for `NO_GROUP` and `NOT_COMPARED`. With a reference, group
+    0 equals it; a launch of another group has a ``difference``, and is not timed.
     """
 
     times_ms: tuple[float, ...]
@@ -323,48 +323,48 @@ class Measured:
 
 
 class Bench(Protocol):
-    """Times launches of kernels. What their arguments held is there again before each run.
+    """Times launches of kernels, and restores their arguments before each run.
 
-    A launch that fails raises a `KernellabError`, after which the bench goes on to work for others: `WorkerTimeout`
-    where it did not end, `LaunchError` where it could not start, else `RunError` or `WorkerDied`.
+    A failed launch raises a `KernellabError`: `WorkerTimeout` if it did not end, `LaunchError` if it could not start,
+    else `RunError` or `WorkerDied`. The bench remains usable for others.
     """
 
     def get_ready(self) -> None:
-        """Load what measuring needs, in the background: kernels begin to compile."""
+        """Load the needs of a measurement in the background, while kernels compile."""
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
 
-        If both of the first two take more than ``stop_above_ms``, the rest is left out; one alone may be chance.
+        If the first two both take more than ``stop_above_ms``, the rest is skipped; one alone may be chance.
         """
 
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
     ) -> list[Measured | KernellabError]:
-        """Measure each as `measure` does, those that take ``loser_factor`` times the best before them no longer.
+        """Measure each as `measure` does; cut short those that take ``loser_factor`` times the best before them.
 
-        What one of them raises stands in its place.
+        The error of one that fails is returned in its place.
         """
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
-        """Launch each once; return how the outputs of the others differ from those of the first, nothing if equal."""
+        """Launch each once; return the differences of the others' outputs from the first's, empty if equal."""
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
 
     def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
-        """Return the median time of each in ms where the L2 holds what the launch before left there."""
+        """Return the median time of each in ms, with the L2 as the launch before left it."""
 
     def close(self) -> None:
-        """Give back what the bench holds: memory, and what it has told a worker."""
+        """Free the memory of the bench, here and in the worker."""
 
 
 def measured_singly(
     bench: Bench, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None
 ) -> list[Measured | KernellabError]:
-    """Return what a bench says of each, or what it raises."""
+    """Measure each by itself; errors are returned in place of results."""
     found: list[Measured | KernellabError] = []
     for implementation in implementations:
         try:
@@ -376,14 +376,13 @@ def measured_singly(
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What the launches of a bench have in common.
+    """The options that all launches of a bench share.
 
-    ``name`` is what messages call them all, ``timeout_s`` limits each launch with all that belongs to it. ``dtypes``
-    are those of the tensors that are compared, by torch's names, with the bytes of an element; without ``compares``,
-    none is. ``reset`` names arguments that are set to zero before each launch; ``outputs`` those that are compared,
-    None all. ``has_hooks`` tells that something is called around launches. ``device`` is the number of the GPU, None
-    the current one, and ``placed`` gives the launch of an implementation there. ``notes`` get what the user should
-    know.
+    ``name`` is their name in messages, ``timeout_s`` limits the measurement of each launch. ``dtypes`` are those of the
+    tensors to compare: torch's name and the bytes of an element; without ``compares``, none is compared. ``reset``
+    names arguments that are set to zero before each launch, ``outputs`` those that are compared, None for all.
+    ``device`` is the number of the GPU, None for the current one, and ``placed`` returns the launch of an
+    implementation there. ``notes`` collects notes for the user.
     """
 
     name: str
@@ -405,11 +404,11 @@ class BenchOptions:
         return self.reference is not None or self.has_hooks or self.manner.by_graph
 
     def counts(self, name: str) -> bool:
-        """Tell whether an output is compared."""
+        """Whether an output is compared."""
         return self.outputs is None or name in self.outputs
 
     def launch_of(self, implementation: Implementation) -> KernelLaunch:
-        """Return the launch of a kernel, on arguments that lie where the bench can reach them."""
+        """Return the launch of an implementation, on arguments that the bench can reach."""
         if self.placed is not None:
             return self.placed(implementation)
         assert implementation.launch is not None, "a bench launches kernels"
@@ -421,13 +420,13 @@ def require_good(
     implementation: Implementation,
     memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> None:
-    """Raise what a failed launch stands for; ``memory_names`` are the arguments that lie in each memory.
+    """Raise the error of a failed launch; ``memory_names`` are the arguments that lie in each memory.
 
     Raises:
         RunError: the kernel faulted.
         OutOfBounds: it wrote outside its arguments.
         LaunchError: the driver refused it.
-        KernellabError: the device has no room for copies of the arguments, which is the fault of no kernel.
+        KernellabError: the device has no room for copies of the arguments.
     """
     if timing.no_room:
         raise KernellabError(timing.no_room)
@@ -443,7 +442,7 @@ def require_good(
 
 
 def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
-    """Return the first line that writes to an argument, one without a mask before all others."""
+    """Return the first line that writes to an argument, unmasked writes first."""
     sites = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
     site = min(sites, key=lambda site: (site.masked, site.line or 0), default=None)
     if site is None or site.location.file is None or site.line is None:
@@ -452,9 +451,9 @@ def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
 
 
 def touched(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
-    """Return what a launch may write, and what it may read; everything where an effect is unknown.
+    """Return the arguments that a launch may write and may read; all where an effect is unknown.
 
-    ``behind`` is the memory that it reaches through addresses among its arguments, if anybody has looked.
+    ``behind`` is the memory reached through addresses among its arguments, None where that is not known.
     """
     if behind is None or not effects.is_followed:
         everything = frozenset(effects.arguments) | frozenset(behind.tensors if behind is not None else ())

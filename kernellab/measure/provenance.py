@@ -1,6 +1,6 @@
-"""Where numbers come from: the device, its driver, the versions; and the key that measurements are kept under.
+"""The provenance of measurements: device, driver, versions, and the key that they are stored under.
 
-What the device can do at best are its ceilings: bytes copied and products computed per second, measured once and kept.
+The ceilings of a device are its best rates of copies (bytes/s) and matrix products (FLOP/s), measured once and stored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIDE = 8192
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a tuning measures on; without a GPU, ``name`` is "" and ``facts`` have the versions alone.
+    """The device of a tuning; without a GPU, ``name`` is "" and ``facts`` have the versions alone.
 
     ``index`` is its number on this machine.
     """
@@ -52,7 +52,7 @@ class Device:
 
 
 def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device:
-    """Return a device by its number, by default the current one; or the mere target where there is no GPU."""
+    """Return a device by its number, by default the current one; without a GPU, the target with versions alone."""
     import torch  # a launch needs both anyway
     import triton
 
@@ -73,21 +73,21 @@ def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device
 
 
 def can_time(runtime: Runtime, target: Target | None = None) -> bool:
-    """Tell whether launches can be timed: there is a GPU, and it is the target, by default the lab's."""
+    """Whether launches can be timed: there is a GPU, and it is the target, by default the lab's."""
     from kernellab._triton.drivers import gpu_target_of_machine
 
     return not runtime.is_offline() and (target or runtime.target) == gpu_target_of_machine()
 
 
 def device_here(runtime: Runtime, index: int | None = None) -> Device:
-    """Return the device that a lab measures on, with its ceilings where they were measured before."""
+    """Return the device that a lab measures on, with its ceilings if they are stored."""
     device = device_of(runtime.target, has_gpu=can_time(runtime), index=index)
     found = kept_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
     return device if found is None else replace(device, facts={**device.facts, "ceilings": found.as_dict()})
 
 
 def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
-    """Return the ceilings of the GPU: as kept under the folder of the store, else measured and kept.
+    """Return the ceilings of the GPU: the stored ones, else measured and stored.
 
     Raises:
         UsageError: there is no GPU.
@@ -106,11 +106,11 @@ def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
 def key_fields(
     launches: Launches, config: Config, device: Device, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return what a measurement holds for, beside its config.
+    """Return the fields of a measurement's key; its config is stored apart.
 
-    That is the kernel's closure, the types and assumptions of the arguments that no config sets, and the values of the
-    autotuner's ``key``; of a kernel without one, all numbers and shapes, and a grid that is no function of them. Then
-    device, driver and Triton. ``sizes`` are those that a tuning goes over: they count whatever a ``key`` names.
+    They are the kernel's closure, the types and specializations of the arguments that no config sets, the values of the
+    autotuner's ``key``, the device, the driver and Triton. Without a ``key``, all numbers and shapes count, and a grid
+    that is no function. ``sizes`` are those that a tuning iterates over: they count with any ``key``.
     """
     from kernellab._triton.kernel import declared
 
@@ -134,7 +134,7 @@ def key_fields(
 
 
 def key_of(fields: Mapping[str, Any]) -> str:
-    """Return the key of some fields, as canonical JSON that can be read."""
+    """Return the key of some fields, as readable canonical JSON."""
     return json.dumps({"schema": _KEY_SCHEMA, **fields}, sort_keys=True, separators=(",", ":"), default=str)
 
 
@@ -163,8 +163,8 @@ class Ceilings(Shown):
     """The ceilings of one model of device under one driver.
 
     ``memory_gbps`` counts the bytes read and written by a large copy, or by a large sum where that is faster.
-    ``tflops`` are those of square products by `torch.matmul`, by the kind of number that is multiplied: ``fp16``,
-    ``bf16``, ``tf32``, ``fp32``, ``fp8``.
+    ``tflops`` are the rates of square products by `torch.matmul`, by number format: ``fp16``, ``bf16``, ``tf32``,
+    ``fp32``, ``fp8``.
     """
 
     device: str
@@ -174,12 +174,12 @@ class Ceilings(Shown):
     created: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the ceilings as JSON has them."""
+        """Return the ceilings in JSON's types."""
         return {**asdict(self), "tflops": dict(self.tflops)}
 
 
 def kept_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
-    """Return what an earlier measurement found, or None; a file that cannot be read is a miss, with a warning."""
+    """Load the ceilings of an earlier measurement, or None; warn about an unreadable file."""
     found = _entries(folder / _FILE).get(f"{device}, driver {driver}")
     try:
         return None if found is None else Ceilings(**found)
@@ -188,7 +188,7 @@ def kept_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
 
 
 def keep_ceilings(folder: Path, ceilings: Ceilings) -> None:
-    """Enter ceilings into the file of the folder; where it cannot be written, they are measured anew next time."""
+    """Write ceilings to the folder's file; where that fails, they are measured again next time."""
     path = folder / _FILE
     entries = {**_entries(path), f"{ceilings.device}, driver {ceilings.driver}": ceilings.as_dict()}
     with contextlib.suppress(OSError):
@@ -200,7 +200,7 @@ def keep_ceilings(folder: Path, ceilings: Ceilings) -> None:
 
 
 def measured_ceilings(device: str, driver: str) -> Ceilings:
-    """Measure the current device: a second of copies and products, in turns. What has no room is left out."""
+    """Measure the current device by copies and products for a second; skip those that do not fit."""
     import torch  # only where there is a GPU
 
     watch = gpu_stopwatch()
@@ -227,7 +227,7 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
 
 
 def _products(side: int) -> dict[str, Callable[[], Any]]:
-    """Return a product of square matrices for each kind of number that this torch multiplies."""
+    """Return a product of square matrices for each number format that this torch multiplies."""
     import torch
 
     def operands(dtype: Any) -> tuple[Any, Any]:

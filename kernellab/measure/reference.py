@@ -1,4 +1,4 @@
-"""What the user gives to be computed with: functions, called with what they take by name; expressions; references."""
+"""Functions, expressions and references of the user, and calls of them with arguments by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernellab.measure.comparison import ExpectedValue
 
 
 def taken_by(function: Any) -> list[str]:
-    """Return the names that a function takes; of None, nothing."""
+    """Return the names of a function's parameters, without ``*args`` and ``**kwargs``; none for None."""
     if function is None:
         return []
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -27,10 +27,10 @@ def taken_by(function: Any) -> list[str]:
 
 
 def called(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> Any:
-    """Call a function of the user with what it takes by name; what has a default need not be there.
+    """Call a function of the user with its parameters by name; those with a default may be missing.
 
     Raises:
-        UsageError: it takes something else, or raises.
+        UsageError: it has another required parameter, or raises.
     """
     require_names(function, available, what, owner)
     try:
@@ -42,10 +42,10 @@ def called(function: Any, available: Mapping[str, Any], what: str, owner: str = 
 
 
 def require_names(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> None:
-    """Raise where a function of the user takes by name what is not there; ``owner`` has what is: the kernel has.
+    """Raise where a required parameter of a function is not available; messages say that ``owner`` has the names.
 
     Raises:
-        UsageError: it does, or does not tell what it takes.
+        UsageError: one is missing, or the function has no signature.
     """
     missing = [name for name in required_by(function) if name not in available]
     if missing:
@@ -53,19 +53,19 @@ def require_names(function: Any, available: Mapping[str, Any], what: str, owner:
 
 
 def taken_of(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some values that a function takes by name."""
+    """Select the values that a function takes by name."""
     taken = taken_by(function)
     return {name: value for name, value in available.items() if name in taken or takes_all(function)}
 
 
 def required_by(function: Any) -> list[str]:
-    """Return the names that a function takes and has no default for."""
+    """Return the names of a function's parameters without a default."""
     parameters = _parameters_of(function)
     return [name for name in taken_by(function) if parameters[name].default is inspect.Parameter.empty]
 
 
 def takes_all(function: Any) -> bool:
-    """Tell whether a function takes whatever it is given by name."""
+    """Whether a function takes any name, by ``**kwargs``."""
     return function is not None and any(
         each.kind is inspect.Parameter.VAR_KEYWORD for each in _parameters_of(function).values()
     )
@@ -80,7 +80,7 @@ def _parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
-    """Return the error of a text that Python cannot read, in terms of what the user wrote, without what wraps it."""
+    """Return the error for text that is no valid Python, worded on the user's text alone."""
     reason = exc.msg
     try:
         ast.parse(text.strip())
@@ -93,11 +93,11 @@ def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> U
 _GOLDEN = -7046029254386353131
 _CHUNK = 1 << 24
 _BOUNDED_ELEMENTS_AT_MOST = 1 << 28
-_RULES = 2  # of what is allowed; another number where a verdict may be another
+_RULES = 2  # the version of the tolerance rules; increase it when a verdict may change
 ANONYMOUS = "the expression"
-"""What a reference is called that has no name."""
+"""The name of a reference without one."""
 THE_FUNCTION = "The function"
-"""What a reference is called that is no check."""
+"""The name of a reference that is no ``check=``."""
 _MODULES = frozenset({"torch", "triton", "math"})
 
 
@@ -105,8 +105,7 @@ _MODULES = frozenset({"torch", "triton", "math"})
 class ReferenceFunction:
     """How a reference is computed: ``values`` takes the arguments of the launch, by name. ``text`` names it.
 
-    ``sources`` are what it is computed from, by name, where that is not the arguments; ``needs`` the arguments that it
-    cannot do without.
+    ``needs`` are the arguments that it requires. ``sources`` are its inputs by name, None for the arguments.
     """
 
     text: str
@@ -115,7 +114,7 @@ class ReferenceFunction:
     sources: Mapping[str, Any] | None = None
 
     def require(self, arguments: Mapping[str, Any]) -> None:
-        """Raise where something is missing that the reference is computed from.
+        """Raise where an argument is missing that the reference needs.
 
         Raises:
             UsageError: it uses a name that is no argument.
@@ -127,9 +126,9 @@ class ReferenceFunction:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The values that the outputs are to hold: by argument, or one per output in the order of the arguments.
+    """The expected values of the outputs: by argument, or one per output in the order of the arguments.
 
-    None stands for an output that is not compared. ``identity`` tells equal values from others, across sessions.
+    None stands for an output that is not compared. ``identity`` is a hash of the values, stable across sessions.
     """
 
     text: str
@@ -138,7 +137,7 @@ class Reference:
     _named: dict[frozenset[str], dict[str, ExpectedValue]] = field(default_factory=dict)
 
     def of(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
-        """Return what each of some outputs is to hold; ``outputs`` are the tensors that the kernel writes, by name.
+        """Return the expected value of each output; ``outputs`` are the tensors that the kernel writes, by name.
 
         Raises:
             UsageError: the values do not belong to these outputs, by number, name or shape.
@@ -149,7 +148,7 @@ class Reference:
         return self._named[names]
 
     def copied(self) -> Reference:
-        """Return the same values in memory of their own: they may be those of an argument, which is to change."""
+        """Clone the values: they may share memory with an argument that is about to change."""
 
         def twin(value: ExpectedValue | None) -> ExpectedValue | None:
             return None if value is None else replace(value, value=value.value.clone())
@@ -179,9 +178,9 @@ class Reference:
 
 
 def check_of(given: Any) -> ReferenceFunction:
-    """Return how a reference is computed that a user gives.
+    """Convert the user's ``check=`` to a reference function.
 
-    That is a function of kernel parameters, an expression over them, or the values.
+    It may be a function of kernel parameters, an expression over them, or the values.
 
     Raises:
         UsageError: it is none of these.
@@ -200,10 +199,10 @@ def check_of(given: Any) -> ReferenceFunction:
 
 
 def check_in(text: str, namespace: Mapping[str, Any]) -> ReferenceFunction:
-    """Return the reference that an expression over the names of a notebook gives.
+    """Return the reference of an expression over the names of a notebook.
 
     Raises:
-        UsageError: it is no expression, or uses a name that the notebook lacks.
+        UsageError: it is no expression, or uses an undefined name.
     """
     missing = [name for name in _names_in(text, "check") if name not in namespace]
     if missing:
@@ -212,7 +211,7 @@ def check_in(text: str, namespace: Mapping[str, Any]) -> ReferenceFunction:
 
 
 def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check") -> ReferenceFunction:
-    """Return the reference that the value of ``option`` gives, by the names of a notebook when it is computed.
+    """Return the reference of an option's expression, evaluated with the names of a notebook.
 
     Raises:
         UsageError: it is no expression.
@@ -223,11 +222,10 @@ def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check"
 
 
 def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Reference:
-    """Compute a reference, in float64 and with bounds where its operations allow it; the arguments stay as they are.
+    """Compute a reference, in float64 and with bounds where its operations allow it; arguments stay unchanged.
 
-    Its values have memory of their own, so they are those of before a launch that changes an argument in place.
-
-    What it is computed from beside the arguments, such as values that were computed before, is not taken for exact.
+    The values have memory of their own, so a launch that changes an argument in place leaves them as they are. Inputs
+    that are no arguments, such as results of earlier cells, count as inexact.
 
     Raises:
         UsageError: it cannot be computed, or is no tensor, tuple or dict of them, or an argument has no data.
@@ -240,7 +238,7 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
         exact = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
         try:
             result = bounded_values(check.values, check.sources, exact)
-        except UsageError:  # it may need what copies lack: the graph behind a tensor, its being the key of a dict
+        except UsageError:  # it may need what copies lack: autograd's graph, or a tensor's identity as a dict key
             result = _with_values(check.values({}))
     changing = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
 
@@ -269,14 +267,14 @@ def _require_data(arguments: Mapping[str, Any]) -> None:
 def bounded_values(
     function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], exact: Container[int] | None = None
 ) -> Any:
-    """Return what a function of named arguments returns, with a `ExpectedValue` in place of each tensor.
+    """Evaluate a function of named arguments with error bounds; its tensors are returned as `ExpectedValue`.
 
-    It is called with float64 in place of narrower formats, else (where it refuses) with what they are; the errors that
-    a kernel may make are followed through it. Where they cannot be, as through NumPy, the values have no bounds of
-    their own. It works on copies. ``exact`` are the addresses of memories that the kernel gets as well, None all.
+    The function is called on copies, in float64 in place of narrower formats; if it fails, in the formats as they are.
+    The errors of a kernel are tracked through its operations. Where that fails, as through NumPy, the values have no
+    bounds of their own. ``exact`` are the addresses of memories that the kernel reads, too, None for all.
 
     Raises:
-        KernellabError: the function does not do without them either.
+        KernellabError: the function fails without tracking, too.
     """
     from kernellab.measure.tolerance import unit_of
 
@@ -286,7 +284,7 @@ def bounded_values(
     tensors = [tensor for tensor in memory_of(arguments).values() if tensor.is_floating_point()]
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
         for widens in (True, False):
-            with suppress(Exception):  # whatever is wrong with it is told by the plain call
+            with suppress(Exception):  # the plain call below raises the error of the function
                 from kernellab.measure.bounds import evaluated  # loads torch
 
                 return evaluated(followed, widens=widens, exact=exact)
@@ -326,7 +324,7 @@ def _of_parameters(text: str) -> ReferenceFunction:
 
 
 def _names_in(text: str, option: str) -> tuple[str, ...]:
-    """Return the names that an expression takes from outside.
+    """Return the free names of an expression.
 
     Raises:
         UsageError: it is no expression.
@@ -365,7 +363,7 @@ def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:
 
 
 def _like(value: ExpectedValue, output: Any, name: str, text: str) -> ExpectedValue:
-    """Return a value as one of the shape and device of an output."""
+    """Return a value in the shape and on the device of an output."""
 
     def shaped(tensor: Any) -> Any:
         tensor = tensor.to(output.device).detach()
@@ -387,7 +385,7 @@ def _named(text: str) -> str:
 
 
 def _identity(values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]) -> str:
-    """Return a hash of values: sums over their bytes, plain and by position, which a GPU computes in place."""
+    """Return a hash of values from sums over their bytes, plain and by position, computed in place on a GPU."""
     named = values.items() if isinstance(values, Mapping) else enumerate(values)
     text = repr([_RULES, *((name, None if value is None else _summed(value.value)) for name, value in named)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

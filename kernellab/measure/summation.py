@@ -1,10 +1,10 @@
-"""How far a sum of floating-point numbers may be from the exact one, by the orders in which kernels add.
+"""Bounds on the rounding error of floating-point sums, over the orders in which kernels add.
 
 A kernel adds up to `LONGEST_CHAIN` terms one after the other, and more in blocks: in lanes, trees, programs, atomics.
 Each addition rounds its partial sum, so the bound follows from the partial sums (Higham, *Accuracy and Stability of
 Numerical Algorithms*, section 4.2): in the order of memory, of shuffled terms, and of 32 lanes. Roundings spread as
-uniform numbers do, with a deviation of 1/√3 of the largest, and λ deviations are allowed. Terms that are alike, as
-constants, are rounded alike: what that adds up to is computed, and counts twice.
+uniform numbers do, with a deviation of 1/√3 of the largest, and λ deviations are allowed. Equal terms, such as
+constants, round equally: their accumulated rounding is computed, and counts twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 22
 
 
 def sum_error(terms: torch.Tensor, dims: list[int], unit: float) -> torch.Tensor:
-    """Bound the error of the sum over some dimensions, in an accumulator of a roundoff; empty ``dims`` are all."""
+    """Bound the error of a sum over some dimensions, in an accumulator of roundoff ``unit``; empty ``dims`` are all."""
     reduced = {dim % terms.dim() for dim in dims or range(terms.dim())} if terms.dim() else set()
     kept = [dim for dim in range(terms.dim()) if dim not in reduced]
     shape = [terms.shape[dim] for dim in kept]
@@ -32,7 +32,7 @@ def sum_error(terms: torch.Tensor, dims: list[int], unit: float) -> torch.Tensor
 
 
 def running_sum_error(terms: torch.Tensor, dim: int, unit: float) -> torch.Tensor:
-    """Bound the errors of the sums of all beginnings along a dimension."""
+    """Bound the errors of a cumulative sum along a dimension."""
     if not terms.numel() or not terms.dim():
         return torch.zeros_like(terms, dtype=torch.float64)
     rows = terms.double().movedim(dim, -1)
@@ -40,7 +40,7 @@ def running_sum_error(terms: torch.Tensor, dim: int, unit: float) -> torch.Tenso
 
 
 def _row_errors(rows: torch.Tensor, unit: float) -> torch.Tensor:
-    """Bound the sum of each row; longer ones are added in lanes, or as blocks of consecutive terms."""
+    """Bound the sum of each row; long rows are added in lanes, or as blocks of consecutive terms."""
     magnitudes = rows.abs().sum(-1)
     count = rows.shape[-1]
     if count <= LONGEST_CHAIN:
@@ -52,7 +52,7 @@ def _row_errors(rows: torch.Tensor, unit: float) -> torch.Tensor:
 
 
 def _chain_errors(terms: torch.Tensor, magnitudes: torch.Tensor, unit: float, *, running: bool = False) -> torch.Tensor:
-    """Bound the sum of each row of terms, or with ``running`` those of its beginnings."""
+    """Bound the sum of each row of terms, or with ``running`` its cumulative sums."""
     over = torch.cumsum if running else torch.sum
     count = terms.shape[-1]
     counts = torch.arange(1, count + 1, device=terms.device) if running else terms.new_tensor(count)
@@ -69,6 +69,6 @@ def _chain_errors(terms: torch.Tensor, magnitudes: torch.Tensor, unit: float, *,
 
 
 def _roundings(terms: torch.Tensor, partial: torch.Tensor, unit: float) -> torch.Tensor:
-    """Return how much of each term its addition to the partial sum before it rounds away, or adds."""
+    """Return the rounding of each addition to the partial sum before it."""
     last_place = 2 * unit * torch.exp2(torch.maximum(partial.abs(), terms.abs()).clamp(min=1e-300).log2().floor())
     return (terms / last_place).round() * last_place - terms

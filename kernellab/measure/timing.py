@@ -1,6 +1,6 @@
-"""Timing launches by events of the device, in turns, with a flushed L2; and what the times say.
+"""Time launches by device events, in turns, with a flushed L2; and rank the times.
 
-They are medians with their uncertainty, and tell who clearly loses, who wins and who ties.
+Medians with confidence intervals decide which configs win, tie and lose.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import keep_busy
 
-# As in triton.testing.do_bench. It leaves the L2 full of lines that are yet to be written back. A launch that the host
-# brings late finds them written, and a short kernel is a tenth faster then; so the flush takes longer than the host.
+# As in triton.testing.do_bench. A flush leaves the L2 full of dirty lines. If the host launches late, they are already
+# written back, and a short kernel is 10 % faster; so the flush takes longer than the host.
 _LEAST_FLUSH_BYTES = 256 << 20
 _WARM_UP_FLUSHES = 100
 _HEAD_START_FLUSHES = 2
@@ -30,7 +30,7 @@ _FEW = 6
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A launch to be timed, and what happens before and after it, outside of its time."""
+    """A launch to be timed, with untimed work before and after it."""
 
     launch: Callable[[], Any]
     before: Callable[[], Any] | None = None
@@ -41,10 +41,10 @@ class Turn:
 class Stopwatch:
     """Times launches on one device: ``flush`` fills its L2, ``event`` makes an event, ``synchronize`` waits for it.
 
-    ``spin`` keeps it busy for longer than the host takes for a launch, and leaves the L2 as it is.
-    A launch is late if the device got through the flush before the host had handed the launch over: its time would hold
-    a wait for the host. It is made again behind twice as many flushes, up to `_MOST_FLUSHES`; ``late`` counts the times
-    for which that was not enough.
+    ``spin`` keeps it busy for longer than the host needs for a launch, and leaves the L2 unchanged.
+    A launch is late if the device finishes the flush before the host has submitted the launch: its time would include
+    waiting for the host. It is repeated after twice as many flushes, up to `_MOST_FLUSHES`; ``late`` counts the
+    launches that stayed late.
     """
 
     flush: Callable[[], Any]
@@ -56,7 +56,7 @@ class Stopwatch:
     def turns(self, work: Sequence[Turn], rounds: int, meanwhile: Callable[[], Any] | None = None) -> list[list[float]]:
         """Return the milliseconds of each launch of each piece of work; each round starts with another one.
 
-        ``meanwhile`` is called when all has been handed over, while the device is still busy.
+        ``meanwhile`` is called after the last submission, while the device is still busy.
         """
         events: list[list[tuple[Any, Any]]] = [[] for _ in work]
         flushes = [1] * len(work)
@@ -73,7 +73,7 @@ class Stopwatch:
         return [[begin.elapsed_time(end) for begin, end in each] for each in events]
 
     def warm(self, turn: Turn, rounds: int) -> list[float]:
-        """Return the milliseconds of launches, each after another of its own: the L2 holds what that one left there."""
+        """Return the milliseconds of launches with a warm L2, each right after an untimed launch of its own."""
         events = []
         for _ in range(rounds):
             for wait in (None, self.spin):
@@ -89,7 +89,7 @@ class Stopwatch:
         return [begin.elapsed_time(end) for begin, end in events]
 
     def bracketed(self, launch: Callable[[], Any]) -> tuple[Any, Any]:
-        """Launch between two events, and return them."""
+        """Launch between two events, and return the events."""
         begin, end = self.event(), self.event()
         begin.record()
         launch()
@@ -97,7 +97,7 @@ class Stopwatch:
         return begin, end
 
     def _taken(self, turn: Turn, flushes: int) -> tuple[Any, Any, int]:
-        """Launch until it is not late; return the events of the last time, and how many flushes that took."""
+        """Repeat a launch until it is not late; return its events and the flushes before it."""
         while True:
             if turn.before is not None:
                 turn.before()
@@ -114,7 +114,7 @@ class Stopwatch:
 
 
 def gpu_stopwatch() -> Stopwatch:
-    """Return a stopwatch of the current GPU, whose clocks are up."""
+    """Return a stopwatch of the current GPU, with its clocks ramped up."""
     import torch  # only where there is a GPU
 
     l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
@@ -130,7 +130,7 @@ def gpu_stopwatch() -> Stopwatch:
 
 
 def driver_stopwatch() -> Stopwatch:
-    """Return a stopwatch of the current GPU, whose clocks are up, in a process without torch."""
+    """Return a stopwatch of the current GPU, with its clocks ramped up, for a process without torch."""
     flushed = driver.allocated(max(2 * driver.l2_bytes_of(driver.current_device()), _LEAST_FLUSH_BYTES))
     for _ in range(_WARM_UP_FLUSHES):
         flushed.zero_()
@@ -140,14 +140,14 @@ def driver_stopwatch() -> Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The clock of the multiprocessors and the temperature of the device; None where the driver does not tell."""
+    """The SM clock and the temperature of the device; None where unknown."""
 
     clock_mhz: int | None = None
     temperature_c: int | None = None
 
 
 def device_state() -> DeviceState:
-    """Ask the driver's management library how the current device fares; what it does not tell is None."""
+    """Query NVML for the state of the current device; unknown fields are None."""
     import torch
 
     try:
@@ -170,7 +170,7 @@ def _asked(function: Any, device: ctypes.c_void_p, what: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median and the bounds between which it lies with the given confidence."""
+    """A median and its confidence interval."""
 
     median: float
     low: float
@@ -179,10 +179,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the finalists stand: ``leader`` has the smallest median, the others are sorted by what is known of them.
+    """The ranking of finalists: ``leader`` has the smallest median.
 
-    ``tied`` cannot be slower than the leader by more than the margin, ``lost`` are slower for certain and by more than
-    half of it, ``open`` needs more samples. ``level`` are those of the tied that are slower by less than half of it.
+    ``tied`` are slower than the leader by less than the margin, ``lost`` by more than half of it, both with
+    confidence; ``open`` need more samples. ``level`` are the tied that are slower by less than half of the margin.
     """
 
     leader: int
@@ -195,8 +195,8 @@ class Standing:
 def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE) -> Interval:
     """Return the median of samples with its bootstrap percentile interval.
 
-    Of six samples or fewer, that is their range at the default confidence: the median of six draws is the least of the
-    samples in nine cases of a thousand.
+    For six samples or fewer, it is their range at the default confidence: the median of six draws is the least sample
+    with a probability of 0.9 %.
     """
     if len(samples) < 3 or (len(samples) <= _FEW and confidence >= CONFIDENCE):
         return Interval(float(median(samples)), float(min(samples)), float(max(samples)))
@@ -213,19 +213,19 @@ def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFID
 def ratio_interval(
     challenger: Sequence[float], leader: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return how many times slower a challenger is than the leader.
+    """Return the slowdown of a challenger relative to the leader.
 
-    The samples are pairs, taken in the same round: what slows the device down for a while slows both.
+    The samples are pairs of the same round, so a temporary slowdown of the device affects both.
     """
     return interval([a / b for a, b in zip(challenger, leader, strict=True)], seed, confidence)
 
 
 def standing(rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: float = 0.005) -> Standing:
-    """Return where finalists stand after interleaved rounds of equal number.
+    """Rank finalists after interleaved rounds of equal number.
 
     One has tied if the interval of its ratio to the leader ends below 1 + ``margin``, and has lost if it begins above
-    1 + half of ``margin``; else the rounds do not tell yet. So a config that is level in one final has not lost in the
-    next, which makes the ties of two finals of the same configs agree.
+    1 + half of ``margin``; else it is open. So a config that is level in one final does not lose in the next: the ties
+    of two finals of the same configs agree.
     """
     medians = {index: float(median(samples)) for index, samples in rounds.items()}
     leader = min(medians, key=lambda index: medians[index])
@@ -245,5 +245,5 @@ def standing(rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: fl
 
 
 def preferred(tied: Sequence[int], resources: Mapping[int, tuple[float, ...]]) -> int:
-    """Return the winner among configs that tie: the one that needs fewer resources, then the earlier in the list."""
+    """Return the winner among tied configs: the one with the fewest resources, then the earlier in the list."""
     return min(tied, key=lambda index: (resources[index], index))

@@ -1,6 +1,4 @@
-"""The tolerance of comparisons: how far a right kernel may be from what an element is to be.
-
-It follows from the unit roundoff of each format, and from the bounds of sums.
+"""The tolerance of comparisons: how far a right kernel may be from the expected value of an element.
 
 Sums follow Higham, *Accuracy and Stability of Numerical Algorithms* (2nd ed., SIAM 2002), sections 3.1 and 4.2, with
 the factor n of the worst case replaced by λ·√n, after Higham and Mary, *A New Approach to Probabilistic Rounding Error
@@ -15,11 +13,11 @@ from typing import Any
 
 FLOAT32 = 2.0**-24
 TF32 = 2.0**-10
-"""How far cutting an operand to TF32 moves it: ``tl.dot`` hands float32 over as it is, and the hardware drops bits."""
+"""The relative error of truncation to TF32: ``tl.dot`` passes float32 as it is, and the hardware drops bits."""
 CONFIDENCE = 8.0
-"""λ: how many standard deviations of the accumulated rounding are allowed."""
+"""λ: the allowed error, in standard deviations of the accumulated rounding."""
 LONGEST_CHAIN = 1 << 16
-"""How many terms a kernel adds one after the other; more of them are added in blocks, whose sums are the terms."""
+"""The number of terms that a kernel adds one after the other; more are added as sums of blocks."""
 
 # 2^-p for p bits of significand, the leading one counted.
 _BITS = {
@@ -39,34 +37,34 @@ LIMITS = {
     "float16": (2.0**-14, 65504.0),
     "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127),
 }
-"""The smallest normal and the greatest finite number of formats, by torch's names, where torch itself is not asked."""
+"""The smallest normal and the largest finite number of formats, by torch's names, for processes without torch."""
 
 
 def unit_of(dtype: Any) -> float:
-    """Return the unit roundoff of a torch dtype, the largest relative error of rounding to it; 0 where it is exact."""
+    """Return the unit roundoff of a torch dtype, the largest relative error of rounding to it; 0 for integers."""
     return unit_named(str(dtype.to_real() if dtype.is_complex else dtype).removeprefix("torch."))
 
 
 def unit_named(dtype: str) -> float:
-    """Return the unit roundoff of a dtype by torch's name for it."""
+    """Return the unit roundoff of a dtype by torch's name."""
     return 2.0 ** -_BITS.get(dtype, 3) if "float" in dtype else 0.0
 
 
 def accumulator_of(unit: float) -> float:
-    """Return the roundoff in which sums over operands of some roundoff are kept: float32, or float64 for its own."""
+    """Return the roundoff of an accumulator for operands of roundoff ``unit``: float32's, or float64's for float64."""
     return min(unit, FLOAT32) or FLOAT32
 
 
 def gamma(terms: float, unit: float) -> float:
-    """Return the bound of a sum's error, as a share of the sum of magnitudes."""
+    """Return the bound on a sum's error, as a share of the sum of magnitudes."""
     return min(terms, CONFIDENCE / 3 * math.sqrt(min(terms, LONGEST_CHAIN))) * unit
 
 
 def share_of_largest(unit: float, *, has_dot: bool = False) -> float:
-    """Return how far outputs may differ of which nothing is known but their format, as a share of the largest.
+    """Return the default tolerance of a format, as a share of the largest element.
 
-    Half of the digits of a format, or sixteen roundings of a short one; for float32 one operand in TF32, or, beside
-    another implementation of a kernel that ``has_dot``, two of them, with what has no common sign.
+    It is half of the digits of a format, or 16 roundings of a short one. For float32 it allows one operand truncated to
+    TF32; between two implementations of a kernel that ``has_dot``, two operands, doubled for errors of random sign.
     """
     if unit == FLOAT32:
         return 4 * TF32 if has_dot else TF32
@@ -74,21 +72,21 @@ def share_of_largest(unit: float, *, has_dot: bool = False) -> float:
 
 
 def smallest_of(dtype: Any) -> float:
-    """Return the smallest normal number of a format, to which results below may be rounded; 0 where it is exact."""
+    """Return the smallest normal number of a format; below it, results may be flushed. 0 for integers."""
     import torch  # keeps `import kernellab` light
 
     return float(torch.finfo(dtype).tiny) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
 def largest_of(dtype: Any) -> float:
-    """Return the largest finite number of a format; infinity where there is none to exceed."""
+    """Return the largest finite number of a format; infinity for integers."""
     import torch
 
     return float(torch.finfo(dtype).max) if dtype.is_floating_point or dtype.is_complex else math.inf
 
 
 def allowed_error(got: Any, want: Any, error: Any) -> Any:
-    """Return the bound of each element: the error before it, and the rounding to the format of the output."""
+    """Return the bound of each element: its error before rounding, and the rounding to the output's format."""
     import torch
 
     size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(0.0, 0.0, 0.0)
@@ -97,7 +95,7 @@ def allowed_error(got: Any, want: Any, error: Any) -> Any:
 
 
 def error_of_unknown(got: Any, want: Any, unit: float) -> float:
-    """Return what each element may differ by where nothing is known of how it came about."""
+    """Return the tolerance of each element by format alone, for values without error bounds."""
     if not (got.is_floating_point() or got.is_complex()) or not want.numel():
         return 0.0
     coarsest = max(unit, unit_of(got.dtype), unit_of(want.dtype))
@@ -106,13 +104,13 @@ def error_of_unknown(got: Any, want: Any, unit: float) -> float:
 
 
 def is_within(got: Any, want: Any, difference: Any, allowed: Any) -> Any:
-    """Tell of each element whether it is right: within its bound, or as infinite, or as little a number, as wanted."""
+    """Return a mask of the right elements: within their bounds, or both infinite, or both NaN."""
     close = (difference <= allowed) & difference.isfinite() | (difference == 0)
     if not got.is_floating_point():
         return close
     a, b = got.double(), (want.real if want.is_complex() else want).double()
     largest = largest_of(got.dtype)
-    # what exceeds a format becomes an infinity, its largest number, or NaN where it has no infinity
+    # beyond its range, a format gives infinity, its largest number, or NaN where it has no infinity
     beyond = b.isfinite() & (b.abs() + allowed > largest)
     over = beyond & ((a.abs() >= largest) & (a.sign() == b.sign()) | a.isnan() & _lacks_infinity(got.dtype))
     return close & a.isfinite() & b.isfinite() | (a == b) | (a.isnan() & b.isnan()) | over
@@ -126,7 +124,7 @@ def distance(got: Any, want: Any) -> Any:
         return (got.double() - want.double()).abs()
     a, b = _long(got), _long(want)
     rough = (a.double() - b.double()).abs()
-    return a.sub(b).double().abs().where(rough < 2.0**62, rough)  # what is further apart does not fit 64 bits
+    return a.sub(b).double().abs().where(rough < 2.0**62, rough)  # a larger distance overflows 64 bits
 
 
 def _long(values: Any) -> Any:
