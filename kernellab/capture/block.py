@@ -1,9 +1,8 @@
-"""The block in which a program is recorded, and what is kept of each launch in it.
+"""The block in which a program is recorded, and the record of each launch in it.
 
-The config of an autotuned kernel is not fixed: each run asks the autotuner, which has a choice for each value of its
-key, so what is kept is the grid for each config. A program keeps the config that it ran with, and says so, where hooks
-of the user belong to the configs (they have run in the block, and are steps), or where the grid for another config is
-not known.
+The config of an autotuned kernel is not fixed: each run asks the autotuner, so the record has the grid for each config.
+A program keeps the config of the recording, with a note, where configs have hooks of the user (these ran in the block
+and are steps), or where the grid for another config is unknown.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Capture:
     """A with statement that records the launches and torch operations of its thread as a program.
 
     ``scope`` gives the variables in which names for tensors are looked up; by default those of the caller. With
-    ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for others as well. ``inputs`` are
-    at its end the tensors that the program took, None for one that is gone.
+    ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for others as well. ``inputs`` are,
+    at its end, the tensors that the program takes; None for one that no longer exists.
     """
 
     def __init__(
@@ -141,9 +140,9 @@ class Capture:
 
 
 def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> Any:
-    """Return a with statement that notes launches of this thread which no runtime of a lab tells of.
+    """Return a with statement that notes launches of this thread of kernels that are not bound to the lab.
 
-    Before each, memory is looked at that something else than torch can change.
+    Before each launch, memory is checked that something else than torch can change.
     """
     from kernellab._triton.drivers import around_launches
 
@@ -161,7 +160,7 @@ def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> An
 
 
 def seen(kernels: Registry, launched: Launched) -> Seen:
-    """Return what is kept of a launch; its tensors are not, so that they live as long as the user wants."""
+    """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
     record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
@@ -187,7 +186,7 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
 
 
 def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any], seen: Seen) -> KernelUse:
-    """Enter a launch into the side table and the history; ``functions`` gets the kernel by its id."""
+    """Add a launch to the side table and the history; ``functions`` gets the kernel by its id."""
     version = _version(kernels, scope, seen)
     functions[version.id] = seen.kernel
     history = kernels.store.history
@@ -211,7 +210,7 @@ def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict
 
 
 def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Version) -> TuningUse:
-    """Return what a launch of an autotuned kernel chooses from, with ids in the side table."""
+    """Return the configs of an autotuned launch, with ids in the side table."""
     is_timed = not seen.kernel.runtime.is_offline()
     bindings = dict(zip(seen.constants, seen.bindings, strict=True))
     return TuningUse(
@@ -228,7 +227,7 @@ def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Vers
 
 
 def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version:
-    """Return the version that was launched; one that was never entered is, with the decorators of the namespace."""
+    """Return the version that was launched; a new one is added with the decorators of the namespace."""
     from kernellab._triton.kernel import is_kernel, jit_function
 
     kernel = seen.kernel
@@ -243,7 +242,7 @@ def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version
 
 
 def seen_tuning(owner: Any, launched: Launched) -> tuple[SeenTuning | None, str]:
-    """Return what is kept of the choice of a launch, or None and, where the kernel is autotuned, why it is not kept."""
+    """Return the configs of an autotuned launch; None with the reason if its config is fixed, or "" without configs."""
     tuner = declared(owner)
     if not tuner.configs:
         return None, ""
@@ -287,10 +286,9 @@ def _has_options(config: Any, launched: Launched) -> bool:
 
 
 def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]], int]) -> tuple[ConfigGrid, ...]:
-    """Return the grids of the configs, with ids of what tells each from the others.
+    """Return the grids of the configs, with ids of the parameters that identify each.
 
-    That is what the config itself sets, if that is enough: what heuristics set is worked out anew at each run, and is
-    another value for other arguments.
+    These are the parameters that the config itself sets, if they suffice: heuristics give others for other arguments.
     """
     by_config = [
         {name: value for name, value in supplied.items() if name in config.kwargs}
@@ -304,6 +302,6 @@ def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]]
 
 
 def _are_told_apart(supplied: Sequence[Mapping[str, Any]], grids: Sequence[Grid3]) -> bool:
-    """Tell whether configs that set the same parameters have the same grid."""
+    """Whether configs that set the same parameters have the same grid."""
     pairs = list(zip(supplied, grids, strict=True))
     return all(grid == other for values, grid in pairs for others, other in pairs if values == others)

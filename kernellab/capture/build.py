@@ -1,10 +1,10 @@
-"""From what was recorded to a program, and from that to one whose steps change nothing.
+"""From a recording to a program, and from a program to a functional one, which changes no input.
 
-A program is built so: inputs that share memory become one, dead operations go, values get names.
+To build a program, inputs that share memory become one, dead operations are dropped, and values get names.
 
-In one that is functional, each kernel and torch operation works on a copy, which later steps see. A storage has a
+In a functional program, each kernel and torch operation works on a copy, which later steps use. A storage has a
 *holder*, a value that spans all of it that the program uses. A step that changes memory gives a copy of the holder,
-which holds the storage from there on; a view that was made earlier is made anew from that.
+which is the holder from there on; earlier views are made anew from it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def build_program(
     register: Callable[[Seen], KernelUse],
     sizes: Sizes | None = None,
 ) -> Tape:
-    """Return the program that a block recorded; ``register`` enters the kernel of a launch into the side table.
+    """Return the program of a recording; ``register`` adds the kernel of a launch to the side table.
 
-    ``sizes`` tells what the sizes in the recording follow from, where that was followed.
+    ``sizes`` has the guards and symbols of a dynamic capture.
     """
     steps = [
         dataclasses.replace(step, use=register(recording.launched[index])) if index in recording.launched else step
@@ -89,7 +89,7 @@ def build_program(
 
 
 def with_devices(tape: Tape) -> Tape:
-    """Return a program of several GPUs whose factories name theirs: ``cuda`` alone is whichever is current then."""
+    """Return a program of several GPUs with an index in each factory's device: ``cuda`` alone means the current GPU."""
     if len(tape.gpus) < 2:
         return tape
     return dataclasses.replace(tape, steps=tuple(_with_device(tape, step) for step in tape.steps))
@@ -107,7 +107,7 @@ def _with_device(tape: Tape, step: Step) -> Step:
 
 
 def compacted(tape: Tape, used: Iterable[int]) -> Tape:
-    """Return a program with the values that are used, numbered anew, and their storages."""
+    """Return a program with only the used values and their storages, renumbered."""
     kept = sorted(index for index in set(used) if index >= 0)
     new = {index: number for number, index in enumerate(kept)}
     refs = {index: Ref(number) for index, number in new.items()}
@@ -125,7 +125,7 @@ def compacted(tape: Tape, used: Iterable[int]) -> Tape:
 
 
 def live_steps(tape: Tape, outputs: Sequence[int]) -> tuple[Step, ...]:
-    """Return the steps that matter to some outputs, and to what the program does to its inputs."""
+    """Return the steps that some outputs, or changes of inputs, depend on."""
     storages = [value.storage for value in tape.values]
     wanted = set(outputs)
     while True:
@@ -147,7 +147,7 @@ def _renumbered(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> 
 
 
 def _inputs(recording: Recording) -> tuple[list[int], list[Step], dict[int, Argument]]:
-    """Return the inputs, one for each storage, the steps that make the others of them, and samples of new ones."""
+    """Return the inputs, one for each storage, the steps that make views of them, and samples of new inputs."""
     groups: dict[int, list[int]] = defaultdict(list)
     for index in recording.samples:
         groups[recording.values[index].storage].append(index)
@@ -166,7 +166,7 @@ def _inputs(recording: Recording) -> tuple[list[int], list[Step], dict[int, Argu
 
 
 def _memory(recording: Recording, storage: int, members: Sequence[int]) -> int:
-    """Add a value for the memory of inputs that overlap with none that holds the others; return its index."""
+    """Add a value for the memory of inputs that overlap, where none covers the others; return its index."""
     known = [recording.values[index] for index in members]
     first = known[0].layout
     size = first.itemsize if len({(k.layout.dtype) for k in known}) == 1 else 1
@@ -191,7 +191,7 @@ def _sample(recording: Recording, base: int, members: Sequence[int]) -> Argument
 
 
 def _user_names(recording: Recording, scope: Mapping[str, Any]) -> dict[int, str]:
-    """Return what the user calls the tensors that are left at the end of the block."""
+    """Return the user's names of tensors that exist at the end of the block."""
     by_tensor = {id(tensor): index for index, v in enumerate(recording.values) if (tensor := v.tensor()) is not None}
     names: dict[int, str] = {}
     for path, tensor in named_tensors(scope):
@@ -202,7 +202,7 @@ def _user_names(recording: Recording, scope: Mapping[str, Any]) -> dict[int, str
 
 
 def _asked(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]) -> Iterator[Step]:
-    """Yield steps without what Python reads of values that are the same in each run: they follow from no input."""
+    """Yield the steps but for reads by Python of values that follow from no input, and so are the same in each run."""
     open_storages = {storages[index] for index in inputs}
     for step in steps:
         follows = step.is_random or step.operation in EMPTY or any(storages[i] in open_storages for i in step.taken)
@@ -213,7 +213,7 @@ def _asked(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]
 
 
 def _outputs(recording: Recording, steps: Sequence[Step], inputs: Sequence[int], names: Mapping[int, str]) -> list[int]:
-    """Return what the program gives: what the user asked for, else changed inputs and what is left at the end."""
+    """Return the outputs: those that the block chose, else changed inputs and results that exist at its end."""
     if recording.returned:
         return list(dict.fromkeys(recording.returned))
     changed = {recording.values[index].storage for step in steps for index in step.mutated}
@@ -235,7 +235,7 @@ def _kept(
     *,
     keeps_launches: bool,
 ) -> list[Step]:
-    """Return the steps whose results, or what they change, somebody sees."""
+    """Return the steps that the outputs or changes of visible memory depend on."""
     wanted = set(outputs)
     memory = {storages[index] for index in (*inputs, *outputs)}
     kept = []
@@ -252,13 +252,13 @@ def _kept(
 def _live(
     steps: Sequence[Step], storages: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
 ) -> tuple[list[Step], set[int]]:
-    """Return the steps of a recording that somebody sees, and the values that they and the outputs are."""
+    """Return the live steps of a recording, and the values that they use or output."""
     live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
     return live, {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
 
 
 def _notes(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield what will not repeat, of the steps that are left."""
+    """Yield notes on live steps that will not repeat exactly."""
     for step in steps:
         where = f" ({step.place})" if step.place else ""
         if step.is_random:
@@ -273,7 +273,7 @@ def _notes(steps: Iterable[Step]) -> Iterator[str]:
 def _names(
     recording: Recording, steps: Sequence[Step], inputs: Sequence[int], wanted: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return a name of its own for each value: the user's, at the end or before, else that of its operation."""
+    """Return a unique name for each value: the user's, at the end or before, else that of its operation."""
     operations = {index: _bare(step.operation) for step in steps for index in step.results}
     known = {index: recording.values[index].name for index in wanted}
     order = [
@@ -295,7 +295,7 @@ def _bare(operation: str) -> str:
 
 
 def functionalised(tape: Tape) -> Tape:
-    """Return a program that gives equal outputs and leaves its inputs as they are."""
+    """Return a program with equal outputs that leaves its inputs as they are."""
     rewriter = _Rewriter(tape)
     for step in tape.steps:
         rewriter.rewrite(step)
@@ -308,7 +308,7 @@ def functionalised(tape: Tape) -> Tape:
 
 
 def _named(tape: Tape) -> Tape:
-    """Return the program with a name of its own for each value; inputs keep theirs, then outputs, then the latest."""
+    """Return the program with a unique name for each value; inputs keep theirs, then outputs, then the latest."""
     first = dict.fromkeys((*tape.inputs, *tape.outputs, *reversed(range(len(tape.values)))))
     names: dict[int, str] = {}
     for index in first:
@@ -319,7 +319,10 @@ def _named(tape: Tape) -> Tape:
 
 
 class _Rewriter:
-    """Walks through a program; ``holders`` gives the holder of each storage now, ``current`` what a value is now."""
+    """Rewrites a program to a functional one.
+
+    ``holders`` has the current holder of each storage, ``current`` the current value in place of each value.
+    """
 
     def __init__(self, tape: Tape) -> None:
         self.values = list(tape.values)
@@ -343,7 +346,7 @@ class _Rewriter:
             self._emit(step)
 
     def now(self, index: int) -> int:
-        """Return the value that holds what ``index`` is now, made from the holder of its storage if that is newer."""
+        """Return the current value in place of ``index``, as a view of its storage's holder if that is newer."""
         storage = self.origin[index]
         holder = self.holders.get(storage)
         if holder is None or self.holder_of.get(index, holder) == holder:
@@ -357,7 +360,7 @@ class _Rewriter:
         return made
 
     def _private(self, step: Step) -> None:
-        """Add a step that changes memory, so that it changes copies of the holders."""
+        """Add a step that changes copies of the holders in place of memory."""
         storages = list(dict.fromkeys(self.origin[index] for index in step.mutated))
         before = [self.holders[storage] for storage in storages]
         copies = []
@@ -401,7 +404,7 @@ class _Rewriter:
                 self._made(index)
 
     def _made(self, index: int) -> None:
-        """Note a value of the recording: it holds its storage, or is a view of what holds it."""
+        """Note a result: it is the holder of its storage, or a view of that."""
         storage = self.origin[index]
         if storage not in self.holders:
             self._holds(storage, index)
@@ -411,7 +414,7 @@ class _Rewriter:
             self.values[index] = TapeValue(value.name, number, self._moved(index, holder))
 
     def _moved(self, index: int, holder: int) -> TensorLayout:
-        """Return how a value of the recording lies in the storage of a holder."""
+        """Return the layout of a value of the recording in the storage of a holder."""
         layout, first = self.layouts[index], self.first[self.origin[index]]
         begin = first.offset * first.itemsize // layout.itemsize
         held = self.values[holder].layout

@@ -1,9 +1,9 @@
-"""What the statements of a program call in its module: operators that the user registered, and autotuned kernels.
+"""What the module of a program brings along: operators that the user registered, and autotuned kernels.
 
 `torch.library.custom_op` and `triton_op` keep the function that they were made of: a module defines it and calls it. An
-operator whose definition is not known, or names what cannot be taken along, is refused, so that no module calls what is
-not registered where it runs. An autotuner comes with its configs, heuristics and what was chosen, and has a grid for
-each config.
+operator is refused if its definition is unknown or names what cannot be taken along, so no module calls an operator
+that is not registered where it runs. An autotuner comes with its configs, heuristics and chosen config, and has a grid
+for each config.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALLED = re.compile(r"\bops\.(\w+)\.(\w+)")
 
 
 def user_operators(steps: Iterable[Step], device: str) -> dict[str, tuple[Closure, Binding]]:
-    """Return the operators that steps call and torch does not have, by name: a closure and what in it they are.
+    """Return the user's operators that steps call, by name: a closure, and the binding of the operator in it.
 
     ``device`` is the type of device that their implementations are for.
 
@@ -53,7 +53,7 @@ def user_operators(steps: Iterable[Step], device: str) -> dict[str, tuple[Closur
 
 
 def why_not_of_torch(operation: str) -> str:
-    """Return what of an operation in torch's own namespaces is not torch's, or ""."""
+    """Return the reason why an operation in torch's own namespaces is not torch's, or ""."""
     name, _, overload = operation.replace(".", "::", 1).partition(".")
     full = name if overload in {"", "default"} else f"{name}.{overload}"
     own = Path(torch.__file__).parent
@@ -63,7 +63,7 @@ def why_not_of_torch(operation: str) -> str:
 
 
 def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
-    """Return the function of an operator.
+    """Return the closure of an operator's function, and the binding of the function in it.
 
     Raises:
         UsageError: it is not known, or cannot be taken along whole.
@@ -89,7 +89,7 @@ def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
 
 
 def _parts_of_lab(function: Any) -> str:
-    """Return what of the lab itself a function uses, which a module does without, or ""."""
+    """Return the words for an object of the lab that a function uses and a module cannot have, or ""."""
     used = inspect.getclosurevars(function)
     for name, value in {**used.globals, **used.nonlocals}.items():
         if type(value).__module__.startswith("kernellab.") and not is_kernel(value):
@@ -98,14 +98,14 @@ def _parts_of_lab(function: Any) -> str:
 
 
 def _function(operator: Any, device: str) -> Any:
-    """Return what an operator runs on a device: what was registered for that, else what it was made of."""
+    """Return the function that an operator runs on a device: the one registered for it, else its definition."""
     wrapped = [operator._backend_fns[kind] for kind in (device, None) if kind in operator._backend_fns]
     inner = (inspect.getclosurevars(inspect.unwrap(function)).nonlocals.get("fn") for function in wrapped)
     return inspect.unwrap(next((function for function in inner if function is not None), operator._init_fn))
 
 
 def _missing(closure: Closure) -> Iterator[str]:
-    """Yield what the functions of an operator use that would be missing in a module."""
+    """Yield the reasons why the functions of an operator cannot work in a module."""
     for function in closure.functions:
         for name, binding in function.bindings:
             if (found := lost(binding)) is not None:
@@ -133,7 +133,7 @@ def grid_of(*configs):
 
 @dataclass(slots=True)
 class WrittenTuners:
-    """The autotuners of a module, by the text of what makes each; ``lines`` are the choices that it is given."""
+    """The autotuners of a module by their expressions; ``lines`` are the statements that give each its choices."""
 
     flat: FlatModule
     reserved: frozenset[str]
@@ -141,7 +141,7 @@ class WrittenTuners:
     lines: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict)
 
     def called(self, step: Step, kernel: str, index_map: dict[int, int], tuner_map: dict[int, int]) -> Called | None:
-        """Return how a launch of an autotuned kernel is written; None where its decorators cannot be."""
+        """Return the call of an autotuned kernel; None where its decorators cannot be written."""
         use, tuning = step.use, None if step.use is None else step.use.tuning
         if use is None or tuning is None:
             return None
@@ -171,7 +171,7 @@ class WrittenTuners:
     def _made(
         self, use: KernelUse, tuning: TuningUse, kernel: str, index_map: dict[int, int], tensors: frozenset[str]
     ) -> str | None:
-        """Return the expression of the kernel with its decorators around it; None where one stayed behind."""
+        """Return the expression of the kernel with its decorators around it; None where one cannot be written."""
         text = kernel
         for wrapper in reversed(tuning.closure.wrappers):
             if isinstance(wrapper, Heuristics):
@@ -194,7 +194,7 @@ class WrittenTuners:
 
 
 def _own(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) -> Autotune:
-    """Return an autotuner with bindings of the merged closure and the options of the call in its configs."""
+    """Return an autotuner with bindings of the merged closure, and with the options of the call in its configs."""
 
     def here(bindings: Iterable[tuple[str, Binding]]) -> tuple[tuple[str, Binding], ...]:
         return tuple((name, remap_functions(binding, index_map)) for name, binding in bindings)
@@ -209,9 +209,9 @@ def _own(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) -> Autotune
 
 
 def _restored(use: KernelUse, tuner: Autotune, tensors: frozenset[str]) -> tuple[str, ...] | None:
-    """Return the arguments that a timing of configs has to restore and that the user did not name.
+    """Return the arguments to restore between timings of configs, but for those that the user named.
 
-    A kernel that reads what it writes would be run on its own results. None where they are no plain tensors.
+    A kernel that reads what it writes would run on its own results. None if one of them is no plain tensor.
     """
     if {"restore_value", "reset_to_zero"} & {name for name, _ in tuner.arguments}:
         return ()
@@ -233,5 +233,5 @@ def _grid(tuning: TuningUse) -> str:
 
 
 def _is_written(value: object) -> bool:
-    """Tell whether a value is one that a literal gives again."""
+    """Whether a literal gives this value again."""
     return value is None or type(value) in {bool, int, float, str}

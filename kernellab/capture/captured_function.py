@@ -1,7 +1,7 @@
-"""A function as programs: one for each set of guards that was met, and a new one where none of them holds.
+"""A captured function: one program for each set of guards that its calls met.
 
-What a call gives beside tensors is as it was when a program was captured, or that program is none for the call. Tensors
-that the function finds elsewhere (parameters of a module, globals) are looked up under their names in each call.
+The arguments of a call that are no tensors have to be as at the capture of its program. Tensors that the function finds
+elsewhere (parameters of a module, globals) are looked up by name in each call.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Scope = Callable[[], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What a function returned: ``leaves`` are positions among the outputs of its program, or values that are fixed."""
+    """The return value of a function; ``leaves`` are positions among the outputs of its program, or fixed values."""
 
     structure: Any
     leaves: tuple[tuple[bool, Any], ...]
 
     def of(self, outputs: Sequence[Any]) -> Any:
-        """Return the same for other outputs."""
+        """Return the same structure with these outputs."""
         return pytree.tree_unflatten(
             [outputs[value] if is_output else value for is_output, value in self.leaves], self.structure
         )
@@ -48,14 +48,14 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What a program is fixed to beside the layouts of tensors: the other arguments, and the modes of torch."""
+    """The part of a call that a program fixes: the arguments that are no tensors, and the modes of torch."""
 
     structure: Any
     others: tuple[Any, ...]
     modes: tuple[Any, ...]
 
     def is_like(self, call: _Call) -> bool:
-        """Tell whether a program for one call is one for another; objects without an equality are alike if the same."""
+        """Whether a program for one call holds for another; objects without an equality have to be identical."""
         if (self.structure, self.modes) != (call.structure, call.modes):
             return False
         pairs = zip(self.others, call.others, strict=True)
@@ -64,10 +64,10 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A program, and the calls that it is for.
+    """A program, and the calls that it holds for.
 
-    ``reason`` is why no other program was. ``sources`` gives for each input the position of an
-    argument, or the name of a tensor from elsewhere; ``shared`` tells how these lie in each other's memory.
+    ``reason`` is why it was captured. ``sources`` has for each input the position of an argument, or the name of a
+    tensor from elsewhere; ``shared`` is their `_sharing`.
     """
 
     program: Program
@@ -79,10 +79,10 @@ class _Captured:
 
 
 class CapturedFunction:
-    """A function that `Lab.capture` makes programs of: called like it, and returns what it returns.
+    """A function that `Lab.capture` makes programs of; a call returns what the function returns.
 
-    A call runs the program whose guards hold for it, or runs the function and captures it once more. ``max_programs``
-    are kept, and the one that was not used for the longest time goes first. What it returns takes no part in autograd.
+    A call runs the program whose guards hold for it, or runs the function and captures it once more. At most
+    ``max_programs`` are kept; the least recently used one is dropped first. Results take no part in autograd.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class CapturedFunction:
         return self._captured_anew(args, kwargs, leaves, call, scope, reason)
 
     def _use(self, captured: _Captured) -> None:
-        """Put a program first, and drop those beyond the limit."""
+        """Move a program to the front, and drop those beyond the limit."""
         others = [each for each in self._captured if each is not captured]
         self._captured = [captured, *others][: self.max_programs]
 
@@ -156,7 +156,7 @@ class CapturedFunction:
 
 @contextmanager
 def _undone_draws(program: Program) -> Iterator[None]:
-    """Set the generators of random numbers back where a program ends at a value that it reads."""
+    """Restore the generators of random numbers if a run ends because it reads another value."""
     is_random = any(step.is_random for step in program.tape.steps)
     gpus = [torch.device(name) for name in program.tape.gpus if is_random]
     states = [torch.cuda.get_rng_state(gpu) for gpu in gpus]
@@ -180,7 +180,7 @@ def _tensors(leaves: Sequence[Any]) -> list[Any]:
 
 
 def _is_followed(leaves: Sequence[Any]) -> bool:
-    """Tell whether torch traces a call, or a block around it records it: what they follow is the function itself."""
+    """Whether torch traces a call, or a block around it records it; then the function itself has to run."""
     if torch.compiler.is_compiling() or is_traced(tuple(leaves), {}):
         return True
     return any(isinstance(mode, OperationRecorder) for mode in _get_current_dispatch_mode_stack())
@@ -203,7 +203,7 @@ def _call_of(leaves: Sequence[Any], structure: Any, around: Mapping[str, Any]) -
 
 
 def _around(function: Any) -> dict[str, Any]:
-    """Return what a function is bound to, and the variables of functions around it."""
+    """Return the object that a function is bound to as ``self``, and the variables of enclosing functions."""
     owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
     inner = inspect.unwrap(getattr(function, "__func__", function))
     around = {} if owner is None else {"self": owner}
@@ -215,7 +215,7 @@ def _around(function: Any) -> dict[str, Any]:
 
 
 def _scope_of(function: Any, args: Any, kwargs: Any, around: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a function finds by name: its arguments, what is around it, and its globals."""
+    """Return the variables of a function: arguments, those of its object and enclosing functions, and globals."""
     inner = inspect.unwrap(getattr(function, "__func__", function))
     try:
         given = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
@@ -249,7 +249,7 @@ def _inputs_of(
 
 
 def _sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """Return which tensors lie in one storage, and where those that do begin in it."""
+    """Return for each tensor the first one in its storage, and its offset in bytes if there are several."""
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     first = [storages.index(storage) for storage in storages]
     begins = [tensor.storage_offset() * tensor.element_size() for tensor in tensors]
@@ -257,7 +257,7 @@ def _sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int | str:
-    """Return where an input of a program comes from.
+    """Return the position or the name by which another call finds an input.
 
     Raises:
         UsageError: it is neither an argument nor found under a name, so that another call could not find it.
@@ -280,7 +280,7 @@ def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int
 
 
 def _returned(program: Program, found: Any) -> _Result:
-    """Say inside of a block what its program gives; sizes that a function returns are fixed by that."""
+    """Choose the tensors that a function returns as outputs of its program; sizes that it returns are fixed."""
     leaves, structure = pytree.tree_flatten(found)
     plain = [leaf if isinstance(leaf, torch.Tensor) else _plain(leaf) for leaf in leaves]
     numbers = [program.returned(leaf) if isinstance(leaf, torch.Tensor) else -1 for leaf in plain]
@@ -300,7 +300,7 @@ def _plain(value: Any) -> Any:
 
 
 def _without_history(leaf: Any) -> Any:
-    """Return what a call gives, as a run of its program would: no part of autograd, and plain numbers."""
+    """Return a result as a run of the program would give it: detached from autograd, and with plain numbers."""
     if isinstance(leaf, torch.Tensor):
         return leaf if leaf.grad_fn is None else leaf.detach()
     return _plain(leaf)

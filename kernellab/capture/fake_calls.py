@@ -1,4 +1,4 @@
-"""Calls of torch repeated on fake tensors of symbolic shapes: what they take and give, beside what was recorded."""
+"""Calls of torch repeated on fake tensors of symbolic shapes, to compare with the recorded operations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SILENT = frozenset({"prim.device.default", "aten.lift_fresh.default"})
 
 
 class Untold(Exception):
-    """What was recorded is not what the fake tensors tell."""
+    """Raised where operations on fake tensors differ from the recorded ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicLayout:
-    """How a tensor lies in its storage, in integers that may be symbolic."""
+    """The shape, strides and offset of a tensor, in integers that may be symbolic."""
 
     shape: tuple[Any, ...]
     stride: tuple[Any, ...]
@@ -38,9 +38,9 @@ class SymbolicLayout:
 
 @dataclass(frozen=True, slots=True)
 class FakeCall:
-    """An operation on fake tensors: its arguments, which hold no tensors, and the layouts of what it gave.
+    """An operation on fake tensors: its arguments without tensors, and the layouts of its results.
 
-    One that is ``idle`` gives a view that is laid out as its tensor: torch leaves such slices out where it knows sizes.
+    An ``idle`` one gives a view with the layout of its tensor: torch leaves such slices out where it knows sizes.
     """
 
     operation: str
@@ -51,9 +51,9 @@ class FakeCall:
 
 
 class FakeCalls(TorchDispatchMode):
-    """Notes operations on fake tensors; it keeps none of these, whose last use may decide what torch does next.
+    """Records operations on fake tensors, without keeping the tensors: their last use may decide what torch does next.
 
-    Unless it ``gives_plain`` sizes, which fixes them, it raises where an operation in C++ asks for these.
+    Unless it ``gives_plain`` sizes, which fixes them, it raises `Untold` where an operation in C++ asks for plain ones.
     """
 
     def __init__(self, *, gives_plain: bool = True) -> None:
@@ -77,7 +77,7 @@ class FakeCalls(TorchDispatchMode):
 
 
 class _Fake:
-    """Stands in for a fake tensor in the arguments of a call."""
+    """The placeholder of a fake tensor in the arguments of a call."""
 
 
 def bare(value: Any) -> Any:
@@ -86,7 +86,7 @@ def bare(value: Any) -> Any:
 
 
 def nested(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested arguments with what ``change`` makes of each; those of a slice are changed as well."""
+    """Return nested arguments with ``change`` applied to each leaf, the bounds of slices included."""
     if isinstance(value, slice):
         return slice(*(nested(part, change) for part in (value.start, value.stop, value.step)))
     if isinstance(value, torch.Size):
@@ -102,13 +102,13 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def gives_numbers(func: Any, result: Any) -> bool:
-    """Tell whether a call gives integers, or truths that may follow from them; flags of a tensor are neither."""
+    """Whether a call returns integers or booleans that may depend on sizes; flags of a tensor do not."""
     is_flag = getattr(func, "__name__", "") == "__get__" and isinstance(result, bool)
     return not is_flag and any(isinstance(part, int | torch.SymInt | torch.SymBool) for part in members_of(result))
 
 
 def recorded(value: Any) -> Any:
-    """Return the number of the recording that a symbolic one stands for; anything else as it is."""
+    """Return the recorded number of a symbolic one; anything else as it is."""
     if isinstance(value, SYMBOLIC):
         return value.node.hint
     if not is_descriptor(value):
@@ -128,7 +128,7 @@ def layout_of_fake(tensor: Any) -> SymbolicLayout:
 
 
 def symbols_of(value: Any) -> set[Any]:
-    """Return the symbols in nested arguments that are not fixed, those in the layouts of fake tensors included."""
+    """Return the free symbols in nested arguments, those in the layouts of fake tensors included."""
     found: set[Any] = set()
     for part in members_of(value):
         if isinstance(part, SYMBOLIC):

@@ -61,7 +61,7 @@ LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
 
 def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
-    """Return the module that runs a program; its ``meta`` on nodes tells kernel, ids, grid and what is changed."""
+    """Return the module that runs a program; the ``meta`` of a node has kernel, ids, grid and mutated values."""
     root = torch.nn.Module()
     graph = torch.fx.Graph()
     nodes: dict[int, Any] = {}
@@ -91,7 +91,7 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
 
 @dataclass(frozen=True, slots=True)
 class _Building:
-    """A graph that is built: the nodes of values and sizes, of the side table, and of the descriptors so far."""
+    """The state while a graph is built: nodes of values, sizes, the side table, and the descriptors so far."""
 
     graph: torch.fx.Graph
     tape: Tape
@@ -129,9 +129,9 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
     graph, nodes, sizes, descriptors = building.graph, building.nodes, building.sizes, building.descriptors
 
     def part_given(part: Any) -> Any:
-        """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value.
+        """Return a descriptor or an address as a node of its own, since a graph cannot hold it as a value.
 
-        One descriptor of several arguments or launches is one node.
+        Equal descriptors of several arguments or launches are one node.
         """
         replaced = with_refs(part, nodes)
         if isinstance(part, TapeDescriptor):
@@ -164,7 +164,7 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
 
 
 def _with_named_tuples(graph: torch.fx.Graph, value: Any) -> Any:
-    """Return nested arguments with a node for each named tuple, whose class the code of a graph does not know."""
+    """Return nested arguments with a node for each named tuple, since the code of a graph cannot import its class."""
     if isinstance(value, dict):
         return {name: _with_named_tuples(graph, member) for name, member in value.items()}
     if not isinstance(value, tuple | list) or isinstance(value, torch.Size):
@@ -183,7 +183,7 @@ def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:
 
 
 def operation_named(name: str) -> Any:
-    """Return the operation of torch that ``aten.mm.default`` names.
+    """Return the operation of torch with a name such as ``aten.mm.default``.
 
     Raises:
         UsageError: nothing of that name is registered any more.
@@ -219,11 +219,11 @@ def _fresh(graph: torch.fx.Graph, wanted: str, node: torch.fx.Node) -> str:
 
 
 class SideTable(torch.nn.Module):
-    """The kernels and constant arguments that the ids of a graph's launches stand for.
+    """The kernels and constant arguments behind the ids in a graph.
 
-    ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner. ``launched`` are
-    the ids and grids of the launches of its graph; ``constants`` and ``tuned``, autotuned kernels by their ids, are
-    filled where dynamo reads the graph. ``changes`` are the arguments that autotuned launches change, by the ids of
+    ``kernels`` has the launched functions by id; for an autotuned kernel, the function under the tuner. ``launched``
+    are the ids and grids of the launches of its graph. ``constants``, and ``tuned`` with the autotuned kernels, are
+    filled when dynamo reads the graph. ``changes`` are the arguments that autotuned launches change, by the ids of
     their constants.
     """
 
@@ -240,7 +240,7 @@ class SideTable(torch.nn.Module):
         self._captures: dict[int, Any] = {}
 
     def kernel(self, number: int) -> Any:
-        """Return a kernel as it was recorded, also where a helper or a value that it captures is another now."""
+        """Return a kernel as it was recorded, even if a helper or a value that it captures has changed."""
         kernel = self.kernels[number]
         if kernel.captures() is not self._captures.get(number):
             kernel = self.kernels[number] = jit_function(self.registry[number])
@@ -279,7 +279,7 @@ def prepare_for_dynamo(table: Any) -> None:
     held = weakref.ref(table)
 
     def bring_up_to_date() -> int:
-        """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo reads."""
+        """Put all kernels as recorded, and their constants, into plain dictionaries, which dynamo can read."""
         found: Any = held()
         for kernel_id, constants_id, grid in found.launched:
             found.constants[constants_id] = held_in_dynamo(found.registry.constants(constants_id))
@@ -338,7 +338,7 @@ def launch_in_dynamo(
 
 
 def grid_for(configs: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid3 | Callable[[Mapping[str, Any]], Grid3]:
-    """Return the grid of a launch as a function of the arguments by name, which tell the config that was chosen."""
+    """Return the grid of a launch; where configs have different grids, as a function of the arguments by name."""
     first = configs[0][1]
     if all(type(extent) is int for _, grid in configs for extent in grid) and all(grid == first for _, grid in configs):
         return first
@@ -397,7 +397,7 @@ def _functional_in_graph(
 
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Return arguments with the memory of each first tensor replaced by that of the second; one stays one."""
+    """Return arguments with the memory of each first tensor replaced by that of the second; one object stays one."""
     made: dict[int, Any] = {}
 
     def moved(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operators of torch that take functions: that of Triton kernels is recorded, such as `torch.cond` are refused."""
+"""Higher-order operators of torch: launches of Triton kernels are recorded, others such as `torch.cond` are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_TRITON = {"triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functiona
 
 
 def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
-    """Run the operator that launches a Triton kernel, as `torch.library.wrap_triton` calls it.
+    """Run the higher-order operator that launches a Triton kernel, as `torch.library.wrap_triton` calls it.
 
     Raises:
         UsageError: it is another operator.

@@ -1,4 +1,4 @@
-"""What the user calls things: names of tensors in a namespace, and lines of code."""
+"""The user's names: of tensors in a namespace, and of lines of code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAKEN = frozenset(
 
 
 def name_in(scope: Mapping[str, Any], tensor: Any) -> str:
-    """Return what leads to a tensor in a namespace: ``x``, ``weights["q"]``, ``model.linear.weight``; or ""."""
+    """Return the path of a tensor in a namespace: ``x``, ``weights["q"]``, ``model.linear.weight``; or ""."""
     return next((path for path, value in named_tensors(scope) if value is tensor), "")
 
 
@@ -66,7 +66,7 @@ def place_of_user() -> str:
 
 
 def locals_of(frame: Any) -> dict[str, Any]:
-    """Return the variables of a frame, of which the frame itself keeps no copy afterwards."""
+    """Return the variables of a frame, without keeping its tensors alive."""
     snapshot = frame.f_locals  # each access takes it anew
     found = dict(snapshot)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -78,13 +78,13 @@ def locals_of(frame: Any) -> dict[str, Any]:
 
 
 def shortened(value: Any) -> str:
-    """Return a value as Python writes it, cut off where that is long."""
+    """Return the repr of a value, cut off where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]}..."
 
 
 def is_printing() -> bool:
-    """Tell whether torch reads values only to show a tensor."""
+    """Whether torch reads values only to print a tensor."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch._tensor_str":
@@ -109,7 +109,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _short(file: str) -> str:
-    """Return the name of a file without its folder; of the one that IPython makes up for a cell, ``In[3]``."""
+    """Return a file's name without its folder; for a cell of IPython, ``In[3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})  # what IPython's tracebacks name cells by

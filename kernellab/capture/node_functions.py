@@ -1,4 +1,4 @@
-"""What the nodes of a program's graph call, but for launches: on tensors, and to ask what the program holds for.
+"""Functions that the nodes of a program's graph call, but for launches: views, copies, and checks in a run.
 
 dynamo reads code and does not run it; where it cannot read that of a function, one named ``..._in_dynamo`` stands in.
 """
@@ -76,7 +76,7 @@ def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
-    """Return a copy of a table with addresses in tensors, a number of bytes from their start, at some of its words.
+    """Return a copy of a table with the addresses of tensors, plus offsets in bytes, at some of its words.
 
     Without a table, return the only address.
     """
@@ -114,7 +114,7 @@ def descriptor_in_dynamo(
 
 @torch.fx.has_side_effect
 def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
-    """Raise `UsageError` for a result of another shape than the recorded one; traced, each run asks that."""
+    """Raise `UsageError` for a result of another shape than the recorded one; a trace gets the check for each run."""
     found, wanted = tuple(tensor.shape), tuple(shape)
     if len(found) == len(wanted) and any(map(is_open, (*found, *wanted))):
         for size, other in zip(found, wanted, strict=True):
@@ -125,13 +125,13 @@ def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None
 
 
 def require_shape_in_dynamo(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
-    """Stand for `require_shape`: data decides the shape, so only a run can ask it."""
+    """Stand for `require_shape`: data decides the shape, so only a run can check it."""
     for size, wanted in zip(tensor.shape, shape, strict=True):
         torch._check(size == wanted)  # type: ignore[no-untyped-call]
 
 
 def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
-    """Return what is wrong with the shape that an operation gave for other data, or ""."""
+    """Return the problem where an operation gives another shape than the recorded one, or ""."""
     if found == recorded:
         return ""
     return (
@@ -167,9 +167,10 @@ def require_read_in_dynamo(*given: Any) -> None:
 
 
 def read_problem(*given: Any) -> str:
-    """Return what is wrong where Python would read other values than the recorded ones, which come last but the place.
+    """Return the problem where Python would read other values than the recorded ones, or "".
 
-    Of one tensor, its value or a list of its values is read, or as a text its contents; of two, whether they are equal.
+    ``given`` are the tensors, the recorded value and the place. Of one tensor, the recorded value is its value, a list
+    of its values, or as a text the hash of its contents; of two, whether they are equal.
     """
     *tensors, recorded, place = given
     if len(tensors) == 2:
@@ -189,7 +190,7 @@ def read_problem(*given: Any) -> str:
 
 @torch.fx.has_side_effect
 def require_guard(holds: Any, words: str) -> None:
-    """Raise `UsageError` where a guard does not hold; traced, each run asks for sizes that data decides."""
+    """Raise `UsageError` where a guard does not hold; a trace gets the check of data-dependent sizes for each run."""
     if is_open(holds):
         ask_in_runs(holds, guard_problem(words))
     elif not holds:
@@ -197,17 +198,17 @@ def require_guard(holds: Any, words: str) -> None:
 
 
 def require_guard_in_dynamo(holds: Any, words: str) -> None:
-    """Stand for `require_guard`, also for sizes that data decides."""
+    """Stand for `require_guard`, also for data-dependent sizes."""
     torch._check(holds)  # type: ignore[no-untyped-call]
 
 
 def is_open(size: Any) -> bool:
-    """Tell whether torch traces a number that data decides, so that no question for it has an answer yet."""
+    """Whether a traced number depends on data, so that its value is unknown while torch traces."""
     return isinstance(size, torch.SymInt | torch.SymBool) and not size.node.has_hint()
 
 
 def ask_in_runs(holds: Any, words: str) -> None:
-    """Add to what torch traces that a condition on sizes holds; each run asks it, and fails with these words."""
+    """Add a condition on sizes to a trace; each run checks it, and fails with these words."""
     if is_open(holds):
         torch._check(holds)  # type: ignore[no-untyped-call]
     if isinstance(holds, torch.SymBool):
@@ -217,7 +218,7 @@ def ask_in_runs(holds: Any, words: str) -> None:
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors lie in one storage; tensors without contents have no addresses that would tell."""
+    """Whether two tensors lie in one storage."""
     if one is other:
         return True
     if is_traced((one, other), {}):
@@ -226,9 +227,9 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_cloned(tensor: torch.Tensor) -> bool:
-    """Tell whether a copy is made by ``clone``: where torch traces, whose functionalisation knows no views of copies.
+    """Whether to copy a tensor by ``clone``: while torch traces, as its functionalisation knows no views of copies.
 
-    It keeps the strides where no elements share a place and none lies between them.
+    It keeps the strides of a tensor that is dense and has no two elements at one place.
     """
     return is_traced((tensor,), {}) and torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
@@ -251,7 +252,7 @@ def on_device_of(arguments: object) -> Iterator[None]:
 
 
 def wait_for(waiting: Sequence[Any], others: Sequence[Any]) -> None:
-    """Let the current streams of devices wait for what the current streams of others have been given."""
+    """Make the current streams of devices wait for the current streams of others."""
     for device in waiting:
         for other in others:
             torch.cuda.current_stream(device).wait_stream(torch.cuda.current_stream(other))

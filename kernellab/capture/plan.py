@@ -1,17 +1,16 @@
-"""Where the buffers of a program lie: which of them share memory, and how much is needed at most.
+"""The memory plan of a program: which buffers share memory, and the peak.
 
-What is counted: the bytes of every storage that the program makes, its outputs included. Inputs and constants are not,
-nor is what a torch operation uses for itself while it runs. *Unplanned* is a program that holds all of that until its
-end, as a notebook cell does whose intermediates have names.
+A plan counts the bytes of every storage that the program makes, its outputs included. It does not count inputs and
+constants, nor what a torch operation allocates for itself while it runs. *Unplanned* is a program that keeps all
+storages until its end, as a notebook cell does whose intermediates have names.
 
 In memory that the caller gives, all lie in one piece with an offset for each: those that are alive at one time do not
-overlap. What the program returns lies elsewhere, since it outlives the run, and so does what an operation of torch
-allocates by itself.
+overlap. Outputs lie elsewhere, since they outlive the run, and so does what an operation of torch allocates by itself.
 
-A value may lie where one lies that dies when it is made. The copy of a value that nothing uses again is that value. An
-elementwise operation of torch may write its result over an operand, since it reads each element before it writes that
-one (torch allows ``out`` to be an operand as a whole, and refuses a part of one). What lies in an input is left alone
-unless the caller has donated that.
+A value may take the memory of one that dies when it is made. The copy of a value that has no other use is that value.
+An elementwise operation of torch may write its result over an operand, since it reads each element before it writes
+that one (torch allows ``out`` to be an operand as a whole, and refuses a part of one). Inputs are not overwritten
+unless the caller has donated them.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class Buffer:
     """A storage that a program makes.
 
     ``first`` is the step that makes it, ``last`` the last one that uses it or a view of it; for an output that is the
-    number of steps. A buffer that is ``fixed`` is allocated by the operation that makes it. ``kind`` keeps apart what
-    cannot share memory: dtype and device. One that ``takes`` the memory of another one, which dies in the step that
-    makes it, lies just there: at ``source``, a value in that memory. What is ``given`` is an input that the caller has
-    donated, or a constant: the program may write to it, and does not allocate it.
+    number of steps. The operation that makes a ``fixed`` buffer allocates it. ``kind`` is dtype and device: buffers of
+    different kinds cannot share memory. A buffer may take the memory of another one that dies in the step that makes
+    it: ``takes`` is the name of that buffer, and ``source`` that of a value in it. ``given`` marks a donated input or a
+    constant: the program may write to it, and does not allocate it.
     """
 
     name: str
@@ -71,9 +70,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that is allocated once: the buffers that lie in it, one after the other. It is freed after the last.
+    """Memory that is allocated once, for buffers one after the other, and freed after the last.
 
-    Memory that is ``given`` is there before the program begins, and counts for nothing.
+    ``given`` memory exists before the program begins, and counts for nothing.
     """
 
     size_bytes: int
@@ -88,8 +87,8 @@ class Allocation:
 class MemoryPlan:
     """The allocations of a program of ``steps`` steps, in the order in which they are made.
 
-    ``unplanned_bytes`` is what its buffers take when all live until the end. ``offsets`` say where allocations, by
-    their first buffers, lie in a workspace of the caller, which has ``workspace_bytes``.
+    ``unplanned_bytes`` is the sum of its buffers, as when all live until the end. ``offsets`` are those of allocations,
+    by their first buffers, in a workspace of the caller, which has ``workspace_bytes``.
     """
 
     steps: int
@@ -106,21 +105,21 @@ class MemoryPlan:
 
     @property
     def reused(self) -> int:
-        """How many buffers lie in memory that another one has left."""
+        """The number of buffers in memory that another one has left."""
         return len(self.buffers) - len(self.allocations)
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """The inputs and constants whose memory other buffers take."""
+        """The inputs and constants that other buffers overwrite."""
         return tuple(a.buffers[0] for a in self.allocations if a.given and len(a.buffers) > 1)
 
 
 def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
     """Return the plan for buffers in the order in which they are made.
 
-    Buffers that take each other's memory are a chain. A chain takes the memory of a dead one of the same size and
-    kind, the one that died last. It does so only where keeping that memory meanwhile does not raise the peak, so no
-    plan needs more than freeing each buffer after its last use.
+    Buffers that take each other's memory are a chain. A chain takes the memory of a dead one of the same size and kind,
+    the one that died last, unless keeping that memory meanwhile raises the peak. So no plan needs more than freeing
+    each buffer after its last use.
     """
     chains = _chains(sorted(buffers, key=lambda buffer: buffer.first))
     live = live_bytes([_allocation(chain) for chain in chains], steps)
@@ -202,7 +201,7 @@ def plan_of(tape: Tape, donated: Collection[int] = ()) -> MemoryPlan:
 
 
 def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
-    """Return the storages that a program makes, and those that it is given to write to, first of all.
+    """Return the storages that a program makes, after those of inputs and constants that it may overwrite.
 
     A storage lives as long as any view of it is used.
     """
@@ -231,7 +230,7 @@ def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
 
 
 def _buffer(tape: Tape, index: int, first: int, last: int) -> Buffer:
-    """Return the storage of a value that a step makes; one of an input or a constant is there from the beginning."""
+    """Return the storage of a value as a buffer; ``first`` is -1 for an input or a constant."""
     value, given = tape.values[index], first < 0
     layout, size_bytes = value.layout, tape.storages[value.storage]
     fills = layout.offset == 0 and layout.span * layout.itemsize == size_bytes == layout.size_bytes
@@ -240,7 +239,7 @@ def _buffer(tape: Tape, index: int, first: int, last: int) -> Buffer:
 
 
 def _is_placeable(step: Step) -> bool:
-    """Tell whether the one result of a step can be written into memory that is already there."""
+    """Whether the one result of a step can be written into existing memory."""
     name = step.operation
     if name in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random or step.has_open_shape:
         return False
@@ -265,7 +264,7 @@ def with_workspace(plan: MemoryPlan, device: str) -> MemoryPlan:
 
 
 def _offset(placed: list[tuple[int, Allocation]], new: Allocation) -> int:
-    """Return the lowest offset at which an allocation overlaps none that is alive at the same time."""
+    """Return the lowest offset at which an allocation overlaps no other of the same time."""
     others = [(o, each) for o, each in placed if each.first <= new.last and new.first <= each.last]
     offset = 0
     for start, other in sorted(others, key=lambda pair: pair[0]):
@@ -276,9 +275,9 @@ def _offset(placed: list[tuple[int, Allocation]], new: Allocation) -> int:
 
 
 def taken_over(tape: Tape, last: Mapping[int, int], private: Collection[int]) -> dict[int, int]:
-    """Return values that may lie where another one lies, which dies when they are made: the other one by each.
+    """Return the value that each value can replace in memory, as that one dies when it is made.
 
-    ``last`` gives the last step that uses a storage; the ``private`` storages are those that the program may write to.
+    ``last`` is the last step that uses a storage; ``private`` are the storages that the program may write to.
     """
     found: dict[int, int] = {}
     for number, step in enumerate(tape.steps):
@@ -290,7 +289,7 @@ def taken_over(tape: Tape, last: Mapping[int, int], private: Collection[int]) ->
 
 
 def out_variant(operation: str) -> Any:
-    """Return the form of an operation that writes into a given tensor, or None where it has none of its own."""
+    """Return the variant of an operation that writes into an ``out`` tensor, or None without one of its own."""
     overload = operation_named(operation)
     wanted = [(a.name, str(a.type)) for a in overload._schema.arguments]
     packet = overload._overloadpacket
@@ -303,7 +302,7 @@ def out_variant(operation: str) -> Any:
 
 
 def in_place_variant(operation: str) -> Any:
-    """Return the form of an operation that writes over its first argument, or None where it has none."""
+    """Return the variant of an operation that writes over its first argument, or None."""
     overload = operation_named(operation)
     namespace, packet, *_ = operation.split(".")
     other = getattr(getattr(getattr(torch.ops, namespace), f"{packet}_", None), overload._overloadname, None)
@@ -313,7 +312,7 @@ def in_place_variant(operation: str) -> Any:
 
 
 def writing_call(step: Step, result: str, source: str, arguments: list[str]) -> str:
-    """Return the call of an operation that writes into ``result``, which lies where its operand ``source`` does."""
+    """Return the call of an operation that writes into ``result``, in the memory of its operand ``source``."""
     variant = out_variant(step.operation)
     if variant is None:
         return f"torch.ops.{in_place_variant(step.operation)}({', '.join([source, *arguments[1:]])})"
@@ -325,7 +324,7 @@ def _outs(overload: Any) -> list[str]:
 
 
 def _pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Yield (result, value that it takes the place of) for one step."""
+    """Yield (result, value that it replaces in memory) for one step."""
     if step.operation == LAUNCH and step.functional:
         pairs = [(new, old) for new, old in zip(step.results, step.mutated, strict=True) if new >= 0]
     elif step.operation in (COPY, "aten.clone.default"):
@@ -344,7 +343,7 @@ def _pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int
 
 
 def _is_elementwise(step: Step) -> bool:
-    """Tell whether an operation of torch reads each element before it writes that one, if both lie at one place."""
+    """Whether an operation of torch, in place, reads each element before it writes that one."""
     if step.operation in (LAUNCH, WINDOW, COPY, READ) or step.several or step.mutated or step.is_random:
         return False
     if step.operation in _BY_ROWS:
@@ -353,7 +352,7 @@ def _is_elementwise(step: Step) -> bool:
 
 
 def _is_writable(tape: Tape, step: Step, old: int) -> bool:
-    """Tell whether a step can write over an operand, and takes nothing else in the memory of that."""
+    """Whether a step can write over an operand, and takes no other view of its memory."""
     value = tape.values[old]
     others = (tape.values[index] for index in step.taken)
     if any(other.storage == value.storage and other.layout != value.layout for other in others):
@@ -364,6 +363,6 @@ def _is_writable(tape: Tape, step: Step, old: int) -> bool:
 
 
 def _is_alike(one: TensorLayout, other: TensorLayout) -> bool:
-    """Tell whether two values have one layout, from the first element of their storages on."""
+    """Whether two values have one layout, and begin at the first element of their storages."""
     wanted = (one.dtype, one.shape, one.stride, one.device, one.offset)
     return wanted == (other.dtype, other.shape, other.stride, other.device, other.offset) and one.offset == 0

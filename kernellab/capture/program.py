@@ -22,9 +22,8 @@ _OPEN = "its block has not ended"
 class Program(Shown):
     """A series of launches and torch operations, recorded by `Lab.capture`.
 
-    It holds for the shapes, strides and constants of the recording; of one that is `dynamic`, for all sizes under its
-    `guards`. Until its block has ended well, every use of it is
-    a `UsageError`.
+    It holds for the shapes, strides and constants of the recording; with `dynamic`, for all sizes under its `guards`.
+    Until its block has ended without an error, every use of it raises `UsageError`.
     """
 
     def __init__(self, kernels: Registry, recorder: Any = None) -> None:
@@ -68,12 +67,12 @@ class Program(Shown):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of what it gives: changed inputs first, then what was left at the end of the block."""
+        """The names of its outputs: changed inputs first, then results that exist at the end of the block."""
         return self.tape.output_names
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the recording fixed, and what will not repeat."""
+        """Remarks on what the recording fixed, and on what will not repeat."""
         return self.tape.notes
 
     @property
@@ -92,11 +91,11 @@ class Program(Shown):
 
     @property
     def plan(self) -> MemoryPlan:
-        """Where its buffers lie, and what memory it needs at most."""
+        """The memory plan: how its buffers share memory, and its peak."""
         return self.planned()
 
     def planned(self, donated: Collection[str] = ()) -> MemoryPlan:
-        """Return the plan of a program that may write to some inputs once it needs them no more.
+        """Return the plan of a program that may overwrite some inputs after their last use.
 
         Raises:
             UsageError: it has no such input.
@@ -119,7 +118,7 @@ class Program(Shown):
         return frame_of(self.tape)
 
     def returns(self, *tensors: Any) -> Any:
-        """Say inside the block what the program gives, instead of all that is left at its end; return the tensors."""
+        """Choose the outputs, inside the block, instead of all results that exist at its end; return the tensors."""
         if self._recorder is None:
             raise UsageError("The block has ended; program.only(names) gives a program with fewer outputs.")
         for tensor in tensors:
@@ -127,13 +126,13 @@ class Program(Shown):
         return tensors[0] if len(tensors) == 1 else tensors
 
     def returned(self, tensor: Any) -> int:
-        """Say inside the block that the program gives a tensor; return its number, the same for the same value."""
+        """Choose an output, inside the block; return its number, the same for the same value."""
         number = int(self._recorder.value_of(tensor))
         self._recorder.recording.returned.append(number)
         return number
 
     def only(self, *names: str) -> Program:
-        """Return the program with these outputs only, without what does nothing for them.
+        """Return the program with these outputs only, without steps that they do not depend on.
 
         Raises:
             UsageError: it has no such output.
@@ -151,7 +150,7 @@ class Program(Shown):
         return self._like(compacted(smaller, used))
 
     def functionalise(self) -> Program:
-        """Return a program that changes nothing: each kernel works on copies, which later steps see."""
+        """Return a program that changes nothing: each kernel works on copies, which later steps use."""
         from kernellab.capture.build import functionalised
 
         return self._like(functionalised(self.tape))
@@ -221,11 +220,11 @@ class Program(Shown):
         return write(self.tape, plan, lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, tape: Tape, functions: dict[int, Any]) -> None:
-        """Take what the block recorded, at its end; ``functions`` are the kernels by their ids in the side table."""
+        """Set the recorded program at the end of its block; ``functions`` are the kernels by their ids."""
         self._tape, self._functions, self._recorder = tape, functions, None
 
     def abandon(self, problem: str) -> None:
-        """Mark the program as one that never came to its end."""
+        """Mark the program as incomplete for good."""
         self._recorder, self._problem = None, problem.rstrip(".")
 
     def _like(self, tape: Tape) -> Program:
@@ -248,9 +247,10 @@ def moved_to(tensor: Any, device: str) -> Any:
 
 
 def frame_of(tape: Tape) -> Any:
-    """Return the rows in order. ``bytes`` and layout are those of what a step makes, or else of what it changes.
+    """Return a DataFrame of inputs, constants and steps, in order.
 
-    ``moved_bytes`` are those that a launch reads and writes, each tensor once.
+    ``bytes`` and layout are those of a step's result, or else of the value that it changes. ``moved_bytes`` are those
+    that a launch reads and writes, each tensor once.
     """
     imported_whole("pandas")
     import pandas as pd  # keeps `import kernellab` light

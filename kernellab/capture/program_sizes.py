@@ -1,4 +1,4 @@
-"""The sizes of a program: what measures them, and how its graph and its module compute them and ask its guards."""
+"""The sizes of a program: their sources, and how its graph and its module compute them and check its guards."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def measuring(
 ) -> set[int]:
     """Return the values that measure the symbols of some steps and values, and of the guards of these symbols.
 
-    Beside them, those that every run looks at, as numbers of the block may follow from their sizes: 0 and 1 have no
-    symbols.
+    Added to them are the values whose layouts the block inspected, since Python may have decided by a size of 0 or 1,
+    which has no symbol, and the results of data-dependent shape.
     """
     where = dict(sizes.measured)
     needed = _symbols_in(live, (recording.values[index].layout for index in used if index >= 0))
@@ -89,7 +89,7 @@ def measuring(
 
 
 def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
-    """Return the values whose sizes some steps and values of a program need, and which only a run makes."""
+    """Return the results of a run that measure sizes for some steps and values of a program."""
     if tape.sizes is None:
         return set()
     used = {index for step in steps for index in (*step.taken, *step.results)} | set(wanted)
@@ -100,7 +100,7 @@ def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) 
 
 
 def _open_results(steps: Iterable[Step]) -> set[int]:
-    """Return what has shapes that data decides, on which numbers of the block may depend."""
+    """Return the results of data-dependent shape, which numbers of the block may depend on."""
     return {index for step in steps if step.has_open_shape for index in step.results if index >= 0}
 
 
@@ -119,7 +119,7 @@ def _symbols(part: Any) -> set[Any]:
 
 
 def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
-    """Return a program whose symbols tell where they are measured: ``x.shape[0]``; guards of other symbols go.
+    """Return a program with symbols named by their sources, as ``x.shape[0]``; guards of other symbols are dropped.
 
     ``inputs`` gives the inputs by their index in the recording.
     """
@@ -166,7 +166,7 @@ def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
 
 
 def measured_in(tape: Tape, indices: Iterable[int]) -> dict[Any, Measured]:
-    """Return the symbols that are sizes of some values, each with where it is measured first."""
+    """Return the symbols that are sizes of some values, each with its first source."""
     found: dict[Any, Measured] = {}
     for index in indices:
         for axis, size in enumerate(tape.values[index].layout.shape):
@@ -176,7 +176,7 @@ def measured_in(tape: Tape, indices: Iterable[int]) -> dict[Any, Measured]:
 
 
 class _OpenSizes:
-    """The guards of a program that were not asked so far in a run, and the names that are known by now."""
+    """The guards that a run has not checked so far, and the names that it knows by then."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -184,14 +184,14 @@ class _OpenSizes:
         self.guards = [] if tape.sizes is None else list(ordered_guards(tape.sizes.guards))
 
     def measured(self, step: Step) -> Iterator[tuple[str, Measured]]:
-        """Yield the symbols that are sizes of what a step made and were not known before, with where they are."""
+        """Yield new symbols that are sizes of a step's results, with their sources."""
         for symbol, where in measured_in(self.tape, [index for index in step.results if index >= 0]).items():
             if symbol.name.isidentifier() and symbol.name not in self.known:
                 self.known.add(symbol.name)
                 yield symbol.name, where
 
     def ready(self) -> list[Guard]:
-        """Return the guards whose symbols are known by now, each once."""
+        """Remove and return the guards with known symbols alone."""
         found = [guard for guard in self.guards if self.known.issuperset(names_in(guard.text))]
         self.guards = [guard for guard in self.guards if guard not in found]
         return found
@@ -211,7 +211,7 @@ class SizeNodes:
         self._ask()
 
     def made(self, step: Step) -> None:
-        """Measure what a step made whose shape depends on data, and ask the guards that hold for it."""
+        """Measure the data-dependent sizes of a step's results, and check the guards that depend on them."""
         for name, where in self.open.measured(step):
             self.known[name] = self._node(torch.ops.aten.sym_size.int, (self.nodes[where.value], where.axis))
         self._ask()
@@ -229,7 +229,7 @@ class SizeNodes:
         return self._of(ast.parse(repr(size), mode="eval").body)
 
     def _node(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.Node:
-        """Add a node, under a name that no value of the program has."""
+        """Add a node, with a name that no value of the program has."""
         node = self.graph.call_function(function, arguments)
         taken = {value.name for value in self.tape.values}
         self.count = next(i for i in itertools.count(self.count + 1) if f"size_{i}" not in taken)
@@ -272,7 +272,7 @@ class SizeNodes:
 
 
 def requirements(tape: Tape) -> Iterator[str]:
-    """Yield the functions by which a module refuses inputs."""
+    """Yield the functions by which a module checks its inputs."""
     if tape.sizes is not None:
         yield _REQUIRE_SIZE.replace("PROBLEM", guard_problem("{words}"))
     layouts = tape.input_layouts
@@ -294,7 +294,7 @@ def requirements(tape: Tape) -> Iterator[str]:
 
 
 class Measurements:
-    """Writes what a module measures in a run, where data decides on a size, and asks the guards of such sizes."""
+    """Writes the statements of a module that measure data-dependent sizes, and check the guards of such sizes."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -302,7 +302,7 @@ class Measurements:
         self.open.ready()  # those of the inputs, which `require` asks
 
     def after(self, step: Step) -> Iterator[str]:
-        """Yield the statements that follow a step whose results have shapes that data decides."""
+        """Yield the statements that follow a step with a result of data-dependent shape."""
         for name, where in self.open.measured(step):
             yield f"{name} = {self.tape.values[where.value].name}.shape[{where.axis}]"
         yield from _asked(self.open.ready())

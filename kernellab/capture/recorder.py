@@ -1,10 +1,10 @@
-"""Recording: every torch operation of a thread, by a dispatch mode, and every launch that a lab tells of.
+"""Recording: a dispatch mode sees every torch operation of a thread, and an observer every launch of a lab.
 
-Tensors are known by their memory. A tensor whose memory was not seen before existed before the block: an input. One
-that shares memory with a known tensor is a view of it. Nothing is kept alive: what the user drops is freed as ever.
+Tensors are known by their memory. A tensor in unknown memory existed before the block, and is an input. One that shares
+memory with a known tensor is a view of it. The recording keeps no tensor alive.
 
-What is no operation of torch, a mode for its functions tells of: NumPy, storages, ``x.data = y``. Values that are read
-are noted, as what follows from them is fixed.
+A mode for torch's functions sees what is no operation: NumPy, storages, ``x.data = y``. Values that Python reads are
+noted, since what follows from them is fixed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what one thread does between ``__enter__`` and ``__exit__``. ``scope`` gives the user's variables,
-    ``keep`` what is kept of a launch."""
+    """Records the operations of one thread between ``__enter__`` and ``__exit__``.
+
+    ``scope`` gives the user's variables, ``keep`` makes the record of a launch.
+    """
 
     supports_higher_order_operators = True
 
@@ -100,12 +102,12 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = SeenMemory(self.recording, observers.withheld, self._name_of)
 
     def is_here(self) -> bool:
-        """Tell whether this thread records; torch takes the modes of the user's along to the threads of autograd."""
+        """Whether this thread is recorded; torch takes the user's modes along to the threads of autograd."""
         return any(mode is self for mode in _get_current_dispatch_mode_stack())
 
     @property
     def is_own_work(self) -> bool:
-        """Whether what this thread does is that of the lab, or the inside of an operation."""
+        """Whether this thread does the lab's own work, or is inside an operation."""
         return bool(self.observers.is_withheld or self.is_inside_operation or self._own)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,16 +141,16 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def launched(self, launched: Launched) -> None:
-        """Record a launch; one that an operation makes is part of that."""
+        """Record a launch; a launch inside an operation is part of that operation."""
         with self.working():
             self._launched(launched)
 
     def is_elsewhere(self) -> bool:
-        """Tell whether this is a thread that is not recorded."""
+        """Whether this is a thread that is not recorded."""
         return threading.get_ident() != self._thread and not (self.is_inside_operation or self.is_here())
 
     def launched_elsewhere(self, launched: Launched) -> None:
-        """Enter a problem if a launch of a thread that is not recorded changes memory that is known here."""
+        """Record a problem if a launch of another thread changes memory of this recording."""
         effects = launched.compiled.effects
         memory = memory_of(launched.arguments) if self.is_elsewhere() else {}
         changed = [t for n, t in memory.items() if n in effects.mutated or not effects.is_followed]
@@ -184,14 +186,14 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory.settle(mutated)
 
     def _look_at_stream(self) -> None:
-        """Note a step on another stream than that on which the block has begun to use a device."""
+        """Note a step on another stream than the first one that the block used on the device."""
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             stream = torch.cuda.current_stream()
             if self._streams.setdefault(stream.device, stream) != stream:
                 self.note(f"{place_of_user()} works on another stream; the program works on the current one, in order")
 
     def has_read(self, result: Any, given: Any) -> None:
-        """Record that Python got values of a tensor: what follows holds where a run reads the same."""
+        """Record that Python read values of a tensor: the following steps hold if a run reads the same."""
         with self.working():
             refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
             self._append(Step(READ, (*refs, result)))
@@ -206,7 +208,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.note(f"{read}; a run that reads something else is refused")
 
     def has_moved(self, tensor: Any) -> None:
-        """Take up that a tensor got other memory, as by ``x.data = y``."""
+        """Note that a tensor got other memory, as by ``x.data = y``."""
         with self.working():
             index = self.value_of(tensor)
         name = self._name_of(tensor) or self.recording.values[index].name or "a tensor"
@@ -216,9 +218,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def has_handed_out(self, tensor: Any, how: str, *, is_read: bool) -> None:
-        """Watch the memory of a tensor, which something else than torch can read and change from now on.
+        """Watch memory that something else than torch can read and change from now on.
 
-        Where that ``is_read``, what follows holds where a run hands out the same.
+        With ``is_read``, the following steps hold if a run hands out the same contents.
         """
         with self.working():
             index = self.value_of(tensor)
@@ -230,7 +232,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Record nothing of what this thread asks of torch inside a with statement: it is the recorder's own."""
+        """Suspend recording inside a with statement, for the recorder's own calls of torch."""
         self._own += 1
         try:
             yield
@@ -238,7 +240,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._own -= 1
 
     def _given(self, name: str, value: Any, behind: Reached) -> Any:
-        """Return an argument of a launch with values in place of tensors, and of the addresses of tensors."""
+        """Return an argument of a launch with values in place of tensors and of their addresses."""
         if isinstance(value, tuple):
             members = [self._given(f"{name}[{i}]", member, behind) for i, member in enumerate(value)]
             return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
@@ -249,7 +251,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Addresses(None if isinstance(value, int) else Ref(self.value_of(value)), addressed)
 
     def value_of(self, tensor: Any) -> int:
-        """Return the value that a tensor is; one that was never seen becomes an input."""
+        """Return the index of a tensor's value; a tensor that is new becomes an input."""
         index = self._by_id.get(id(tensor))
         layout = layout_of(tensor)
         known = None if index is None else self.recording.values[index]
@@ -263,18 +265,18 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
     def look_around(self, *, at_end: bool = False) -> None:
-        """Look for memory that was changed since the last step; see `SeenMemory`."""
+        """Check for memory that was changed since the last step; see `SeenMemory`."""
         with self.working():
             self.memory.look_around(at_end=at_end)
 
     def _name_of(self, tensor: Any) -> str:
-        """Return what the user calls a tensor, where the block stands or in the function that is at work."""
+        """Return the user's name of a tensor, in the block or in the running function."""
         frame = user_frame()
         own = {} if frame is None else locals_of(frame)
         return name_in(self.scope(), tensor) or next((name for name, value in own.items() if value is tensor), "")
 
     def note(self, text: str) -> None:
-        """Keep a remark for the user, once."""
+        """Add a note for the user, once."""
         self.recording.notes[text] = None
 
     def _other(self, tensor: Any, layout: TensorLayout) -> int:
@@ -304,7 +306,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
     def _constant(self, tensor: Any) -> None:
-        """Keep a tensor that the block made of Python data, as it is now."""
+        """Keep a copy of a tensor that the block made from Python data."""
         layout = layout_of(tensor)
         storage, is_new = self.memory.number(tensor)
         if is_new:
@@ -314,7 +316,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.memory.watch(storage, tensor)
 
     def _taken(self, value: Any) -> Any:
-        """Return arguments with values in place of tensors."""
+        """Return nested arguments with values in place of tensors."""
 
         def taken(part: Any) -> Any:
             if isinstance(part, torch.Tensor):
@@ -330,7 +332,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return mapped(value, taken)
 
     def _made(self, func: Any, taken: Any, given: Any, result: Any, versions: Mapping[int, int]) -> None:
-        """Record an operation that ended well."""
+        """Record an operation that ended without an error."""
         args, kwargs = taken
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor):
             if place_of_user() and not is_printing():
@@ -357,7 +359,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._append(dataclasses.replace(step, has_open_shape=has_open_shape(func, dtypes)))
 
     def _append(self, step: Step) -> None:
-        """Add a step with its place, and note what the user calls the tensors that it takes."""
+        """Add a step with its place, and note the user's names of its tensors."""
         frame = user_frame()
         self._look_at_stream()
         self.recording.steps.append(dataclasses.replace(step, place=place_of(frame)))
@@ -370,7 +372,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             known.name = next((name for name, value in scope if value is tensor and name.strip("_")), "")
 
     def _result(self, tensor: Any, given: Mapping[int, Any]) -> int:
-        """Return the value that an operation returns: -1 for one of its arguments as it was."""
+        """Return the value of a result; -1 for an argument that is returned as it was."""
         if id(tensor) in given and self._is_known(tensor):
             return -1
         layout = layout_of(tensor)
@@ -409,11 +411,11 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _gone() -> None:
-    """Stand in for the reference to a tensor that has the memory of a value no longer."""
+    """Return None, as a dead weak reference to a tensor that has the memory of a value no longer."""
 
 
 class Calls(TorchFunctionMode):
-    """Tells a recorder of the calls of one thread that are no operations of torch."""
+    """Reports calls of one thread that are no torch operations to its recorder."""
 
     def __init__(self, recorder: OperationRecorder) -> None:
         super().__init__()
@@ -438,7 +440,7 @@ keep_from_compiling(Calls.__torch_function__)
 
 
 def is_asked_by_lab() -> bool:
-    """Tell whether the lab or Triton made the call that a mode is told of, and not the user; descriptors are theirs."""
+    """Whether the lab or Triton made this call, and not the user; calls of Triton's descriptors count as the user's."""
     frame: Any = sys._getframe(2)
     while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PASSING_ON):
         frame = frame.f_back

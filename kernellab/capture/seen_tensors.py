@@ -1,8 +1,8 @@
-"""The tensors that a recording has seen: how they lie in memory, and what operations of torch change of it.
+"""Tensors of a recording: their layouts, and the operations that change their memory.
 
-Memory that changed between two steps of a recording, and not by one of them, makes it unusable, and is told with the
-place. It is found in two ways: by the version counter of a tensor, which torch raises for each of its own writes in any
-thread; and by comparing the contents of memory that something else than torch holds, which it writes without a trace.
+A recording is unusable if memory changes between two of its steps; the problem names the place. Two checks find this.
+torch raises the version counter of a tensor for each of its own writes, in any thread. Memory that something else than
+torch holds is written without a trace, so its contents are compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNMARKED = {
 
 
 def layout_of(tensor: Any) -> TensorLayout:
-    """Return how a tensor lies in its storage.
+    """Return the layout of a tensor in its storage.
 
     Raises:
         UsageError: it is sparse, quantized, or a tensor of another kind.
@@ -48,7 +48,7 @@ def layout_of(tensor: Any) -> TensorLayout:
 
 
 def is_descriptor(value: Any) -> bool:
-    """Tell whether a value is a tensor descriptor of Triton or Gluon."""
+    """Whether a value is a tensor descriptor of Triton or Gluon."""
     return hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor)
 
 
@@ -58,7 +58,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def version_of(tensor: Any) -> int | None:
-    """Return the version counter of a tensor, which grows when it is changed; one of inference mode has none."""
+    """Return the version counter of a tensor, which each write raises; None for a tensor of inference mode."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
@@ -68,14 +68,14 @@ def versions_of(given: Any) -> dict[int, int]:
 
 
 def is_of_torch(operation: str) -> bool:
-    """Tell whether an operation is one of torch itself, by its name such as ``aten.mm.default``."""
+    """Whether an operation is one of torch itself, by its name such as ``aten.mm.default``."""
     return operation.partition(".")[0] in {"aten", "prims", "prim"}
 
 
 def has_open_shape(func: Any, dtypes: Sequence[str]) -> bool:
-    """Tell whether values may decide on the shape of a result; ``dtypes`` are those of all arguments but the first.
+    """Whether data may decide the shape of a result; ``dtypes`` are those of all arguments but the first.
 
-    For an index they do if it is a mask; of operations that are not torch's own, nothing is known.
+    For an index, data does if it is a mask; an operation that is not torch's own may do anything.
     """
     if not is_of_torch(str(func)):
         return True
@@ -93,7 +93,7 @@ def written_in(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
 
 
 def given_for(func: Any, args: Any, kwargs: Any, name: str) -> Any:
-    """Return what an operation was given for a parameter, or its default; None where it has no such parameter."""
+    """Return the argument of an operation for a parameter, or its default; None without such a parameter."""
     for position, parameter in enumerate(func._schema.arguments):
         if parameter.name == name:
             default = parameter.default_value if parameter.has_default_value() else None
@@ -102,7 +102,7 @@ def given_for(func: Any, args: Any, kwargs: Any, name: str) -> Any:
 
 
 def with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[str, Any]:
-    """Return the options of an operation that makes a tensor from nothing, with the dtype that was the default."""
+    """Return the options of a factory function, with the default dtype of the recording."""
     names = {parameter.name for parameter in func._schema.arguments}
     tensors = any("Tensor" in str(parameter.type) for parameter in func._schema.arguments)
     if "dtype" in names and not tensors and kwargs.get("dtype") is None and isinstance(outputs[0], torch.Tensor):
@@ -112,9 +112,12 @@ def with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[st
 
 @dataclass(slots=True)
 class Known:
-    """A tensor that was seen. ``name`` is what the user called it when it was, ``made`` whether a step made it, and
-    ``version`` its counter of writes, as the steps so far left it; None until a view is used, which has that of its
-    base only then. torch counts the writes of an operation after a recorder was told of it: ``writes_to_come``."""
+    """A tensor of a recording.
+
+    ``name`` is the user's name for it, ``made`` is True if a step made it. ``version`` is torch's version counter after
+    the steps so far; None until a view is used, which has the counter of its base only then. torch may count the write
+    of a step after the recorder has seen the step: ``writes_to_come`` are those.
+    """
 
     layout: TensorLayout
     storage: int
@@ -127,8 +130,11 @@ class Known:
 
 @dataclass(slots=True)
 class Recording:
-    """What was seen so far. ``launched`` gives the launch of a step by the step's index, and at the end ``inputs`` the
-    values that the program takes."""
+    """The data of a capture.
+
+    ``launched`` has the launch of a step by the step's index. ``returned`` are the outputs that the block chose.
+    ``inputs``, filled at the end, are the values that the program takes.
+    """
 
     values: list[Known] = field(default_factory=list)
     storages: list[int] = field(default_factory=list)
@@ -143,7 +149,7 @@ class Recording:
 
 
 def drawn_by(recording: Recording, indices: Iterable[int]) -> str:
-    """Return the operation that drew at random what the memory of values holds by now, or ""."""
+    """Return the random operation that the contents of these values follow from, or ""."""
     drawn: dict[int, str] = {}
     for step in recording.steps:
         sources = (drawn[storage] for index in step.taken if (storage := recording.values[index].storage) in drawn)
@@ -155,7 +161,7 @@ def drawn_by(recording: Recording, indices: Iterable[int]) -> str:
 
 @dataclass(slots=True)
 class Exposure:
-    """Memory that something else than torch holds too: how it came to that, and what it held last."""
+    """Memory that something else than torch holds, too: how it was handed out, and a digest of its contents."""
 
     how: str
     digest: bytes
@@ -163,9 +169,10 @@ class Exposure:
 
 @dataclass(slots=True)
 class SeenMemory:
-    """The storages of a recording by number: which values lie in each, and whether only its steps change them.
+    """The storages of a recording by number: the values in each, and checks that only steps change them.
 
-    ``withheld`` is the context of what the lab does for itself, ``name_of`` gives what the user calls a tensor.
+    ``withheld`` is the context of the lab's own work, which is not recorded; ``name_of`` gives the user's name of a
+    tensor.
     """
 
     recording: Recording
@@ -189,22 +196,22 @@ class SeenMemory:
         return number, True
 
     def storage_of(self, tensor: Any) -> int | None:
-        """Return the number of the storage that a tensor has now."""
+        """Return the number of a tensor's current storage, or None."""
         known = self._storages.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[1]
 
     def watch(self, storage: int, tensor: Any) -> None:
-        """Watch a storage that is new, if something else than torch may hold it."""
+        """Check a new storage from now on, if something else than torch may hold it."""
         if is_foreign(tensor.untyped_storage()):
             self.expose(storage, tensor, "NumPy or another process holds it too")
 
     def expose(self, storage: int, tensor: Any, how: str) -> None:
-        """Compare what a storage holds from now on, since something else than torch can change it."""
+        """Compare the contents of a storage from now on, since something else than torch can change it."""
         if storage not in self._exposed:
             self._exposed[storage] = Exposure(how, self._digest(tensor))
 
     def look_around(self, *, at_end: bool = False) -> None:
-        """Look for memory that was changed since the last step: what others hold, and at the end all that is known."""
+        """Check memory that something else than torch can change, and at the end all memory of the recording."""
         indices = [index for storage in self._exposed for index in self.of_storage[storage]]
         for index in range(len(self.recording.values)) if at_end else indices:
             known = self.recording.values[index]
@@ -213,7 +220,7 @@ class SeenMemory:
                 self.require_unchanged(known, tensor)
 
     def require_unchanged(self, known: Known, tensor: Any) -> None:
-        """Enter a problem if the memory of a tensor is not what the steps so far left."""
+        """Record a problem if the memory of a tensor is not as the steps so far left it."""
         version, how = version_of(tensor), ""
         is_known = version is not None and known.version is not None
         if is_known and (version or 0) - (known.version or 0) > known.writes_to_come:
@@ -229,13 +236,13 @@ class SeenMemory:
             self.recording.problems[f"the memory of {name} was changed before {place_of_user()}, {how}"] = None
 
     def expect_write(self, indices: Iterable[int]) -> None:
-        """Allow for one write to the memory of each value, which torch has counted before its step is recorded."""
+        """Allow one write to the memory of each value, which torch has counted before its step is recorded."""
         for storage in {self.recording.values[index].storage for index in indices}:
             for index in self.of_storage[storage]:
                 self.recording.values[index].writes_to_come += 1
 
     def settle(self, written: Iterable[int]) -> None:
-        """Take the memory of values as it is now: a step, or the lab itself, has changed it."""
+        """Accept the current memory of values, which a step or the lab itself has changed."""
         counts = Counter(self.recording.values[index].storage for index in written)
         for storage, count in counts.items():
             for index in self.of_storage[storage]:
@@ -253,12 +260,12 @@ class SeenMemory:
 
 
 def is_foreign(storage: Any) -> bool:
-    """Tell whether something else may hold the memory of a storage; torch then lets nobody resize it."""
+    """Whether something else than torch may hold the memory of a storage; such a storage cannot be resized."""
     return storage.device.type == "cpu" and not storage.resizable()
 
 
 def digest_of(storage: Any) -> bytes:
-    """Return the hash of what a storage holds."""
+    """Return the hash of a storage's contents."""
     here = storage if storage.device.type == "cpu" else storage.cpu()
     count = here.nbytes()
     content = (ctypes.c_char * count).from_address(here.data_ptr()) if count else b""
@@ -266,5 +273,5 @@ def digest_of(storage: Any) -> bytes:
 
 
 def contents_of(tensor: Any) -> str:
-    """Return the elements of a tensor as a hash."""
+    """Return the hash of a tensor's elements."""
     return hashlib.blake2b(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy(), digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
-"""Sizes as expressions: integers of a program that follow from the shapes of its inputs, and what they hold under.
+"""Sizes as expressions: integers of a program that follow from the shapes of its inputs, and their guards.
 
-A `Size` is the integer of the recording and knows its expression, so that all that computes with layouts of recorded
-sizes computes with expressions as well. Two of them are equal only where their expressions are: what happened to be
-equal in the recording counts as different. Expressions are written in the language of recorded grids.
+A `Size` is the integer of the recording with its expression, so code that computes with recorded layouts computes
+expressions as well. Two sizes are equal only if their expressions are, and not if their recorded values happen to be.
+Expressions are written in the language of recorded grids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Size(int):
     expression: Any
 
     def __new__(cls, value: int, expression: Any) -> Size:
-        """Return the size of a recorded value and its expression of sympy."""
+        """Build a size from its recorded value and its sympy expression."""
         made = super().__new__(cls, value)
         made.expression = expression
         return made
@@ -74,7 +74,7 @@ class Size(int):
 
 
 def sized(value: int, expression: Any) -> int:
-    """Return a size, or the integer where the expression is a constant."""
+    """Return a size, or an integer if the expression is constant."""
     import sympy  # comes with torch
 
     expanded = sympy.expand(expression)
@@ -98,7 +98,7 @@ def _expression(value: int) -> Any:
 
 @lru_cache(maxsize=2**14)
 def text_of(expression: Any) -> str:
-    """Return an expression of sympy as Python."""
+    """Return a sympy expression as Python."""
     from torch.utils._sympy.printers import PythonPrinter
 
     return str(PythonPrinter().doprint(expression))
@@ -106,14 +106,14 @@ def text_of(expression: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Where a symbol is measured: the size of a value along an axis, or its stride."""
+    """The source of a symbol: the size or stride of a value along an axis."""
 
     value: int
     axis: int
     is_stride: bool = False
 
     def text(self, name: str, *, is_input: bool) -> str:
-        """Return the symbol for a value of this name; of one that a step makes, an identifier."""
+        """Return the expression of the symbol for a value of this name; for a step's result, an identifier."""
         if is_input:
             return f"{name}.stride({self.axis})" if self.is_stride else f"{name}.shape[{self.axis}]"
         return f"{name}_size_{self.axis}"
@@ -121,7 +121,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition on sizes under which a program holds, of sympy; ``place`` and ``reason`` tell where it is from."""
+    """A sympy condition on sizes under which a program holds; ``place`` and ``reason`` say where it comes from."""
 
     condition: Any
     place: str = ""
@@ -141,7 +141,7 @@ class Guard:
 
 @lru_cache(maxsize=256)
 def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """Return guards in an order in which none divides by zero: after those that refuse a zero in its divisors."""
+    """Return guards in an order that never divides by zero: those that exclude a zero divisor come first."""
     import sympy  # as torch, which imports it
     from torch.utils._sympy import functions
 
@@ -165,9 +165,9 @@ def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the sizes of a program follow from: the guards, and where each symbol is measured.
+    """The guards of a program, and the source of each symbol.
 
-    ``asked`` are the storages of a recording whose tensors its block followed the layouts of.
+    ``asked`` are the storages of a recording whose layouts its block inspected.
     """
 
     guards: tuple[Guard, ...] = ()
@@ -177,7 +177,7 @@ class Sizes:
 
 @lru_cache(maxsize=4096)
 def compiled(text: str) -> Any:
-    """Return the code of an expression.
+    """Return the compiled code of an expression.
 
     Raises:
         UsageError: it is more than arithmetic over sizes.
@@ -188,7 +188,7 @@ def compiled(text: str) -> Any:
 
 
 def evaluated(text: str, scope: Mapping[str, Any]) -> Any:
-    """Return what an expression gives for inputs by name."""
+    """Return the value of an expression for inputs by name."""
     return eval(compiled(text), {"__builtins__": _BUILTINS, "math": math, **scope})
 
 
@@ -203,10 +203,10 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def here(numbers: tuple[int, ...], inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return integers as they are for these inputs."""
+    """Return the values of sizes for these inputs."""
     return tuple(evaluated(repr(number), inputs) if isinstance(number, Size) else number for number in numbers)
 
 
 def guard_problem(words: str) -> str:
-    """Return what is wrong with sizes for which a guard does not hold."""
+    """Return the message for sizes that violate a guard."""
     return f"The program does not hold for these sizes: it requires {words}. Capture it again with such sizes."

@@ -1,10 +1,11 @@
-"""Where the sizes of a program come from: while it is recorded, Python computes with sizes that are expressions.
+"""Symbolic sizes while a program is recorded: Python computes with expressions in place of sizes.
 
-A mode for functions of torch gives the user sizes of tensors as integers of torch's `ShapeEnv`. What is computed with
-them is an expression, what is decided by them a guard, and what needs a plain number fixes it, with a guard as well.
-Each call of torch gets the recorded numbers, and is repeated on fake tensors of symbolic shapes. The operations that
-this takes must be those that were recorded, with numbers that are the recorded ones; then their arguments and the
-layouts of what they give are known as expressions. Where they are not, the sizes that could matter are fixed.
+A mode for functions of torch gives the user sizes of tensors as integers of torch's `ShapeEnv`. A computation with them
+is an expression, and a decision a guard; a use that needs a plain number fixes a size, by a guard as well.
+
+Each call of torch gets the recorded numbers, and is repeated on fake tensors of symbolic shapes. Where both run the
+same operations with equal numbers, the arguments and layouts of the recorded ones get the expressions. Where they do
+not, the sizes that could matter are fixed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook"
 
 
 class SizeEnv(ShapeEnv):
-    """A `ShapeEnv` that keeps where each guard comes from."""
+    """A `ShapeEnv` that keeps the place and the reason of each guard."""
 
     def __init__(self) -> None:
         super().__init__(duck_shape=False, allow_scalar_outputs=False)
@@ -67,7 +68,7 @@ class SizeEnv(ShapeEnv):
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """Give a reason for the guards that are added inside a with statement."""
+        """Set the reason of guards that are added inside a with statement."""
         before, self.reason = self.reason, reason
         try:
             yield
@@ -76,12 +77,11 @@ class SizeEnv(ShapeEnv):
 
 
 class SizeTracker(TorchFunctionMode):
-    """Follows the sizes of one recording; see the module.
+    """Tracks the symbolic sizes of one recording; see the module.
 
-    ``layouts`` are those of values by index, ``arguments`` the symbolic args and kwargs of steps, ``grids`` and
-    ``config_grids`` those of launches; ``measured`` tells where a symbol is measured, ``asked`` which storages hold
-    tensors that the block follows. `finish` fixes what could not be
-    followed.
+    ``layouts`` has the symbolic layouts of values by index, ``arguments`` the args and kwargs of steps, ``grids`` and
+    ``config_grids`` the grids of launches. ``measured`` has the source of each symbol. ``asked`` are the storages of
+    tensors whose layouts the block inspected. `finish` fixes what could not be followed.
     """
 
     def __init__(self, recorder: OperationRecorder) -> None:
@@ -104,12 +104,12 @@ class SizeTracker(TorchFunctionMode):
 
     @property
     def is_following(self) -> bool:
-        """Whether what this thread does is the user's, and neither the lab's nor the inside of an operation."""
+        """Whether this thread runs the user's code, and not the lab's or the inside of an operation."""
         return self._is_asking or not (self.is_launching or self.recorder.is_own_work)
 
     @contextmanager
     def asking_user(self) -> Iterator[None]:
-        """Follow what a function of the user does, such as a grid, though the lab calls it."""
+        """Follow a function of the user, such as a grid, though the lab calls it."""
         before, self._is_asking = self._is_asking, True
         try:
             yield
@@ -137,13 +137,13 @@ class SizeTracker(TorchFunctionMode):
         return found
 
     def _ask(self, given: Any) -> None:
-        """Note the tensors whose layouts the block may follow: a program takes them, used or not, to look at these."""
+        """Note the tensors with layouts that the block inspects: a program takes them, used or not, to check these."""
         for tensor in members_of(given):
             if isinstance(tensor, torch.Tensor):
                 self.asked.add(self.recording.values[self.recorder.value_of(tensor)].storage)
 
     def _followed(self, func: Any, asked: Any, given: Any, result: Any) -> Any:
-        """Repeat a call on fake tensors, and take from it what it tells; return what the user gets."""
+        """Repeat a call on fake tensors and take over its symbolic sizes; return the result for the user."""
         name = getattr(func, "__name__", str(func))
         steps = self.new_steps()
         if given is None:
@@ -164,7 +164,7 @@ class SizeTracker(TorchFunctionMode):
             return result
 
     def _is_lost(self, name: str, steps: Sequence[int], given: Any) -> None:
-        """Fix the sizes that what was recorded may depend on."""
+        """Fix the sizes that recorded steps may depend on."""
         reason = f"what {name} does with other sizes is not known"
         if len(steps) > 1 or "backward" in name or name == "grad":
             self.fix_all(reason)
@@ -180,7 +180,7 @@ class SizeTracker(TorchFunctionMode):
     def _repeated(self, func: Any, given: Any) -> tuple[list[FakeCall], Any]:
         """Call a function on fake tensors.
 
-        Where torch's own decomposition takes plain numbers only, another one in Python may take symbolic ones.
+        If torch's own decomposition takes plain numbers only, the one in Python may take symbolic ones.
         """
         name = str(getattr(func, "__name__", ""))
         is_repeatable = not name.endswith("_") and "out" not in given[1]  # a second call would change a tensor twice
@@ -200,7 +200,7 @@ class SizeTracker(TorchFunctionMode):
         return log.calls, result
 
     def _taken_over(self, steps: Sequence[int], calls: Sequence[FakeCall], result: Any, fake: Any) -> Any:
-        """Take arguments and layouts from the operations on fake tensors, which must be the recorded ones."""
+        """Take arguments and layouts from operations on fake tensors, which have to be those of the recorded steps."""
         wanted = [self.recording.steps[index] for index in steps]
         if not _are_alike(wanted, calls):
             calls = [call for call in calls if not call.idle]
@@ -220,7 +220,7 @@ class SizeTracker(TorchFunctionMode):
         self.arguments[index] = args, kwargs
 
     def _take_layout(self, index: int, layout: SymbolicLayout) -> None:
-        """Take the layout of a value, whose numbers must be the recorded ones, but for the offset of an input."""
+        """Take over the layout of a value; its numbers have to be the recorded ones, but for the offset of an input."""
         known = self.recording.values[index].layout
         numbers = tuple(map(recorded, layout.numbers))
         if numbers[:-1] != (*known.shape, *known.stride):
@@ -228,7 +228,7 @@ class SizeTracker(TorchFunctionMode):
         self.layouts[index] = layout
 
     def _measured(self, index: int, layout: SymbolicLayout, measured: dict[Any, Any]) -> SymbolicLayout:
-        """Return a layout that data decided with symbols of its own, which each run measures."""
+        """Return a data-dependent layout with symbols of its own, which each run measures."""
         unknown = {s for each in layout.numbers for s in symbols_of(each) if s not in self.hints}
         if not unknown:
             return layout
@@ -265,7 +265,7 @@ class SizeTracker(TorchFunctionMode):
         return self.env.create_symintnode(symbol, hint=hint, source=source)
 
     def _result(self, result: Any, fake: Any, measured: Mapping[Any, Any]) -> Any:
-        """Note the fake tensors of what a call gave; where it gave numbers, return the symbolic ones."""
+        """Note the fake tensors of a call's results; return symbolic numbers where the result is numbers."""
         found, fakes = list(members_of(result)), list(members_of(fake))
         if len(found) != len(fakes):
             raise Untold("the results are others")
@@ -281,7 +281,7 @@ class SizeTracker(TorchFunctionMode):
         return fake if any(isinstance(each, SYMBOLIC) for each in fakes) else result
 
     def _note(self, real: Any, fake: Any, measured: Mapping[Any, Any]) -> None:
-        """Note the fake tensor of a tensor; one whose shape data decided is made anew with symbols of its own."""
+        """Note the fake tensor of a tensor; a data-dependent one is replaced by one with symbols of its own."""
         layout = layout_of_fake(fake)
         if any(symbols_of(each) - self.hints.keys() for each in layout.numbers):
             numbers = [[self._replaced(each, measured) for each in part] for part in (layout.shape, layout.stride)]
@@ -292,7 +292,7 @@ class SizeTracker(TorchFunctionMode):
         return nested(given, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
 
     def fake_of(self, tensor: Any) -> Any:
-        """Return the fake tensor of a tensor; one that was never seen becomes an input with symbols of its own."""
+        """Return the fake tensor of a tensor; a new tensor becomes an input with symbols of its own."""
         known = self._tensors.get(tensor)  # type: ignore[no-untyped-call]
         index = self.recorder.value_of(tensor)
         layout = self.recording.values[index].layout
@@ -309,7 +309,7 @@ class SizeTracker(TorchFunctionMode):
         return made
 
     def _first_layout(self, index: int) -> SymbolicLayout:
-        """Return the layout of a value that no call gave: an input, or a view that was made before the block."""
+        """Return the layout of a value that is no result of a call: an input, or a view from before the block."""
         known = self.recording.values[index]
         same = [i for i in self.recorder.memory.of_storage[known.storage] if i != index]
         if same or index not in self.recording.samples:
@@ -323,7 +323,7 @@ class SizeTracker(TorchFunctionMode):
         return SymbolicLayout(shape, self._strides(index, layout, shape), 0)
 
     def _strides(self, index: int, layout: TensorLayout, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Return strides: of dense axes products of the sizes inside, others symbols."""
+        """Return the strides of an input: products of sizes for dense axes, symbols for others."""
         found: dict[int, Any] = {}
         inner, expected = 1, 1
         for axis in sorted(range(len(shape)), key=lambda axis: (layout.stride[axis], layout.shape[axis], -axis)):
@@ -342,12 +342,12 @@ class SizeTracker(TorchFunctionMode):
             return made.requires_grad_() if tensor.requires_grad else made
 
     def new_steps(self) -> list[int]:
-        """Return the steps that were recorded since steps were last passed, but for views."""
+        """Return the recorded steps that do not count as followed yet, but for views and reads."""
         steps = range(self._seen_steps, len(self.recording.steps))
         return [index for index in steps if self.recording.steps[index].operation not in (WINDOW, READ)]
 
     def cover(self) -> None:
-        """Fix all sizes where steps were recorded that no call made which was followed."""
+        """Fix all sizes if steps were recorded outside of followed calls."""
         steps = [i for i in self.new_steps() if i not in self.arguments]
         if steps:
             self.fix_all(f"what {self.recording.steps[steps[0]].words} does with other sizes is not known")
@@ -372,7 +372,7 @@ class SizeTracker(TorchFunctionMode):
         self.env.evaluate_expr(condition)
 
     def finish(self) -> None:
-        """Fix what could not be followed; no step is recorded after this."""
+        """Fix what could not be followed, after the last step."""
         with self.recorder.working():
             self.cover()
             for index, known in enumerate(self.recording.values):
@@ -386,7 +386,7 @@ class SizeTracker(TorchFunctionMode):
                         self.fix_all(f"the layout of what {step.words} takes or gives is not known for other sizes")
 
     def fix(self, symbols: Iterable[Any], reason: str) -> None:
-        """Let the program hold for the recorded values of some symbols alone."""
+        """Restrict the program to the recorded values of some symbols."""
         with self.env.because(reason):
             for symbol in sorted(symbols & self.hints.keys() if isinstance(symbols, set) else symbols, key=str):
                 expression = self.env.replace(symbol)
@@ -394,25 +394,25 @@ class SizeTracker(TorchFunctionMode):
                     self.env.evaluate_expr(sympy.Eq(symbol, self.hints[symbol], evaluate=False))
 
     def fix_all(self, reason: str) -> None:
-        """Let the program hold for the recorded sizes alone."""
+        """Restrict the program to the recorded sizes."""
         self.fix(set(self.hints), reason)
 
 
 def _are_alike(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
-    """Tell whether calls are the operations of some steps; torch's views of what is its own have two names."""
+    """Whether calls are the operations of some steps; ``_unsafe_view`` is torch's other name of ``view``."""
     pairs = ([each.operation.replace("_unsafe_view", "view") for each in several] for several in (steps, calls))
     return next(pairs) == next(pairs)
 
 
 def _is_wrapped(given: Any) -> bool:
-    """Tell whether a tensor is one of `torch.func`'s, as inside of ``vmap``: what is recorded there fixes sizes."""
+    """Whether an argument is a wrapped tensor of `torch.func`, as inside of ``vmap``; steps there fix sizes."""
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in members_of(given))
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep torch from logging what fails on fake tensors, which fixes sizes and is no error of the user's."""
+    """Silence torch's log of failures on fake tensors, which fix sizes and are no errors of the user."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:

@@ -1,6 +1,6 @@
-"""A recording whose sizes are expressions: what the user computed is asked of each launch, and written down at the end.
+"""Symbolic sizes of launches, and the recording with sizes as expressions, which is written at the end.
 
-What the sizes of a launch follow from, its grid, its integers and its constants, is told to the tracker of the block.
+The tracker of the block gets the expressions behind the grid, the integers and the constants of a launch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 
 
 class LaunchSizes:
-    """Sends the launches of one recording on with plain numbers, and tells its tracker what these follow from."""
+    """Launches the kernels of one recording with plain numbers, and tracks the symbolic ones."""
 
     def __init__(self, tracker: SizeTracker) -> None:
         self.tracker = tracker
@@ -56,7 +56,7 @@ class LaunchSizes:
         return handle
 
     def _take(self, kernel: Kernel, given: Mapping[str, Any], asked: _AskedGrid) -> None:
-        """Note what a launch that was recorded follows from, if one was."""
+        """Track the sizes of the last launch, if it was recorded."""
         tracker = self.tracker
         index = len(tracker.recording.steps) - 1
         if index not in tracker.recording.launched or index in tracker.arguments:
@@ -85,7 +85,7 @@ class LaunchSizes:
         _require_told(tracker, index, seen)
 
     def _require_heuristics(self, kernel: Kernel, given: Mapping[str, Any], seen: Seen) -> None:
-        """Ask the heuristics of a kernel once more, with symbolic sizes: what they decide is a guard."""
+        """Run the heuristics of a kernel once more, on symbolic sizes, to get their decisions as guards."""
         tracker = self.tracker
         values = {
             **seen.options,
@@ -109,7 +109,7 @@ class LaunchSizes:
 
 
 class _AskedGrid:
-    """A grid whose extents may be symbolic; called with what Triton bound, it returns plain ones."""
+    """A grid with extents that may be symbolic; a call with the arguments that Triton bound returns plain ones."""
 
     def __init__(self, tracker: SizeTracker, grid: Any, given: Mapping[str, Any]) -> None:
         self.tracker = tracker
@@ -140,7 +140,7 @@ class _AskedGrid:
 
 
 def require_constant(tracker: SizeTracker, value: Any) -> None:
-    """Add the guard that a constant, which is compiled into a kernel, stays what it was recorded as."""
+    """Add the guard that a constant, which is compiled into a kernel, keeps its recorded value."""
     for part in members_of(value):
         if isinstance(part, torch.SymInt):
             rounded = rounded_up(tracker, part)
@@ -156,7 +156,7 @@ def require_constant(tracker: SizeTracker, value: Any) -> None:
 
 
 def rounded_up(tracker: SizeTracker, number: Any) -> Any:
-    """Return what a number rounds up by ``triton.next_power_of_2``; None for a number that is none of its."""
+    """Return the number that ``triton.next_power_of_2`` rounded up to this one; None for another number."""
     import triton
 
     bitwise = [p for p in sympy.preorder_traversal(number.node.expr) if type(p).__name__ == "BitwiseFn_bitwise_or"]
@@ -171,10 +171,10 @@ def rounded_up(tracker: SizeTracker, number: Any) -> Any:
 
 
 def _require_told(tracker: SizeTracker, index: int, seen: Seen) -> None:
-    """Fix the sizes that a launch was not told of, where it takes numbers of which nobody knows what they follow from.
+    """Fix the sizes that a launch may depend on through untracked integers.
 
-    A size counts as told where an integer argument or the grid follows from it, or is equal to one of those, which is a
-    guard. A constant grid that covers a number in blocks of a constexpr holds where it takes as many blocks.
+    A size is tracked if an integer argument or the grid depends on it, or is equal to one that is, which is a guard. A
+    constant grid that covers a number in blocks of a constexpr holds for as many blocks.
     """
     step, name = tracker.recording.steps[index], seen.kernel.__name__
     given, grid = _numbers(tracker.arguments[index][1]), tracker.grids[index]
@@ -200,7 +200,7 @@ def _require_told(tracker: SizeTracker, index: int, seen: Seen) -> None:
 
 
 def _other_than(told: set[Any], untold: set[Any], tracker: SizeTracker, name: str) -> set[Any]:
-    """Return the sizes that a launch was not told of and that equal none it was; where they do, that is a guard."""
+    """Return the untracked sizes that differ from all tracked ones; equal ones get a guard."""
     others = set()
     for symbol in sorted(untold, key=str):
         equal = [other for other in sorted(told, key=str) if tracker.hints[other] == tracker.hints[symbol]]
@@ -224,7 +224,7 @@ def _numbers(value: Any) -> list[Any]:
 
 
 def sizes_of(tracker: SizeTracker) -> Sizes:
-    """Write the expressions into the recording of a tracker; return the guards, over its own symbols."""
+    """Write the expressions of a tracker into its recording; return the guards and sources, over its own symbols."""
     recording, resized = tracker.recording, _Sizing(tracker)
     for index, layout in tracker.layouts.items():
         known = recording.values[index]
@@ -242,7 +242,7 @@ def sizes_of(tracker: SizeTracker) -> Sizes:
 
 
 def _guards(tracker: SizeTracker) -> Iterator[Guard]:
-    """Yield the guards, each once, and that no size becomes one of 0 or 1, for which torch does other things."""
+    """Yield the guards, each once, and for each symbol that it is not 0 or 1, which torch treats differently."""
     for guard in list(tracker.env.told):
         _is_written(tracker, guard.condition)
     known = set()
@@ -256,7 +256,7 @@ def _guards(tracker: SizeTracker) -> Iterator[Guard]:
 
 
 def _is_written(tracker: SizeTracker, expression: Any) -> bool:
-    """Tell whether an expression can be written as Python; of one that cannot, the symbols are fixed."""
+    """Fix the symbols of an expression that Python cannot express; return whether it can."""
     if _has_text(expression):
         return True
     tracker.fix(expression.free_symbols, "what is computed with it cannot be written down")
@@ -272,11 +272,13 @@ def _has_text(expression: Any) -> bool:
 
 
 class _Sizing:
+    """Rewrites recorded numbers as sizes, by the expressions of a tracker."""
+
     def __init__(self, tracker: SizeTracker) -> None:
         self.tracker = tracker
 
     def number(self, value: Any, symbolic: Any) -> Any:
-        """Return a recorded number as a size, where what it follows from is known."""
+        """Return a recorded number as a size, where its expression is known."""
         if not isinstance(symbolic, torch.SymInt):
             return value
         expression = self.tracker.env.replace(symbolic.node.expr)
@@ -323,7 +325,7 @@ class _Sizing:
 
 
 def _window(recording: Recording, step: Step) -> Step:
-    """Return the step that makes a view, by the layouts as they are now."""
+    """Return the step that makes a view, for the current layouts."""
     (base, *_), (index,) = step.args, step.results
     values = recording.values
     return dataclasses.replace(
@@ -332,7 +334,7 @@ def _window(recording: Recording, step: Step) -> Step:
 
 
 def _storage(recording: Recording, index: int) -> None:
-    """Give the size of a storage as an expression where a value spans all of it."""
+    """Replace the size of a storage by an expression if a value spans all of it."""
     known = recording.values[index]
     whole = (known.layout.offset + known.layout.span) * known.layout.itemsize
     if int(whole) == recording.storages[known.storage]:

@@ -1,4 +1,4 @@
-"""The steps of a program as Python statements, which follow the plan of its buffers."""
+"""The steps of a program as Python statements, which follow its memory plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kernellab.source import literal
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a launch is written: the name of its kernel in the module, and its constants as expressions by name.
+    """The call of a launch: the name of its kernel in the module, and its constants as expressions by name.
 
     ``grid`` is an expression, "" for the recorded grid.
     """
@@ -48,7 +48,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the statements refer to: the calls of the launches by their use, and the device that most of it is on.
+    """Names in the statements: the calls of launches by their uses, and the device of most values.
 
     ``operators`` are the functions that stand for operators of the user.
     """
@@ -65,7 +65,7 @@ def main_device(tape: Tape) -> str:
 
 
 def device_of_launch(tape: Tape, step: Step) -> int | None:
-    """Return the value on whose device a launch is, the first on a GPU; None where there is none."""
+    """Return the value that decides the device of a launch, the first on a GPU; None without one."""
     refs = (ref.index for _, value in step.kwargs for ref in refs_in(value))
     return next((index for index in refs if not tape.values[index].layout.device.startswith("cpu")), None)
 
@@ -99,7 +99,7 @@ class _Writer:
         self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in own}
 
     def written(self, number: int, step: Step) -> Iterator[str]:
-        """Yield the statements of a step; where its result lies in shared memory, it is written there."""
+        """Yield the statements of a step; if its result lies in shared memory, they write there."""
         made = [self.tape.values[index] for index in step.results if index >= 0]
         for value in made:
             self.bound.setdefault(value.storage, []).append(value.name)
@@ -124,7 +124,7 @@ class _Writer:
             yield f"refuse(shape_problem({step.words!r}, tuple({value.name}.shape), {value.layout.shape}))"
 
     def freed(self, number: int, step: Step) -> Iterator[str]:
-        """Yield what gives memory back after a step."""
+        """Yield the statement that frees memory after a step, if any."""
         storages = dict.fromkeys(
             self.tape.values[i].storage for i in (*step.taken, *step.mutated, *step.results) if i >= 0
         )
@@ -150,7 +150,7 @@ class _Writer:
         yield from self._filled(step, name)
 
     def _filled(self, step: Step, name: str, *, is_there: bool = False) -> Iterator[str]:
-        """Yield what gives a result its contents, in memory that it has; a copy of what is there has them already."""
+        """Yield the statement that writes a result into its memory; none for a copy of the value that is there."""
         operation = step.operation
         if is_there and (operation in COPIED or operation == COPY):
             return
@@ -191,12 +191,12 @@ class _Writer:
         yield f"    {called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
 
     def _descriptors(self, step: Step) -> list[str]:
-        """Return the expressions of the descriptors that a step takes."""
+        """Return the expressions of the descriptors of a step."""
         found = members_of([value for _, value in step.kwargs])
         return [self._given(value, step) for value in found if isinstance(value, TapeDescriptor)]
 
     def _given(self, value: Any, step: Step) -> str:
-        """Return an argument of a launch; of a functional one, where its memory is copied, as a view of the copy."""
+        """Return an argument of a launch; for a functional launch, memory that it copies as a view of the copy."""
         if not step.functional:
             return self._text(value)
         pairs = {self.tape.values[old].storage: (old, new) for old, new in zip(step.mutated, step.results, strict=True)}
@@ -259,7 +259,7 @@ class _Writer:
         )
 
     def _device(self, device: str) -> str:
-        """Return a device as an expression; without an index it is that of most of the program."""
+        """Return a device as an expression; without an index, it is that of most values."""
         if device in (self.names.device, self.names.device.partition(":")[0]):
             return "device"
         is_placed = len(self.tape.gpus) > 1 and device != "cpu"
@@ -279,7 +279,7 @@ class _Shared:
 
 
 def _shared(expressions: Sequence[Sequence[str]], taken: set[str]) -> dict[str, _Shared]:
-    """Return the descriptors that are taken more than once, by their expressions; these are given by step."""
+    """Return the descriptors that are used more than once, by their expressions."""
     found: dict[str, list[int]] = {}
     for number, each in enumerate(expressions):
         for expression in each:
@@ -309,5 +309,5 @@ def uses_of(tape: Tape) -> list[KernelUse]:
 
 
 def takes_descriptors(tape: Tape) -> bool:
-    """Tell whether a step takes a tensor descriptor."""
+    """Whether a step takes a tensor descriptor."""
     return any(isinstance(value, TapeDescriptor) for step in tape.steps for value in members_of(step.kwargs))

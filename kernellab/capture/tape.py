@@ -1,4 +1,4 @@
-"""A recorded program as plain data: its values, the steps that make and change them, and what it asks of its inputs."""
+"""A captured program as plain data: its values, its steps, and the checks of its inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ = "read"  # (value, ..., recorded): what Python read of it; a run that read
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A value of the program, by its index, in place of a tensor among the arguments of a step."""
+    """The index of a program's value, in place of a tensor among the arguments of a step."""
 
     index: int
 
@@ -40,9 +40,9 @@ class TapeDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Addresses of values: a copy of ``table`` with them among its words, or without a table a number, which is one.
+    """An argument with addresses of values: a copy of ``table`` with them as words, or without a table one integer.
 
-    An entry gives the position of a word, the value, and how many bytes from its first element the address lies.
+    An entry is the position of a word, the value, and the offset in bytes from its first element.
     """
 
     table: Ref | None
@@ -51,7 +51,10 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """How a tensor lies in its storage. ``dtype`` is torch's name without ``torch.``; all but bytes counts elements."""
+    """The dtype, shape, strides, offset and device of a tensor in its storage.
+
+    ``dtype`` is torch's name without ``torch.``; shapes, strides and offsets count elements.
+    """
 
     dtype: str
     itemsize: int
@@ -67,13 +70,13 @@ class TensorLayout:
 
     @property
     def span(self) -> int:
-        """The elements from the first to the last one."""
+        """The number of elements in memory from the first to the last."""
         if 0 in self.shape:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
 
     def covers(self, other: TensorLayout) -> bool:
-        """Tell whether all of ``other``, in the same storage, lies between the first and the last element."""
+        """Whether all of ``other``, in the same storage, lies between the first and the last element."""
         begin, end = self.offset * self.itemsize, (self.offset + self.span) * self.itemsize
         return begin <= other.offset * other.itemsize and (other.offset + other.span) * other.itemsize <= end
 
@@ -89,8 +92,11 @@ class TapeValue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigGrid:
-    """The grid of a launch with one config. ``supplied`` is what tells that from others: the parameters that it sets,
-    or if need be those that heuristics set as well. ``supplied_id`` is its id in the side table."""
+    """The grid of a launch with one config.
+
+    ``supplied`` are the parameters that identify the config: those that it sets, and those of heuristics if these are
+    needed as well. ``supplied_id`` is their id in the side table.
+    """
 
     supplied_id: int
     supplied: tuple[tuple[str, Any], ...]
@@ -99,12 +105,12 @@ class ConfigGrid:
 
 @dataclass(frozen=True, slots=True)
 class TuningUse:
-    """What a launch of an autotuned kernel chooses from: a grid for each config.
+    """The configs of an autotuned launch, with a grid for each.
 
-    ``constants_id``, ``constants`` and ``options`` are what the call itself gives, as in `KernelUse`; ``supplied`` are
-    the parameters that the decorators set. ``closure`` has
-    the decorators; ``key`` are the values that the choice goes by, and ``chosen`` is the position of the config that
-    was timed to be the fastest for them, None where nothing was timed; ``ran`` that of the one it ran with.
+    ``constants_id``, ``constants`` and ``options`` are those of the call itself, as in `KernelUse`; ``supplied`` names
+    the parameters that the decorators set. ``closure`` includes the decorators, and ``key`` has the values of the
+    autotuner's key. ``ran`` is the position of the config in the recording. ``chosen`` is that of the config that was
+    timed to be the fastest, None where nothing was timed.
     """
 
     constants_id: int
@@ -120,13 +126,13 @@ class TuningUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """The kernel of a launch, and what is constant in it.
+    """The kernel of a launch, with its grid, constants and effects.
 
-    ``kernel`` is ``name@version``, ``kernel_id`` its id in the side table, ``constants_id`` that of its constant
-    arguments and options; ``launch_id`` is the row of the history that keeps both. ``constants`` gives the constexprs
-    as bindings of ``closure``; ``jit_options`` are the arguments of ``@triton.jit``. ``mutated`` and ``read`` name
-    arguments; ``complete`` tells that no effect is unknown. Of an autotuned kernel, grid and constants are those of the
-    config that it ran with, and ``tuning`` is what it chooses from.
+    ``kernel`` is ``name@version`` and ``kernel_id`` its id in the side table; ``constants_id`` is the id of the
+    constant arguments and options. ``launch_id`` is the row of the launch in the history. ``constants`` are the
+    constexprs as bindings of ``closure``; ``jit_options`` are the arguments of ``@triton.jit``. ``mutated`` and
+    ``read`` name arguments; ``complete`` is False where an effect is unknown. For an autotuned kernel, grid and
+    constants are those of the config in the recording, and ``tuning`` has the others.
     """
 
     kernel: str
@@ -147,10 +153,10 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class SeenTuning:
-    """A launch of an autotuned kernel as it was seen.
+    """The configs of a recorded launch of an autotuned kernel.
 
-    ``configs`` are those it chooses from, options of the call included, ``grids`` are their grids, ``given`` what the
-    call itself gave of constants and options. ``chosen`` is the position of the config that it ran with.
+    ``configs`` include the options of the call; ``grids`` are their grids. ``given`` are the constants and options of
+    the call itself. ``chosen`` is the position of the config of the launch.
     """
 
     configs: tuple[Any, ...]
@@ -163,11 +169,12 @@ class SeenTuning:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are.
+    """A recorded launch, without its tensors.
 
-    ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
-    ``mutated``, ``read`` and ``complete`` are its effects, as in `KernelUse`.
-    ``tuning`` is what an autotuned one chose from, or ``why_fixed`` says why its config is fixed.
+    ``constants`` are the constexprs by name, and ``bindings`` the same as bindings of ``closure``, the compiled source.
+    ``owner`` is the kernel with its decorators, and ``kept`` its source at the launch. ``mutated``, ``read`` and
+    ``complete`` are its effects, as in `KernelUse`. For an autotuned kernel, ``tuning`` has the configs, or
+    ``why_fixed`` the reason why its config is fixed.
     """
 
     kernel: BoundJit
@@ -189,11 +196,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation. ``results`` are the values it makes, ``several`` tells that it returns a list or tuple of them.
+    """One operation of a program.
 
-    ``mutated`` are the values whose memory it changes. A launch takes its arguments by name, in ``kwargs``. A launch
-    that is ``functional`` changes copies of the values in ``mutated`` and returns those. With ``has_open_shape``, what
-    it gives may have another shape in another run, for which the rest of the program does not hold.
+    ``results`` are the values that it makes, as a list or tuple if there are ``several``. ``mutated`` are the values
+    whose memory it changes. A launch takes its arguments by name, in ``kwargs``. A ``functional`` launch changes copies
+    of the values in ``mutated`` and returns those. With ``has_open_shape``, data decides the shape of a result, and the
+    rest of the program holds for the recorded shape alone.
     """
 
     operation: str
@@ -221,12 +229,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """A program. ``storages`` are sizes in bytes; ``samples`` describe the inputs, in their order. ``output_names``
-    are what the user called the outputs: a changed input and what it became have one name.
+    """A program: its values, steps, inputs and outputs.
 
-    ``constants`` are tensors that the block made from Python data, by the index of their value. ``apart`` are inputs
-    that a functional program changes copies of: no other may share elements with them. With ``sizes``, a
-    program holds for all sizes under their guards, and its integers may be of `kernellab.capture.size.Size`.
+    ``storages`` are sizes in bytes; ``samples`` describe the inputs, in order. ``output_names`` are the user's names of
+    the outputs; a changed input and its new value share one. ``constants`` are tensors that the block made from Python
+    data, by the index of their value. ``apart`` are inputs of which a functional program changes copies: no other input
+    may share elements with them. With ``sizes``, a program holds for all sizes under their guards, and its integers may
+    be of `kernellab.capture.size.Size`.
     """
 
     values: tuple[TapeValue, ...]
@@ -252,7 +261,7 @@ class Tape:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The GPUs that its values lie on; of several, each value has to lie on its own at a run."""
+        """The GPUs of its values; where there are several, each value has to lie on its own in a run."""
         found = dict.fromkeys(value.layout.device for value in self.values)
         return tuple(device for device in found if device != "cpu")
 
@@ -263,7 +272,7 @@ class Tape:
 
     @property
     def mutated_inputs(self) -> tuple[int, ...]:
-        """The inputs whose memory the program changes."""
+        """The inputs that the program changes."""
         changed = {self.values[index].storage for step in self.steps if not step.functional for index in step.mutated}
         return tuple(index for index in self.inputs if self.values[index].storage in changed)
 
@@ -277,7 +286,7 @@ class Tape:
 
 
 def members_of(value: Any) -> Iterator[Any]:
-    """Yield what nested tuples, lists, dicts and slices hold."""
+    """Yield the leaves of nested tuples, lists, dicts and slices."""
     match value:
         case tuple() | list():
             members: Iterable[Any] = value
@@ -293,7 +302,7 @@ def members_of(value: Any) -> Iterator[Any]:
 
 
 def refs_in(value: Any) -> Iterator[Ref]:
-    """Yield the values among nested arguments."""
+    """Yield the references to values among nested arguments."""
     for member in members_of(value):
         match member:
             case Ref():
@@ -306,7 +315,7 @@ def refs_in(value: Any) -> Iterator[Ref]:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested lists, tuples and dicts with what ``change`` makes of each value that they hold."""
+    """Return nested lists, tuples and dicts with ``change`` applied to each leaf."""
     if isinstance(value, list):
         return [mapped(member, change) for member in value]
     if isinstance(value, tuple):
@@ -318,7 +327,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
-    """Return nested arguments with each value replaced by what ``new`` gives for its index."""
+    """Return nested arguments with each reference to a value replaced by ``new[index]``."""
 
     def changed(part: Any) -> Any:
         match part:
@@ -336,7 +345,7 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
 
 
 def window_step(base: int, base_layout: TensorLayout, index: int, layout: TensorLayout) -> Step:
-    """Return the step that makes a value of the memory of another one."""
+    """Return the step that makes a view of another value's memory."""
     offset = layout.offset - base_layout.offset * base_layout.itemsize // layout.itemsize
     dtype = None if layout.dtype == base_layout.dtype else layout.dtype
     return Step(WINDOW, (Ref(base), layout.shape, layout.stride, offset, dtype), results=(index,))
@@ -345,7 +354,7 @@ def window_step(base: int, base_layout: TensorLayout, index: int, layout: Tensor
 def read_and_written(step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the values that a launch reads and those that it writes, by the effects of its kernel, each once.
 
-    All of them where an effect is unknown. What is reached by addresses counts by what the step says it changes.
+    These are all values where an effect is unknown. A value reached by its address is written if the step mutates it.
     """
     use = step.use
     assert use is not None, "only launches have effects"
@@ -419,7 +428,7 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
 
 
 def sharing_problem(given: Mapping[str, Any], apart: Collection[str]) -> str:
-    """Return which input shares elements with one of ``apart``, which the program changes or copies in its place."""
+    """Return the problem where another input shares elements with one of ``apart``, or ""."""
     spans = {}
     for name in given if apart else ():
         tensor = given[name]

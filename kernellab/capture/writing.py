@@ -61,7 +61,7 @@ def write(tape: Tape, plan: MemoryPlan, trial: Trial, path: Path, name: str) -> 
 
 
 def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
-    """Return the source of the module."""
+    """Return the source of the module of a program."""
     uses = uses_of(tape)
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
     called = user_operators(tape.steps, main_device(tape).partition(":")[0])
@@ -107,7 +107,7 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
 
 
 def _imports(flat: FlatModule, tape: Tape, run: str) -> Iterator[str]:
-    """Yield the imports, of which the text of ``run`` needs some."""
+    """Yield the imports; some depend on the text of ``run``."""
     yield from (f"import {name}" for name in ("contextlib", "os", "statistics", "sys"))
     needed = {"hashlib": "read_problem(", "math": "math."}
     yield from (f"import {name}" for name, call in needed.items() if call in run)
@@ -125,7 +125,7 @@ def _definitions(flat: FlatModule, options: dict[int, tuple[tuple[str, Any], ...
 
 
 def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
-    """Return the inputs that no other may share elements with: what is copied in their place or lies in them."""
+    """Return the inputs that no other may share elements with: those that are copied or overwritten."""
     overwritten = [name for name in plan.overwritten if name in tape.input_layouts]
     return list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
 
@@ -134,7 +134,7 @@ _OWN = (addressed, layout_copy, read_problem, shape_problem, contents_of, window
 
 
 def _functions(text: str) -> Iterator[str]:
-    """Yield the functions of the lab that a text calls, and what these call, which stands behind them in `_OWN`."""
+    """Yield the functions of the lab that a text calls, with those that they call, which stand behind in `_OWN`."""
     found: list[str] = []
     for function in _OWN:
         if f"{function.__name__}(" in text:
@@ -239,7 +239,7 @@ def _inputs(tape: Tape) -> Iterator[str]:
 
 
 def _check(tape: Tape, trial: Trial, refusal: str) -> Iterator[str]:
-    """Yield what the module compares its outputs with, ``check`` and ``main``."""
+    """Yield the expected outputs, ``check`` and ``main``."""
     try:
         expected = () if any(step.is_random for step in tape.steps) else summarize_outputs(trial())
     except KernellabError as exc:  # such as data of another shape than the recorded data
@@ -287,7 +287,7 @@ def _rounded_outputs(tape: Tape) -> list[str]:
 
 
 def _taken_dtypes(tape: Tape) -> set[str]:
-    """Return the dtypes of what the launches take."""
+    """Return the dtypes of the launches' arguments."""
     return {tape.values[index].layout.dtype for step in tape.launches for index in step.taken}
 
 
