@@ -12,10 +12,10 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.builder import ArithmeticBuilder, register_value
-from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported
+from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation
 from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import AccessKind, CheckedMemory
-from kernellab.interpreter.promises import PromiseName, promised
+from kernellab.interpreter.promises import PromiseName, promise_values
 from kernellab.interpreter.values import (
     LOADED,
     Array,
@@ -24,7 +24,7 @@ from kernellab.interpreter.values import (
     decode,
     encode,
     is_low_precision,
-    joined,
+    join_taints,
     numpy_dtype,
     raw_dtype,
     scaled_operand,
@@ -46,8 +46,8 @@ class Descriptor:
     round_f32_to_tf32: bool = False
 
     @classmethod
-    def checked(cls, base: Handle, shape: Any, strides: Any, block_shape: Any, padding: Any) -> Descriptor:
-        """Return a descriptor that keeps the rules of the hardware.
+    def create(cls, base: Handle, shape: Any, strides: Any, block_shape: Any, padding: Any) -> Descriptor:
+        """Make a descriptor after checking the alignment and stride rules of the hardware.
 
         The CUDA programming guide, "Tensor Memory Access": the address and every stride but the last are multiples of
         16 bytes, the last stride is one element.
@@ -72,15 +72,19 @@ def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Han
     if last % _ALIGNMENT:
         raise InterpretedCheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
     inside = range(len(descriptor.block_shape))
-    return _block(descriptor.base, descriptor.shape, descriptor.strides, offsets, descriptor.block_shape, inside)
+    return _block_pointers(
+        descriptor.base, descriptor.shape, descriptor.strides, offsets, descriptor.block_shape, inside
+    )
 
 
-def block_pointers(pointer: Any, boundary_check: Any) -> tuple[Handle, Handle]:
-    """Return pointers and mask of what ``tl.make_block_ptr`` gives in Triton before 3.8."""
-    return _block(pointer.base, pointer.shape, pointer.strides, pointer.offsets, pointer.block_shape, boundary_check)
+def pointers_of_block_pointer(pointer: Any, boundary_check: Any) -> tuple[Handle, Handle]:
+    """Return pointers and mask of a ``tl.make_block_ptr`` block, in Triton before 3.8."""
+    return _block_pointers(
+        pointer.base, pointer.shape, pointer.strides, pointer.offsets, pointer.block_shape, boundary_check
+    )
 
 
-def _block(
+def _block_pointers(
     base: Handle,
     shape: list[Handle],
     strides: list[Handle],
@@ -101,8 +105,8 @@ def _block(
             mask = mask & (offset >= 0) & (offset < int(shape[axis].data.item()))
     result = Handle(pointers, base.dtype.scalar)
     for scalar in (*offsets, *shape, *strides):
-        result.wrapped = joined(result.wrapped, scalar.wrapped, mask.shape)
-        result.undefined = joined(result.undefined, scalar.undefined, mask.shape)
+        result.wrapped = join_taints(result.wrapped, scalar.wrapped, mask.shape)
+        result.undefined = join_taints(result.undefined, scalar.undefined, mask.shape)
     return result, Handle(mask, tl.int1)
 
 
@@ -120,23 +124,23 @@ _COMBINE: dict[Any, Callable[[Array, Array], Array]] = {
     _ir.ATOMIC_OP.MIN: np.minimum,
     _ir.ATOMIC_OP.XCHG: lambda old, new: new,
 }
-_IN_HEXADECIMAL: Any = {"int_kind": hex}
+_HEX_FORMATTER: Any = {"int_kind": hex}
 _REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 
 
 class CheckedBuilder(ArithmeticBuilder):
-    """Interprets operations on the checked memory of the launch that `attach` sets."""
+    """Interprets operations on the checked memory of the running launch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.memory: CheckedMemory | None = None
         self.print_line: Callable[[str], None] = print
 
-    def _checked(self) -> CheckedMemory:
+    def _launch_memory(self) -> CheckedMemory:
         assert self.memory is not None
         return self.memory
 
-    def _element(self, pointer: Handle) -> Any:
+    def _element_type(self, pointer: Handle) -> Any:
         element = pointer.get_element_ty()
         if is_low_precision(element.name):
             self.low_precision_used.add(element.name)
@@ -146,30 +150,30 @@ class CheckedBuilder(ArithmeticBuilder):
         """Check ``tl.multiple_of`` and its like.
 
         Raises:
-            ValueError: it has not one number for each axis.
+            ValueError: the number of values differs from the number of axes.
         """
-        numbers = tuple(promised(values))
+        numbers = tuple(promise_values(values))
         if len(numbers) != value.data.ndim:
             raise ValueError(f"tl.{name} got {len(numbers)} values for a block of {value.data.ndim} axes")
-        argument = self._checked().argument_of(value) if value.dtype.scalar.is_ptr() else None
-        self._checked().promises.add(name, value, numbers, argument)
+        argument = self._launch_memory().argument_of(value) if value.dtype.scalar.is_ptr() else None
+        self._launch_memory().promises.add(name, value, numbers, argument)
 
     def check_decision(self, condition: Handle) -> None:
-        """Check that what a branch or loop depends on is defined on a GPU."""
+        """Report a branch or loop whose condition is undefined on a GPU."""
         if condition.undefined is not None:
-            self._checked().report_undefined(condition, None, "a branch or loop")
+            self._launch_memory().report_undefined(condition, None, "a branch or loop")
 
-    # pointers that are made of numbers, and numbers of pointers
+    # casts between pointers and integers
 
     def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
-        """Make pointers of 64-bit integers; addresses in the notebook become those of the kernel's numbering."""
+        """Cast 64-bit integers to pointers; notebook addresses are mapped to the kernel's numbering."""
         pointer = self.create_bitcast(src, dst_type)
-        pointer.data = self._checked().adopted(pointer.data)
+        pointer.data = self._launch_memory().to_kernel_addresses(pointer.data)
         return pointer
 
     def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
         """Return pointers as 64-bit integers, in the kernel's numbering."""
-        self._checked().hands_out_addresses = True
+        self._launch_memory().exposes_addresses = True
         return self.create_bitcast(src, dst_type)
 
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
@@ -179,11 +183,11 @@ class CheckedBuilder(ArithmeticBuilder):
         return self._load(ptr, None, None, volatile=bool(hints[-1]))
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
-        """Load a block; lanes that are masked off give ``other``, or zero."""
+        """Load a block; masked lanes get ``other``, or zero."""
         self._check_mask(mask, ptrs, AccessKind.LOAD)
         if not mask.data.all():
-            fill = self._checked().fill_of_masked(ptrs, has_other=other is not None)
-            other = other if fill is None else _block_of(fill, ptrs)
+            fill = self._launch_memory().masked_fill(ptrs, has_other=other is not None)
+            other = other if fill is None else _filled_block(fill, ptrs)
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_store(self, ptr: Handle, val: Handle, *hints: Any) -> None:
@@ -196,15 +200,15 @@ class CheckedBuilder(ArithmeticBuilder):
         self._store(ptrs, value, mask)
 
     def _load(self, ptr: Handle, mask: Handle | None, other: Handle | None, *, volatile: bool) -> Handle:
-        element = self._element(ptr)
+        element = self._element_type(ptr)
         low = is_low_precision(element.name)
         rest = None
         if other is not None:
             rest = encode(other.data, element.name) if low else other.data.astype(raw_dtype(element))
         lanes = _lanes(mask, ptr)
-        data = self._checked().load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
+        data = self._launch_memory().load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
         if isinstance(element, tl.pointer_type):
-            data = self._checked().adopted(data)
+            data = self._launch_memory().to_kernel_addresses(data)
         result = Handle(decode(data, element.name) if low else data, element, LOADED)
         if other is not None and other.undefined is not None and lanes is not None:
             taint = other.undefined
@@ -213,30 +217,30 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def _check_mask(self, mask: Handle, pointer: Handle, access: AccessKind) -> None:
         if mask.undefined is not None:
-            self._checked().report_undefined(mask, None, f"the mask of the {access}", pointer)
+            self._launch_memory().report_undefined(mask, None, f"the mask of the {access}", pointer)
 
     def _store(self, ptr: Handle, value: Handle, mask: Handle | None) -> None:
-        element = self._element(ptr)
+        element = self._element_type(ptr)
         if isinstance(element, tl.pointer_type):
-            self._checked().hands_out_addresses = True
+            self._launch_memory().exposes_addresses = True
         if is_low_precision(element.name):
             data = encode(value.data, element.name)
         else:
             data = value.data.astype(raw_dtype(element), copy=False)
         if value.undefined is not None:
-            self._checked().report_undefined(value, _lanes(mask, ptr), "the value of the store", ptr)
-        self._checked().store(ptr, np.ascontiguousarray(np.broadcast_to(data, ptr.data.shape)), _lanes(mask, ptr))
+            self._launch_memory().report_undefined(value, _lanes(mask, ptr), "the value of the store", ptr)
+        self._launch_memory().store(ptr, np.ascontiguousarray(np.broadcast_to(data, ptr.data.shape)), _lanes(mask, ptr))
 
     # atomics
 
     def create_atomic_rmw(self, rmw_op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
-        """Update the active lanes in place; return what they held before, zeros where none is active."""
-        element = self._element(ptr)
+        """Update the active lanes in place; return their old values, zeros where no lane is active."""
+        element = self._element_type(ptr)
         dtype = raw_dtype(element)
         lanes = _lanes(mask, ptr)
         self._check_mask(mask, ptr, AccessKind.ATOMIC)
         if val.undefined is not None:
-            self._checked().report_undefined(val, lanes, "the value of the atomic", ptr)
+            self._launch_memory().report_undefined(val, lanes, "the value of the atomic", ptr)
         addresses = self._atomic(ptr, lanes, dtype, sem)
         if addresses is None:
             return Handle(np.zeros_like(val.data), element)
@@ -253,7 +257,7 @@ class CheckedBuilder(ArithmeticBuilder):
     ) -> Handle:
         """Update one lane after the other: read, combine in float32, round, write."""
         if rmw_op not in _COMBINE:
-            raise Unsupported(f"atomic {rmw_op} on {element.name}")
+            raise UnsupportedOperation(f"atomic {rmw_op} on {element.name}")
         name, dtype = element.name, raw_dtype(element)
         old = np.zeros(addresses.shape, np.float32)
         one = np.ones(1, bool)
@@ -268,12 +272,12 @@ class CheckedBuilder(ArithmeticBuilder):
         return Handle(old, element)
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
-        """Store ``val`` where memory holds ``cmp``; return what it held."""
-        element = self._element(ptr)
+        """Store ``val`` where memory equals ``cmp``; return the old values."""
+        element = self._element_type(ptr)
         dtype = raw_dtype(element)
         for operand in (cmp, val):
             if operand.undefined is not None:
-                self._checked().report_undefined(operand, None, "the value of the atomic", ptr)
+                self._launch_memory().report_undefined(operand, None, "the value of the atomic", ptr)
         addresses = self._atomic(ptr, None, dtype, sem)
         low = is_low_precision(element.name)
         expected, desired = (
@@ -290,11 +294,11 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
         """Store as one atomic access."""
-        element = self._element(ptr)
+        element = self._element_type(ptr)
         lanes = _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, raw_dtype(element), sem, reads=False)
         if val.undefined is not None:
-            self._checked().report_undefined(val, lanes, "the value of the atomic", ptr)
+            self._launch_memory().report_undefined(val, lanes, "the value of the atomic", ptr)
         if addresses is not None:
             data = encode(val.data, element.name) if is_low_precision(element.name) else val.data
             values = np.ascontiguousarray(np.broadcast_to(data.astype(raw_dtype(element)), ptr.data.shape))
@@ -304,22 +308,22 @@ class CheckedBuilder(ArithmeticBuilder):
         self, ptr: Handle, lanes: Array | None, dtype: Any, sem: Any, *, reads: bool = True, writes: bool = True
     ) -> Array | None:
         kind = {"acquire": sem in _ACQUIRING, "release": sem in _RELEASING, "reads": reads, "writes": writes}
-        return self._checked().atomic(ptr, lanes, dtype.itemsize, **kind)
+        return self._launch_memory().atomic(ptr, lanes, dtype.itemsize, **kind)
 
     # descriptors and block pointers
 
     def create_make_tensor_descriptor(
         self, base: Handle, shape: Any, strides: Any, tensor_shape: Any, is_signed: bool, padding: Any = None
     ) -> Descriptor:
-        """Make a descriptor on the device, which has to keep the rules of the hardware.
+        """Make a descriptor on the device.
 
         Raises:
-            CheckFailed: it does not.
+            CheckFailed: it breaks a rule of the hardware.
         """
-        return Descriptor.checked(base, shape, strides, tensor_shape, padding)
+        return Descriptor.create(base, shape, strides, tensor_shape, padding)
 
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
-        """Load the block at ``indices``; what lies outside the shape is the padding, zero or NaN."""
+        """Load the block at ``indices``; elements outside the shape are the padding, zero or NaN."""
         ptrs, mask = descriptor_block(desc, indices)
         result = self._load(ptrs, mask, _padding(desc.padding, ptrs), volatile=False)
         if desc.round_f32_to_tf32 and result.dtype == tl.float32:
@@ -332,37 +336,37 @@ class CheckedBuilder(ArithmeticBuilder):
         self._store(ptrs, Handle(value.data.reshape(ptrs.data.shape), value.dtype), mask)
 
     def create_descriptor_reduce(self, kind: Any, desc: Descriptor, value: Handle, indices: list[Handle]) -> None:
-        """Combine a block at ``indices`` with what memory holds, element by element and atomically."""
+        """Combine a block with memory at ``indices``, element by element and atomically."""
         ptrs, mask = descriptor_block(desc, indices)
         element = ptrs.get_element_ty()
         name = str(kind).rpartition(".")[2].upper()
         if name not in _REDUCTIONS:
-            raise Unsupported(f"descriptor reductions of kind {name.lower()}")
+            raise UnsupportedOperation(f"descriptor reductions of kind {name.lower()}")
         operation = "FADD" if name == "ADD" and element.is_floating() else name
         shaped = Handle(value.data.reshape(ptrs.data.shape), value.dtype)
         self.create_atomic_rmw(getattr(_ir.ATOMIC_OP, operation), ptrs, shaped, mask, _ir.MEM_SEMANTIC.RELAXED, None)
 
     def create_descriptor_gather(self, desc: Descriptor, x_offsets: Handle, y_offset: Handle, type: Any) -> Handle:
-        """Load the rows ``x_offsets``, from column ``y_offset`` on: a block of (rows, columns of the descriptor)."""
+        """Load the rows ``x_offsets`` from column ``y_offset``: a block of (rows, descriptor columns)."""
         rows = [self.create_descriptor_load(desc, [_row(x), y_offset], None).data for x in x_offsets.data]
         return Handle(np.concatenate([row.reshape(1, -1) for row in rows]), desc.base.get_element_ty())
 
     def create_descriptor_scatter(self, desc: Descriptor, value: Handle, x_offsets: Handle, y_offset: Handle) -> None:
-        """Store each row of a block at its row of ``x_offsets``, from column ``y_offset`` on."""
+        """Store each row of a block at its row of ``x_offsets``, from column ``y_offset``."""
         for row, x in zip(value.data, x_offsets.data, strict=True):
             self.create_descriptor_store(desc, Handle(row, value.dtype), [_row(x), y_offset])
 
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
         """Load through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
-        ptrs, mask = block_pointers(ptr, boundary_check)
+        ptrs, mask = pointers_of_block_pointer(ptr, boundary_check)
         return self._load(ptrs, mask, _padding(padding_option, ptrs), volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
         """Store through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
-        ptrs, mask = block_pointers(ptr, boundary_check)
+        ptrs, mask = pointers_of_block_pointer(ptr, boundary_check)
         self._store(ptrs, value, mask)
 
-    # the rest of what needs more than arithmetic
+    # other operations
 
     def create_dot_scaled(
         self,
@@ -378,16 +382,16 @@ class CheckedBuilder(ArithmeticBuilder):
         acc: Handle,
     ) -> Handle:
         """Multiply microscaled operands in float32 and add ``acc``."""
-        left = _scaled(lhs, lhs_scale, lhs_format, k_pack=lhs_k_pack, is_rhs=False)
-        right = _scaled(rhs, rhs_scale, rhs_format, k_pack=rhs_k_pack, is_rhs=True)
+        left = _scale_operand(lhs, lhs_scale, lhs_format, k_pack=lhs_k_pack, is_rhs=False)
+        right = _scale_operand(rhs, rhs_scale, rhs_format, k_pack=rhs_k_pack, is_rhs=True)
         return wrap(np.matmul(left, right) + acc.data, tl.float32)
 
     def create_print(self, prefix: str, hex: bool, values: list[Handle], is_signed: Any) -> None:
-        """Print the values after the program that has them, each on a line of its own."""
+        """Print the values after the program's id, each on its own line."""
         where = "pid " + str(self.grid_idx)
         for value in values:
             data = value.data.item() if value.data.size == 1 else value.data
-            shown = np.array2string(np.asarray(data), formatter=_IN_HEXADECIMAL) if hex else str(data)
+            shown = np.array2string(np.asarray(data), formatter=_HEX_FORMATTER) if hex else str(data)
             self.print_line(" ".join(part for part in (where, prefix.strip(), shown) if part))
 
     def create_extern_elementwise(
@@ -396,21 +400,21 @@ class CheckedBuilder(ArithmeticBuilder):
         """Compute a function of libdevice, or of its AMD counterpart.
 
         Raises:
-            Unsupported: it is not among those known.
+            UnsupportedOperation: there is no numpy equivalent.
         """
         function = external_function(symbol)
         if function is None:
-            raise Unsupported(f"the external function {symbol}")
+            raise UnsupportedOperation(f"the external function {symbol}")
         return wrap(function(*(argument.data for argument in arguments)), ret_type.scalar)
 
     def create_inline_asm(
         self, assembly: str, constraints: str, operands: list[Handle], types: list[Any], is_pure: bool, pack: int
     ) -> Any:
-        """Read a special register; other assembly raises `Unsupported`."""
+        """Read a special register; other assembly raises `UnsupportedOperation`."""
         x, y, z = self.grid_idx
         program = x + self.grid_dim[0] * (y + self.grid_dim[1] * z)
         value = np.array([register_value(assembly, program, self.options.multiprocessors)])
-        self.asks_the_device = True
+        self.reads_device_registers = True
         kind = types[0]
         shape = kind.shape if kind.is_block() else (1,)
         result = Handle(np.broadcast_to(value.astype(numpy_dtype(kind.scalar)), shape), kind.scalar)
@@ -418,13 +422,13 @@ class CheckedBuilder(ArithmeticBuilder):
 
 
 def _padding(option: Any, pointer: Handle) -> Handle:
-    """Return what a load gives outside of a descriptor's shape: zero, or NaN."""
+    """The block of padding, zero or NaN, for elements outside a descriptor's shape."""
     fill = np.nan if option == _ir.PADDING_OPTION.PAD_NAN else 0
     return wrap(np.full(pointer.data.shape, fill), pointer.get_element_ty())
 
 
-def _block_of(fill: float, pointer: Handle) -> Handle:
-    """Return a block of one value as a load gives it; an infinity of whole numbers is the last of them."""
+def _filled_block(fill: float, pointer: Handle) -> Handle:
+    """A block filled with one value, as a load returns it; in integers, an infinity is their largest or smallest."""
     element = pointer.get_element_ty()
     dtype = raw_dtype(element)
     if element.is_int() and not np.isfinite(fill):
@@ -434,13 +438,13 @@ def _block_of(fill: float, pointer: Handle) -> Handle:
 
 
 def _lanes(mask: Handle | None, pointer: Handle) -> Array | None:
-    """Return the active lanes in the shape of the pointer; None where all are."""
+    """The active lanes in the shape of the pointer; None if all are active."""
     if mask is None or mask.data.all():
         return None
     return np.broadcast_to(mask.data.astype(bool, copy=False), pointer.data.shape)
 
 
-def _scaled(value: Handle, scale: Handle | None, element_format: Any, *, k_pack: bool, is_rhs: bool) -> Array:
+def _scale_operand(value: Handle, scale: Handle | None, element_format: Any, *, k_pack: bool, is_rhs: bool) -> Array:
     is_e2m1 = element_format == _ir.ScaleDotElemTypeTY.E2M1
     scales = None if scale is None else scale.data
     return scaled_operand(value.data, scales, is_e2m1=is_e2m1, k_pack=k_pack, is_rhs=is_rhs)

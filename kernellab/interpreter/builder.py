@@ -1,12 +1,11 @@
 """The operations of the interpreter that differ from Triton's own: arithmetic, casts and shapes.
 
 Triton's ``InterpreterBuilder`` computes on bf16 and fp8 as if they were integers; here such blocks hold float32 values
-that their type can represent, and every operation rounds its result. 32-bit integer arithmetic remembers where it
-wrapped, until the value reaches a pointer.
+that their type can represent, and every operation rounds its result. 32-bit integer arithmetic tracks the lanes
+that overflowed, until the value reaches a pointer.
 
-Of its device, a kernel asks the options of the launch and special registers. A program is said to run on the
-multiprocessor of its number, in turns. Clocks tell nanoseconds of this machine: they only grow, and what they measure
-is the interpreter.
+Device queries are emulated: launch options come from the launch, program n runs on multiprocessor n modulo their
+number, and clocks return nanoseconds of this machine, so they grow but measure the interpreter.
 """
 
 from __future__ import annotations
@@ -20,8 +19,14 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported, current_line
-from kernellab.interpreter.undefined import chosen_taint, decided, tainted, tainted_by, undefined
+from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation, current_line
+from kernellab.interpreter.undefined import (
+    add_operand_taints,
+    add_taint,
+    clear_decided_lanes,
+    mark_undefined,
+    select_taint,
+)
 from kernellab.interpreter.values import (
     Array,
     Bounds,
@@ -31,10 +36,10 @@ from kernellab.interpreter.values import (
     decode,
     encode,
     is_low_precision,
-    joined,
+    join_taints,
     numpy_dtype,
     raw_dtype,
-    rounded,
+    round_to_type,
     wrap,
 )
 from kernellab.target import MULTIPROCESSORS
@@ -54,12 +59,12 @@ _CLOCKS = frozenset({"globaltimer", "globaltimer_lo", "clock", "clock64"})
 class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
     """The options of a launch, as Triton's language asks the builder for them.
 
-    ``warps`` of a program are None where nobody knows.
+    ``warps`` per program are None if unknown.
     """
 
     def __init__(self, warps: int | None = None, multiprocessors: int = MULTIPROCESSORS) -> None:
         # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
-        # tl.dot computes in float32 whatever is asked for; which precisions a target has is the compiler's to say.
+        # tl.dot always computes in float32; the compiler checks which precisions a target has.
         precisions = tuple(name.lower() for name in upstream._ir.INPUT_PRECISION.__members__)
         super().__init__(debug=True, sanitize_overflow=False, arch="", allowed_dot_input_precisions=precisions)
         object.__setattr__(self, "warps", warps)
@@ -70,26 +75,26 @@ class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
         """The warps of a program.
 
         Raises:
-            Unsupported: the options of the launch are not known.
+            UnsupportedOperation: the options of the launch are not known.
         """
         if self.warps is None:
-            raise Unsupported("num_warps and num_threads here, where the options of the launch are not known")
+            raise UnsupportedOperation("num_warps and num_threads here, where the options of the launch are not known")
         return int(self.warps)
 
 
 def register_value(assembly: str, program: int, multiprocessors: int) -> int:
-    """Return what inline assembly gives that reads a special register, in the program of a number.
+    """Return the special register that inline assembly reads, for a program by its number.
 
     Raises:
-        Unsupported: it does anything else.
+        UnsupportedOperation: the assembly does anything else.
     """
-    found = _MOVE.fullmatch(assembly.strip())
-    register = found[1] if found else ""
+    move = _MOVE.fullmatch(assembly.strip())
+    register = move[1] if move else ""
     if register in _CLOCKS or any(word in assembly for word in _AMD_COUNTERS):
         return time.monotonic_ns()
     if register in {"smid", "nsmid"}:
         return program % multiprocessors if register == "smid" else multiprocessors
-    raise Unsupported("inline assembly")
+    raise UnsupportedOperation("inline assembly")
 
 
 class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
@@ -99,15 +104,15 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         super().__init__()
         self.options = DeviceOptions()
         self.low_precision_used: set[str] = set()
-        self.asks_the_device = False
+        self.reads_device_registers = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("create_"):
-            raise Unsupported(f"{name.removeprefix('create_')} operations")
+            raise UnsupportedOperation(f"{name.removeprefix('create_')} operations")
         raise AttributeError(name)
 
     def get_all_ones_value(self, type: Any) -> Handle:
-        """Return the integer whose bits are all set; numpy takes no -1 for an unsigned one, as Triton 3.6 writes it."""
+        """Return the integer with all bits set. Triton 3.6 writes -1, which numpy refuses for unsigned types."""
         dtype = type.scalar
         return Handle(np.invert(np.zeros(1, numpy_dtype(dtype))), dtype)
 
@@ -127,29 +132,29 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
         """Convert to another type, rounding to the nearest."""
-        return self._converted(src, dst_type.scalar, toward_zero=False)
+        return self._convert(src, dst_type.scalar, toward_zero=False)
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
         """Convert between floating-point types; ``rounding_mode`` may ask for rounding towards zero."""
         toward_zero = rounding_mode is not None and rounding_mode == upstream._ir.ROUNDING_MODE.RTZ
-        return self._converted(src, dst_type.scalar, toward_zero=toward_zero)
+        return self._convert(src, dst_type.scalar, toward_zero=toward_zero)
 
-    def _converted(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
-        result = self._converted_values(src, dtype, toward_zero=toward_zero)
+    def _convert(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
+        result = self._convert_values(src, dtype, toward_zero=toward_zero)
         if src.undefined is not None:
-            result.undefined = joined(src.undefined, result.undefined, result.data.shape)
+            result.undefined = join_taints(src.undefined, result.undefined, result.data.shape)
         return result
 
-    def _converted_values(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
+    def _convert_values(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
         if is_low_precision(dtype.name):
-            return Handle(rounded(src.data, dtype.name, toward_zero=toward_zero), dtype)
-        wanted = numpy_dtype(dtype)
+            return Handle(round_to_type(src.data, dtype.name, toward_zero=toward_zero), dtype)
+        target_dtype = numpy_dtype(dtype)
         if dtype.is_fp16() and toward_zero:
             return Handle(_half_toward_zero(src.data), dtype)
-        if src.data.dtype.kind == "f" and wanted.kind in "iu":
-            return Handle(_float_to_int(src.data, wanted), dtype)
-        result = Handle(src.data.astype(wanted), dtype)
-        if wanted.kind == "i" and src.data.dtype.kind == "i" and wanted.itemsize >= src.data.dtype.itemsize:
+        if src.data.dtype.kind == "f" and target_dtype.kind in "iu":
+            return Handle(_float_to_int(src.data, target_dtype), dtype)
+        result = Handle(src.data.astype(target_dtype), dtype)
+        if target_dtype.kind == "i" and src.data.dtype.kind == "i" and target_dtype.itemsize >= src.data.dtype.itemsize:
             result.bounds, result.wrapped = src.bounds, src.wrapped
         return result
 
@@ -166,7 +171,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     # elementwise operations
 
     def binary_op(self, lhs: Handle, rhs: Handle, op: Operation) -> Handle:
-        """Compute with a numpy function of two arrays; what it compares is a block of ``int1``."""
+        """Apply a numpy function of two arrays; comparisons give a block of ``int1``."""
         left, right = lhs.data, rhs.data
         if left.dtype == _BOOL and right.dtype == _BOOL and op in _ONE_BIT_SUMS:
             result = Handle((op(left.astype(np.int8), right.astype(np.int8)) & 1).astype(bool), tl.int1)
@@ -174,65 +179,65 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
             output = op(left, right)
             result = Handle(output, tl.int1) if output.dtype == _BOOL else wrap(output, lhs.dtype.scalar)
         if lhs.undefined is not None or rhs.undefined is not None:
-            result.undefined = joined(lhs.undefined, rhs.undefined, result.data.shape)
+            result.undefined = join_taints(lhs.undefined, rhs.undefined, result.data.shape)
         return result
 
     def unary_op(self, arg: Handle, op: Operation) -> Handle:
-        """Compute with a numpy function of one array."""
+        """Apply a numpy function of one array."""
         result = wrap(op(arg.data), arg.dtype.scalar)
         result.undefined = arg.undefined
         return result
 
     def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Operation) -> Handle:
-        """Compute with a numpy function of three arrays; the result has the type of the third."""
+        """Apply a numpy function of three arrays; the result has the type of the third."""
         result = wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
-        return tainted_by(result, lhs, rhs, other)
+        return add_operand_taints(result, lhs, rhs, other)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        """Choose lane by lane, what is wrong with the lanes that are chosen with it."""
+        """Select lane by lane, each lane with its taint."""
         result = Handle(np.where(cond.data, lhs.data, rhs.data), rhs.dtype.scalar)
         if lhs.wrapped is not None or rhs.wrapped is not None:
-            result.wrapped = chosen_taint(cond, lhs.wrapped, rhs.wrapped)
+            result.wrapped = select_taint(cond, lhs.wrapped, rhs.wrapped)
         if lhs.undefined is not None or rhs.undefined is not None:
-            result.undefined = chosen_taint(cond, lhs.undefined, rhs.undefined)
-        return result if cond.undefined is None else tainted_by(result, cond)
+            result.undefined = select_taint(cond, lhs.undefined, rhs.undefined)
+        return result if cond.undefined is None else add_operand_taints(result, cond)
 
     def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
         """Divide integers, towards zero."""
         result: Handle = super().create_idiv(lhs, rhs)
-        return self._undefined_where_undivided(tainted_by(result, lhs, rhs), lhs, rhs)
+        return self._mark_undefined_quotients(add_operand_taints(result, lhs, rhs), lhs, rhs)
 
     def create_srem(self, lhs: Handle, rhs: Handle) -> Handle:
         """Return the remainder of a division towards zero."""
-        return self._undefined_where_undivided(self.binary_op(lhs, rhs, np.fmod), lhs, rhs)
+        return self._mark_undefined_quotients(self.binary_op(lhs, rhs, np.fmod), lhs, rhs)
 
     create_urem = create_srem
 
-    def _undefined_where_undivided(self, result: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        """Note the lanes without a quotient: https://llvm.org/docs/LangRef.html#sdiv-instruction."""
+    def _mark_undefined_quotients(self, result: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        """Mark the lanes without a quotient: https://llvm.org/docs/LangRef.html#sdiv-instruction."""
         low, high = bounds_of(rhs)
         if low <= 0 <= high and not rhs.data.all():
-            result = undefined(result, rhs.data == 0, "an integer divided by zero")
+            result = mark_undefined(result, rhs.data == 0, "an integer divided by zero")
         if low <= -1 <= high and (lanes := (rhs.data == -1) & (lhs.data == np.iinfo(lhs.data.dtype).min)).any():
-            result = undefined(result, lanes, "the least integer divided by -1")
+            result = mark_undefined(result, lanes, "the least integer divided by -1")
         return result
 
     def create_shl(self, lhs: Handle, rhs: Handle) -> Handle:
         """Shift left."""
-        return self._undefined_where_too_far(self.binary_op(lhs, rhs, np.left_shift), rhs)
+        return self._mark_undefined_shifts(self.binary_op(lhs, rhs, np.left_shift), rhs)
 
     def create_lshr(self, lhs: Handle, rhs: Handle) -> Handle:
         """Shift right and fill with zeros."""
-        return self._undefined_where_too_far(self.binary_op(lhs, rhs, np.right_shift), rhs)
+        return self._mark_undefined_shifts(self.binary_op(lhs, rhs, np.right_shift), rhs)
 
-    def _undefined_where_too_far(self, result: Handle, rhs: Handle) -> Handle:
-        """Note the lanes shifted by their width or more: https://llvm.org/docs/LangRef.html#shl-instruction."""
+    def _mark_undefined_shifts(self, result: Handle, rhs: Handle) -> Handle:
+        """Mark lanes shifted by their width or more: https://llvm.org/docs/LangRef.html#shl-instruction."""
         low, high = bounds_of(rhs)
         bits = 8 * result.data.itemsize
         if low < 0 or high >= bits:
             lanes = (rhs.data < 0) | (rhs.data >= bits)
             if lanes.any():
-                return undefined(result, lanes, f"an integer of {bits} bits shifted by more than {bits - 1}")
+                return mark_undefined(result, lanes, f"an integer of {bits} bits shifted by more than {bits - 1}")
         return result
 
     def create_add(self, lhs: Handle, rhs: Handle) -> Handle:
@@ -245,15 +250,15 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def create_mul(self, lhs: Handle, rhs: Handle) -> Handle:
         """Multiply integers."""
-        return decided(self._integer_op(lhs, rhs, np.multiply, _product_bounds), lhs, rhs)
+        return clear_decided_lanes(self._integer_op(lhs, rhs, np.multiply, _product_bounds), lhs, rhs)
 
     def create_and(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the bits that both have."""
-        return decided(self.binary_op(lhs, rhs, np.bitwise_and), lhs, rhs)
+        """Bitwise and."""
+        return clear_decided_lanes(self.binary_op(lhs, rhs, np.bitwise_and), lhs, rhs)
 
     def create_or(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the bits that either has."""
-        return decided(self.binary_op(lhs, rhs, np.bitwise_or), lhs, rhs, all_ones=True)
+        """Bitwise or."""
+        return clear_decided_lanes(self.binary_op(lhs, rhs, np.bitwise_or), lhs, rhs, all_ones=True)
 
     def _integer_op(
         self, lhs: Handle, rhs: Handle, op: Operation, bounds: Callable[[Bounds, Bounds], Bounds]
@@ -270,7 +275,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
                     result.wrapped = Taint(lanes, current_line(), "a 32-bit offset overflowed")
                     return result
         if lhs.wrapped is not None or rhs.wrapped is not None:
-            result.wrapped = joined(lhs.wrapped, rhs.wrapped, result.data.shape)
+            result.wrapped = join_taints(lhs.wrapped, rhs.wrapped, result.data.shape)
         return result
 
     def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
@@ -286,28 +291,28 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         return Handle(np.abs(arg.data), arg.dtype.scalar)
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
-        """Round once: the product of two float32 numbers is exact in float64."""
+        """Multiply and add, rounded once: the product of two float32 numbers is exact in float64."""
         if z.data.dtype == np.float64:
             return wrap(x.data * y.data + z.data, z.dtype.scalar)
         exact = np.multiply(x.data, y.data, dtype=np.float64) + z.data
         return wrap(exact, z.dtype.scalar)
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
-        """Limit to ``lo`` and ``hi``; ``propagate_nans`` decides whether NaN stays or becomes ``lo``."""
+        """Clamp to ``lo`` and ``hi``; ``propagate_nans`` decides whether NaN stays or becomes ``lo``."""
         if propagate_nans == upstream._ir.PROPAGATE_NAN.NONE:
             return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
         return self.ternary_op(arg, lo, hi, np.clip)
 
     def create_ashr(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Shift right and keep the sign, of unsigned integers too."""
+        """Arithmetic shift right, of unsigned integers too."""
         signed = upstream._get_signed_np_dtype(lhs.data.dtype)
         shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
-        return self._undefined_where_too_far(tainted_by(wrap(shifted, lhs.dtype.scalar), lhs, rhs), rhs)
+        return self._mark_undefined_shifts(add_operand_taints(wrap(shifted, lhs.dtype.scalar), lhs, rhs), rhs)
 
     def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the high half of the product of unsigned integers; signed ones take part by their bits."""
+        """Return the high half of an unsigned product; signed operands are reinterpreted bitwise."""
         bits = 8 * lhs.data.itemsize
-        left, right = (_unsigned(operand.data) for operand in (lhs, rhs))
+        left, right = (_as_unsigned(operand.data) for operand in (lhs, rhs))
         if bits < 64:
             high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
         else:
@@ -322,10 +327,10 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         product = np.matmul(a.data, b.data, dtype=compute)
         result = wrap(product + d.data, d.dtype.scalar)
         if a.undefined is not None:
-            result = tainted(result, a.undefined, np.logical_or.reduce(a.undefined.lanes, -1, keepdims=True))
+            result = add_taint(result, a.undefined, np.logical_or.reduce(a.undefined.lanes, -1, keepdims=True))
         if b.undefined is not None:
-            result = tainted(result, b.undefined, np.logical_or.reduce(b.undefined.lanes, -2, keepdims=True))
-        return tainted_by(result, d)
+            result = add_taint(result, b.undefined, np.logical_or.reduce(b.undefined.lanes, -2, keepdims=True))
+        return add_operand_taints(result, d)
 
     def create_histogram(self, data: Handle, bins: int, mask: Handle | None) -> Handle:
         """Count values; those outside 0 to bins - 1 are dropped, as on a GPU."""
@@ -336,60 +341,60 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         return Handle(np.bincount(values[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
 
     def create_gather(self, src: Handle, indices: Handle, axis: int) -> Handle:
-        """Take elements along an axis, by their indices."""
+        """Take elements along an axis by index."""
         size = src.data.shape[axis]
         strays = (indices.data < 0) | (indices.data >= size)
         places = np.clip(indices.data, 0, size - 1)
         result = Handle(np.take_along_axis(src.data, places, axis=axis), src.dtype.scalar)
         if src.undefined is not None:
-            taken = np.take_along_axis(np.broadcast_to(src.undefined.lanes, src.data.shape), places, axis=axis)
-            result = tainted(result, src.undefined, taken)
+            lanes = np.take_along_axis(np.broadcast_to(src.undefined.lanes, src.data.shape), places, axis=axis)
+            result = add_taint(result, src.undefined, lanes)
         if strays.any():
-            result = undefined(result, strays, f"tl.gather with an index outside of 0 to {size - 1}")
-        return tainted_by(result, indices)
+            result = mark_undefined(result, strays, f"tl.gather with an index outside of 0 to {size - 1}")
+        return add_operand_taints(result, indices)
 
     # shapes
 
     def create_make_range(self, ret_ty: Any, start: int, stop: int) -> Handle:
-        """Return the integers from ``start`` to ``stop`` - 1, whose limits are known."""
+        """Return the integers from ``start`` to ``stop`` - 1, with their bounds."""
         result = Handle(np.arange(start, stop, dtype=np.int32), tl.int32)
         result.bounds = (start, stop - 1)
         return result
 
     def create_reshape(self, arg: Handle, shape: Any, allow_reorder: bool) -> Handle:
-        """Give a block another shape, its elements in row-major order."""
-        return _reshaped(arg, lambda data: data.reshape(shape))
+        """Reshape a block, its elements in row-major order."""
+        return _rearrange(arg, lambda data: data.reshape(shape))
 
     def create_trans(self, arg: Handle, perm: Any) -> Handle:
         """Permute the axes."""
-        return _reshaped(arg, lambda data: np.transpose(data, perm))
+        return _rearrange(arg, lambda data: np.transpose(data, perm))
 
     def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
         """Insert an axis of length 1."""
-        return _reshaped(arg, lambda data: np.expand_dims(data, axis))
+        return _rearrange(arg, lambda data: np.expand_dims(data, axis))
 
     def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
         """Repeat a block along its axes of length 1."""
-        return _reshaped(arg, lambda data: np.broadcast_to(data, shape))
+        return _rearrange(arg, lambda data: np.broadcast_to(data, shape))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
         """Fill a block with a scalar."""
-        return _reshaped(arg, lambda data: np.full(ret_ty.shape, data.item(), data.dtype))
+        return _rearrange(arg, lambda data: np.full(ret_ty.shape, data.item(), data.dtype))
 
     def create_unsplat(self, arg: Handle) -> Handle:
         """Return the element of a block of one."""
-        return _reshaped(arg, lambda data: data.ravel()[:1].copy())
+        return _rearrange(arg, lambda data: data.ravel()[:1].copy())
 
     # pointers
 
     def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
-        """Move pointers by ``offset`` elements, modulo 2**64."""
+        """Advance pointers by ``offset`` elements, modulo 2**64."""
         itemsize = raw_dtype(ptr.get_element_ty()).itemsize
         steps = offset.data.astype(np.uint64)
         result = Handle(ptr.data + (steps * np.uint64(itemsize) if itemsize > 1 else steps), ptr.dtype)
         if ptr.wrapped is not None or offset.wrapped is not None:
-            result.wrapped = joined(ptr.wrapped, offset.wrapped, result.data.shape)
-        return tainted_by(result, ptr, offset)
+            result.wrapped = join_taints(ptr.wrapped, offset.wrapped, result.data.shape)
+        return add_operand_taints(result, ptr, offset)
 
     # checks
 
@@ -397,32 +402,32 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Check a ``tl.device_assert``.
 
         Raises:
-            CheckFailed: a lane is false; it tells how many are.
+            CheckFailed: a lane is false; the message counts them.
         """
         if not condition:
-            failing = counted_false(condition)
+            failing = false_lanes_text(condition)
             raise InterpretedCheckFailed(
                 f"device_assert failed{failing}: {message}" if message else f"device_assert failed{failing}"
             )
 
     def create_assume(self, condition: Handle) -> None:
-        """Check a ``tl.assume``, which a GPU would take on trust.
+        """Check a ``tl.assume``, which a GPU does not check.
 
         Raises:
             CheckFailed: a lane is false.
         """
         if not condition:
-            raise InterpretedCheckFailed(f"tl.assume does not hold{counted_false(condition)}")
+            raise InterpretedCheckFailed(f"tl.assume does not hold{false_lanes_text(condition)}")
 
     def create_grid_dependency_wait(self) -> None:
-        """Wait for an earlier kernel: none runs."""
+        """Do nothing: no earlier kernel runs."""
 
     def create_grid_dependency_launch_dependents(self) -> None:
-        """Let a later kernel start: none waits."""
+        """Do nothing: no later kernel waits."""
 
 
-def counted_false(condition: Handle) -> str:
-    """Return in words how many lanes of a condition are false, nothing for a scalar."""
+def false_lanes_text(condition: Handle) -> str:
+    """The number of false lanes of a condition in words, "" for a scalar."""
     size = condition.data.size
     return "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
 
@@ -430,17 +435,17 @@ def counted_false(condition: Handle) -> str:
 _ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
 
 
-def _reshaped(arg: Handle, move: Callable[[Array], Array]) -> Handle:
+def _rearrange(arg: Handle, move: Callable[[Array], Array]) -> Handle:
     result = Handle(move(arg.data), arg.dtype.scalar)
     result.bounds = arg.bounds
     if arg.wrapped is not None:
-        result.wrapped = _moved(arg.wrapped, arg.data.shape, move)
+        result.wrapped = _rearrange_taint(arg.wrapped, arg.data.shape, move)
     if arg.undefined is not None:
-        result.undefined = _moved(arg.undefined, arg.data.shape, move)
+        result.undefined = _rearrange_taint(arg.undefined, arg.data.shape, move)
     return result
 
 
-def _moved(taint: Taint, shape: tuple[int, ...], move: Callable[[Array], Array]) -> Taint:
+def _rearrange_taint(taint: Taint, shape: tuple[int, ...], move: Callable[[Array], Array]) -> Taint:
     return Taint(move(np.broadcast_to(taint.lanes, shape)), taint.place, taint.cause)
 
 
@@ -457,7 +462,7 @@ def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
     return min(corners), max(corners)
 
 
-def _unsigned(values: Array) -> Array:
+def _as_unsigned(values: Array) -> Array:
     return values.view(f"u{values.itemsize}")
 
 
@@ -467,22 +472,22 @@ def _half_toward_zero(values: Array) -> Array:
     return np.where(beyond, np.nextafter(nearest, np.float16(0)), nearest)
 
 
-def _float_to_int(values: Array, wanted: Any) -> Array:
-    """Convert towards zero as NVIDIA GPUs do; numpy leaves what does not fit undefined.
+def _float_to_int(values: Array, target_dtype: Any) -> Array:
+    """Convert towards zero as NVIDIA GPUs do; numpy leaves values out of range undefined.
 
-    ``cvt`` saturates, to 16 bits at least, of which an integer of 8 has the low ones. NaN is 0, but in 64 bits and from
-    float64 the highest bit alone. In ``uint8``, what does not fit is not defined: elements that are packed together
-    take bits of each other. PTX ISA, "cvt", https://docs.nvidia.com/cuda/parallel-thread-execution/.
+    ``cvt`` saturates to at least 16 bits; an 8-bit result is the low byte. NaN becomes 0, in 64 bits or from float64
+    the highest bit alone. For ``uint8``, a value out of range is undefined: packed elements take each other's bits.
+    PTX ISA, "cvt", https://docs.nvidia.com/cuda/parallel-thread-execution/.
     """
-    if wanted.itemsize == 1:
-        return _float_to_int(values, np.dtype(f"{wanted.kind}2")).astype(wanted)
-    limits = np.iinfo(wanted)
+    if target_dtype.itemsize == 1:
+        return _float_to_int(values, np.dtype(f"{target_dtype.kind}2")).astype(target_dtype)
+    limits = np.iinfo(target_dtype)
     wide = values.astype(np.float64)
-    inside = (wide > float(limits.min) - 1) & (wide < float(limits.max) + (wanted.itemsize < 8))
-    converted = np.where(inside, wide, 0).astype(wanted)
+    inside = (wide > float(limits.min) - 1) & (wide < float(limits.max) + (target_dtype.itemsize < 8))
+    converted = np.where(inside, wide, 0).astype(target_dtype)
     if inside.all():
         return converted
-    is_highest = wanted.itemsize == 8 or values.dtype == np.float64
-    of_nan = (limits.min or limits.max // 2 + 1) if is_highest else 0
-    outside = [np.where(wide > 0, limits.max, limits.min).astype(wanted), np.array(of_nan, wanted)]
+    is_highest = target_dtype.itemsize == 8 or values.dtype == np.float64
+    nan_result = (limits.min or limits.max // 2 + 1) if is_highest else 0
+    outside = [np.where(wide > 0, limits.max, limits.min).astype(target_dtype), np.array(nan_result, target_dtype)]
     return np.where(inside, converted, np.where(np.isnan(wide), outside[1], outside[0]))

@@ -1,4 +1,4 @@
-"""What stops an interpreted program and what a run finds: where in the user's source, how often, and in words."""
+"""Faults that stop an interpreted program, findings of a run, and their places in the user's source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Record:
 
 
 class Findings:
-    """Findings of one launch, in the order in which they were first seen."""
+    """Findings of one launch, ordered by their first occurrence."""
 
     def __init__(self) -> None:
         self._records: dict[_Key, _Record] = {}
@@ -47,7 +47,7 @@ class Findings:
         lanes: int = 1,
         line: tuple[str, int] | None = None,
     ) -> None:
-        """Count a finding at ``line``, or at the line that runs; ``detail`` is asked at the first of its key only."""
+        """Count a finding at ``line``, or at the running line; ``detail`` is called at the first of its key only."""
         key = (kind, severity, argument, line or current_line())
         record = self._records.get(key)
         if record is None:
@@ -63,37 +63,39 @@ class Findings:
         """Return the line of the first finding of a kind about an argument."""
         return next((key[3] for key in self._records if (key[0], key[2]) == (kind, argument)), None)
 
-    def finished(self) -> tuple[Finding, ...]:
-        """Return the findings as records, each with how many lanes and programs it has."""
+    def to_findings(self) -> tuple[Finding, ...]:
+        """Return the findings as records, with their counts of lanes and programs."""
         return tuple(_finding(key, record) for key, record in self._records.items())
 
 
-def counted(number: int, noun: str) -> str:
-    """Return ``1 lane``, ``5 lanes``."""
+def pluralize(number: int, noun: str) -> str:
+    """Return a count with its noun: ``1 lane``, ``5 lanes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _finding(key: _Key, record: _Record) -> Finding:
     kind, severity, argument, line = key
     file, number = line or (None, None)
-    seen = f"{counted(record.lanes, 'lane')} of {counted(record.programs, 'program')}"
-    return Finding(kind, severity, argument, file, number, record.program, f"{record.detail} ({seen})")
+    counts = f"{pluralize(record.lanes, 'lane')} of {pluralize(record.programs, 'program')}"
+    return Finding(kind, severity, argument, file, number, record.program, f"{record.detail} ({counts})")
 
 
-_FOREIGN = tuple(str(path) for path in (Path(__file__).parent, Path(triton.__file__).parent, Path(np.__file__).parent))
-_FOREIGN_NAMES = frozenset({"<string>", "<frozen runpy>"})
+_LIBRARY_FOLDERS = tuple(
+    str(path) for path in (Path(__file__).parent, Path(triton.__file__).parent, Path(np.__file__).parent)
+)
+_LIBRARY_FILES = frozenset({"<string>", "<frozen runpy>"})
 
 
-def is_foreign(file: str) -> bool:
-    """Tell whether code of this file is the interpreter's, Triton's or numpy's, not the user's."""
-    return file.startswith(_FOREIGN) or file in _FOREIGN_NAMES
+def is_library_file(file: str) -> bool:
+    """Whether a file belongs to the interpreter, Triton or numpy, not to the user."""
+    return file.startswith(_LIBRARY_FOLDERS) or file in _LIBRARY_FILES
 
 
 def current_line() -> tuple[str, int] | None:
     """Return file and line of the innermost frame of user code, or None outside a kernel."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not is_foreign(frame.f_code.co_filename):
+        if not is_library_file(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
@@ -101,19 +103,19 @@ def current_line() -> tuple[str, int] | None:
 
 def line_of_traceback(traceback: TracebackType | None) -> tuple[str, int] | None:
     """Return file and line of the innermost frame of user code below ``execute``."""
-    found = None
+    line = None
     inside = False
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        inside = inside or is_foreign(file)
-        if inside and not is_foreign(file):
-            found = file, traceback.tb_lineno
+        inside = inside or is_library_file(file)
+        if inside and not is_library_file(file):
+            line = file, traceback.tb_lineno
         traceback = traceback.tb_next
-    return found
+    return line
 
 
 def place_of(line: tuple[str, int] | None) -> Place | None:
-    """Return a place with its source text."""
+    """Return the line as a place with its source text."""
     if line is None:
         return None
     return Place(line[0], line[1], text=linecache.getline(*line).rstrip("\n") or None)
@@ -124,19 +126,19 @@ _MASK_POSITION = {"load": 1, "store": 2}
 
 
 class ProgramStopped(Exception):
-    """The base of what ends one program of a launch."""
+    """Base of the exceptions that end one program of a launch."""
 
 
 class DeadlinePassed(ProgramStopped):
-    """The time to look for further faults is over."""
+    """The time for finding further faults is over."""
 
 
-class Unsupported(ProgramStopped):
-    """The kernel uses what only a GPU can do."""
+class UnsupportedOperation(ProgramStopped):
+    """The kernel uses a feature that needs a GPU."""
 
 
 class StorageIncomplete(ProgramStopped):
-    """An access to what was not copied: outside of the views of a large storage, but inside of that."""
+    """An access to a part of a large storage that was not copied: inside the storage, outside its views."""
 
 
 class InterpretedCheckFailed(ProgramStopped):
@@ -146,7 +148,7 @@ class InterpretedCheckFailed(ProgramStopped):
 class AccessFault(ProgramStopped):
     """An access outside the memory of the arguments.
 
-    ``lanes`` is how many of its active lanes are outside; ``describe`` gives the message, from the place of it.
+    ``lanes`` is the number of active lanes outside; ``describe`` makes the message from the line.
     """
 
     def __init__(self, argument: str | None, lanes: int, describe: Callable[[tuple[str, int] | None], str]) -> None:
@@ -158,22 +160,22 @@ class AccessFault(ProgramStopped):
 
     @property
     def message(self) -> str:
-        """What is wrong, with the text of the mask at the line."""
+        """The error message, with the text of the mask at the line."""
         return self.describe(self.line)
 
 
-def stray_pointer(address: int, lanes: int, access: str, program: Program) -> AccessFault:
-    """Return the fault of an access at an address that comes from no argument."""
+def stray_pointer_fault(address: int, lanes: int, access: str, program: Program) -> AccessFault:
+    """Return the fault of an access at an address outside all arguments."""
     message = (
         f"{access} at address {address:#x}, which lies in no argument of the launch. Program {program}, "
-        f"{counted(lanes, 'active lane')}. A tensor whose address the kernel computes or reads must be alive, or an "
+        f"{pluralize(lanes, 'active lane')}. A tensor whose address the kernel computes or reads must be alive, or an "
         "argument"
     )
     return AccessFault(None, lanes, lambda line: message)
 
 
 def mask_text(line: tuple[str, int] | None, access: str, masked: bool) -> str:
-    """Return the mask of the access at a line in words."""
+    """Describe the mask of the access at a line."""
     written = None if line is None else _mask_source(*line, access)
     if written is not None:
         return f"mask: {written}"
@@ -181,7 +183,7 @@ def mask_text(line: tuple[str, int] | None, access: str, masked: bool) -> str:
 
 
 def _mask_source(file: str, line: int, access: str) -> str | None:
-    """Return the text of the mask in the access at a line, where the source can be read."""
+    """Return the source of the mask of the access at a line, or None if the source cannot be read."""
     try:
         tree = ast.parse(textwrap.dedent("".join(linecache.getlines(file))))
     except SyntaxError:
@@ -201,11 +203,11 @@ def _mask_source(file: str, line: int, access: str) -> str | None:
     position = _MASK_POSITION.get(access)
     if mask is None and position is not None and len(call.args) > position:
         mask = call.args[position]
-    return None if mask is None else ast.unparse(_definition(mask, tree, line))
+    return None if mask is None else ast.unparse(_assigned_expression(mask, tree, line))
 
 
-def _definition(mask: ast.expr, tree: ast.Module, line: int) -> ast.expr:
-    """Return what a mask given by name was last set to before ``line``, as the text stands."""
+def _assigned_expression(mask: ast.expr, tree: ast.Module, line: int) -> ast.expr:
+    """Return the expression last assigned to a mask's name before ``line``, in text order."""
     if not isinstance(mask, ast.Name):
         return mask
     assignments = [

@@ -1,7 +1,7 @@
-"""Functions that numpy computes on whole blocks: ``tl.reduce``, ``tl.associative_scan``, those of the math libraries.
+"""Functions on whole blocks in numpy: ``tl.reduce``, ``tl.associative_scan`` and the math libraries.
 
-Triton's interpreter reduces and scans element after element. Of CUDA's libdevice, and of AMD's, there are the functions
-that numpy and the standard library can compute. CUDA Math API: the names are ``__nv_`` + the C name, with ``f`` for
+Triton's interpreter reduces and scans element by element. Functions of CUDA's and AMD's libdevice are covered as far as
+numpy and the standard library compute them. CUDA Math API: the names are ``__nv_`` + the C name, with ``f`` for
 float32; AMD's are ``__ocml_`` + name + ``_f32``.
 """
 
@@ -20,13 +20,13 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.values import Array, Taint, joined, plain, wrap
+from kernellab.interpreter.values import Array, Taint, join_taints, plain, wrap
 
 _standard = tl.standard
 
 
 def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ignored: Any) -> Any:
-    """Reduce along ``axis``, or everything where it is None. Takes one tensor or a tuple of equal shapes."""
+    """Reduce a tensor, or a tuple of equal shapes, along ``axis``, or over all elements if it is None."""
     axis, keep_dims = plain(axis), bool(plain(keep_dims))
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
     blocks = [_array(tensor) for tensor in tensors]
@@ -34,47 +34,49 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ig
     flat = axis is None
     if flat:
         blocks, axis = [block.reshape(-1) for block in blocks], 0
-    axis = _checked_axis(axis, blocks[0].ndim)
+    axis = _normalised_axis(axis, blocks[0].ndim)
     dtypes = [tensor.dtype for tensor in tensors]
-    results = _reduced(blocks, dtypes, axis, combine_fn)
+    results = _reduce_blocks(blocks, dtypes, axis, combine_fn)
     if keep_dims:
         results = [r.reshape((1,) * len(shape)) if flat else np.expand_dims(r, axis) for r in results]
-    made = tuple(_tensor(result, dtype) for result, dtype in zip(results, dtypes, strict=True))
-    _taint(made, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
-    return made if isinstance(input, tuple | tl.tuple) else made[0]
+    outputs = tuple(_tensor(result, dtype) for result, dtype in zip(results, dtypes, strict=True))
+    _propagate_taint(outputs, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
+    return outputs if isinstance(input, tuple | tl.tuple) else outputs[0]
 
 
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False, **ignored: Any) -> Any:
-    """Scan along ``axis``; with ``reverse`` from its end."""
+    """Scan along ``axis``; with ``reverse``, from its end."""
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
-    axis = _checked_axis(plain(axis), len(tensors[0].shape))
+    axis = _normalised_axis(plain(axis), len(tensors[0].shape))
     blocks = [_array(tensor) for tensor in tensors]
     if plain(reverse):
         blocks = [np.flip(block, axis) for block in blocks]
     dtypes = [tensor.dtype for tensor in tensors]
-    results = _scanned(blocks, dtypes, axis, combine_fn)
+    results = _scan_blocks(blocks, dtypes, axis, combine_fn)
     if plain(reverse):
         results = [np.flip(result, axis) for result in results]
-    made = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
+    outputs = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
     way = slice(None, None, -1 if plain(reverse) else 1)
     along = (*(slice(None),) * axis, way)
-    _taint(made, tensors, lambda lanes: np.logical_or.accumulate(lanes[along], axis)[along])
-    return made if isinstance(input, tuple | tl.tuple) else made[0]
+    _propagate_taint(outputs, tensors, lambda lanes: np.logical_or.accumulate(lanes[along], axis)[along])
+    return outputs if isinstance(input, tuple | tl.tuple) else outputs[0]
 
 
-def _taint(results: tuple[Any, ...], tensors: Any, combined: Callable[[Array], Any]) -> None:
-    """Note in results the lanes that are made of undefined ones; ``combined`` says which those are."""
+def _propagate_taint(results: tuple[Any, ...], tensors: Any, combine_lanes: Callable[[Array], Any]) -> None:
+    """Mark result lanes that depend on undefined ones; ``combine_lanes`` maps undefined input lanes to result lanes."""
     for tensor in tensors:
         taint = tensor.handle.undefined
         if taint is not None:
-            lanes = combined(np.broadcast_to(taint.lanes, tensor.handle.data.shape))
+            lanes = combine_lanes(np.broadcast_to(taint.lanes, tensor.handle.data.shape))
             for result in results:
                 handle = result.handle
-                handle.undefined = joined(handle.undefined, Taint(lanes, taint.place, taint.cause), handle.data.shape)
+                handle.undefined = join_taints(
+                    handle.undefined, Taint(lanes, taint.place, taint.cause), handle.data.shape
+                )
 
 
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
-    """Call ``scalar_fn`` on the elements, ``pack`` of each argument at a time, one call after the other."""
+    """Call ``scalar_fn`` on the elements in turn, ``pack`` of each argument at a time."""
     pack = plain(pack)
     arguments = tuple(a if isinstance(a, tl.tensor) else upstream.interpreter_semantic.to_tensor(a) for a in arguments)
     blocks = np.broadcast_arrays(*(_array(argument) for argument in arguments))
@@ -85,11 +87,11 @@ def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: A
         scalars = [_tensor(c[row, k], a.dtype) for c, a in zip(columns, arguments, strict=True) for k in range(pack)]
         returned = scalar_fn(*scalars)
         calls.append(returned if isinstance(returned, tuple | tl.tuple) else (returned,))
-    outputs = [_packed([call[i : i + pack] for call in calls], shape) for i in range(0, len(calls[0]), pack)]
+    outputs = [_pack_outputs([call[i : i + pack] for call in calls], shape) for i in range(0, len(calls[0]), pack)]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _packed(rows: list[Any], shape: tuple[int, ...]) -> Any:
+def _pack_outputs(rows: list[Any], shape: tuple[int, ...]) -> Any:
     first = rows[0][0]
     dtype = first.dtype if isinstance(first, tl.tensor) else upstream.interpreter_semantic.to_tensor(first).dtype
     values = [_array(item).item() if isinstance(item, tl.tensor) else plain(item) for row in rows for item in row]
@@ -97,7 +99,7 @@ def _packed(rows: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _array(tensor: Any) -> Array:
-    """Return the block of a tensor; a scalar, held as one element, without axes."""
+    """Return the block of a tensor; a scalar's has no axes."""
     if not isinstance(tensor, tl.tensor):
         raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
     data: Array = tensor.handle.data
@@ -112,21 +114,21 @@ def _tensor(values: Any, dtype: Any) -> Any:
     return tl.tensor(wrap(values, scalar), tl.block_type(scalar, list(values.shape)))
 
 
-def _checked_axis(axis: int, rank: int) -> int:
+def _normalised_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of range for a block of rank {rank}")
     return axis % rank
 
 
-def _reduced(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
     fast = _FAST_REDUCTIONS.get(id(combine_fn))
     if fast is not None and len(blocks) == 1:
         return [fast(blocks[0], axis)]
     pick = _INDEX_REDUCTIONS.get(id(combine_fn))
     if pick is not None and len(blocks) == 2:
-        return _picked(blocks, axis, pick)
-    if _branches(combine_fn):
-        return _one_by_one(blocks, dtypes, axis, combine_fn)
+        return _take_extremes(blocks, axis, pick)
+    if _has_branches(combine_fn):
+        return _reduce_serially(blocks, dtypes, axis, combine_fn)
     while blocks[0].shape[axis] > 1:
         left = [_part(block, axis, 0, None, 2) for block in blocks]
         right = [_part(block, axis, 1, None, 2) for block in blocks]
@@ -134,16 +136,16 @@ def _reduced(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any)
     return [np.take(block, 0, axis) for block in blocks]
 
 
-def _scanned(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+def _scan_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
     if len(blocks) == 1 and combine_fn is _standard._sum_combine:
         return [np.cumsum(blocks[0], axis=axis)]
     if len(blocks) == 1 and combine_fn is _standard._prod_combine:
         return [np.cumprod(blocks[0], axis=axis)]
-    if _branches(combine_fn):
-        return _scanned_one_by_one(blocks, dtypes, axis, combine_fn)
+    if _has_branches(combine_fn):
+        return _scan_serially(blocks, dtypes, axis, combine_fn)
     distance, size = 1, blocks[0].shape[axis]
     while distance < size:
-        # Block shapes stay powers of two: the first elements, which have no earlier one, are combined in vain.
+        # Block shapes must stay powers of two, so the first elements are combined too; the result is discarded.
         heads = [_part(block, axis, 0, distance) for block in blocks]
         earlier = [
             np.concatenate([head, _part(block, axis, 0, size - distance)], axis)
@@ -174,13 +176,13 @@ def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: lis
     ]
 
 
-def _one_by_one(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    scanned = _scanned_one_by_one(blocks, dtypes, axis, combine_fn)
+def _reduce_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    scanned = _scan_serially(blocks, dtypes, axis, combine_fn)
     return [np.take(block, -1, axis) for block in scanned]
 
 
-def _scanned_one_by_one(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    """Combine scalars, so that an ``if`` in the combine function decides for one element."""
+def _scan_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    """Scan scalar by scalar, so that an ``if`` in the combine function decides for one element."""
     results = [np.moveaxis(block, axis, 0).copy() for block in blocks]
     for position in range(1, len(results[0])):
         for lane in np.ndindex(results[0].shape[1:]):
@@ -192,8 +194,8 @@ def _scanned_one_by_one(blocks: list[Array], dtypes: list[Any], axis: int, combi
 
 
 @cache
-def _branches(combine_fn: Any) -> bool:
-    """Tell whether a combine function, or one that it could call, decides anything by the value of an element."""
+def _has_branches(combine_fn: Any) -> bool:
+    """Whether a combine function may branch on the value of an element."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(combine_fn.fn)))
     except (OSError, TypeError, SyntaxError):
@@ -201,20 +203,20 @@ def _branches(combine_fn: Any) -> bool:
     return any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree))
 
 
-def _picked(blocks: list[Array], axis: int, pick: Callable[..., Array]) -> list[Array]:
-    """Return the extreme values along ``axis`` and what the second block holds there; the first one wins a tie."""
+def _take_extremes(blocks: list[Array], axis: int, pick: Callable[..., Array]) -> list[Array]:
+    """Return the extreme values along ``axis`` and the entries of the second block there; the first wins a tie."""
     values, indices = blocks
     where = np.expand_dims(pick(values, axis=axis), axis)
     return [np.take_along_axis(block, where, axis).squeeze(axis) for block in (values, indices)]
 
 
-def _ignoring_nan(pick: Callable[..., Array], worst: float) -> Callable[..., Array]:
-    def picked(values: Array, axis: int) -> Array:
+def _ignore_nan(pick: Callable[..., Array], worst: float) -> Callable[..., Array]:
+    def pick_number(values: Array, axis: int) -> Array:
         if values.dtype.kind == "f":
             values = np.where(np.isnan(values), values.dtype.type(worst), values)
         return pick(values, axis=axis)
 
-    return picked
+    return pick_number
 
 
 def _reductions(names: dict[str, Callable[..., Array]]) -> dict[int, Callable[..., Array]]:
@@ -230,7 +232,7 @@ _FAST_REDUCTIONS = _reductions(
         "_elementwise_min": lambda block, axis: np.fmin.reduce(block, axis=axis),
     }
 )
-_argmax, _argmin = _ignoring_nan(np.argmax, -np.inf), _ignoring_nan(np.argmin, np.inf)
+_argmax, _argmin = _ignore_nan(np.argmax, -np.inf), _ignore_nan(np.argmin, np.inf)
 _INDEX_REDUCTIONS = _reductions(
     {
         "_argmax_combine_tie_break_left": _argmax,
@@ -244,10 +246,10 @@ _INDEX_REDUCTIONS = _reductions(
 External = Callable[..., Array]
 
 
-def _each(function: Callable[..., float]) -> External:
-    """Return a function of Python floats as one of arrays, computed in float64."""
+def _vectorise(function: Callable[..., float]) -> External:
+    """Turn a function of Python floats into one of arrays, computed in float64."""
 
-    def guarded(*values: float) -> float:
+    def evaluate(*values: float) -> float:
         try:
             return function(*map(float, values))
         except OverflowError:
@@ -255,19 +257,19 @@ def _each(function: Callable[..., float]) -> External:
         except ValueError:
             return math.nan
 
-    vectorised = np.vectorize(guarded, otypes=[np.float64])
+    vectorised = np.vectorize(evaluate, otypes=[np.float64])
     return lambda *arrays: vectorised(*arrays).astype(arrays[0].dtype)
 
 
-def _in_double(function: Callable[..., Array]) -> External:
+def _compute_in_double(function: Callable[..., Array]) -> External:
     return lambda *arrays: function(*(array.astype(np.float64) for array in arrays)).astype(arrays[0].dtype)
 
 
 def _leading_zeros(values: Array) -> Array:
     bits = values.itemsize * 8
     unsigned = values.view(f"u{values.itemsize}")
-    counted: Array = np.vectorize(lambda v: bits - int(v).bit_length(), otypes=[np.int32])(unsigned)
-    return counted
+    zeros: Array = np.vectorize(lambda v: bits - int(v).bit_length(), otypes=[np.int32])(unsigned)
+    return zeros
 
 
 _NUMPY_NAMES = (
@@ -294,20 +296,20 @@ _FUNCTIONS: dict[str, External] = {
     "umax": np.maximum,
     "umin": np.minimum,
     "nearbyint": np.rint,
-    "round": _in_double(lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x)),
-    "exp10": _in_double(lambda x: np.power(10.0, x)),
-    "rsqrt": _in_double(lambda x: 1 / np.sqrt(x)),
-    "rcbrt": _in_double(lambda x: 1 / np.cbrt(x)),
-    "fma": _in_double(lambda x, y, z: x * y + z),
-    "fdim": _in_double(lambda x, y: np.where(x > y, x - y, 0.0)),
-    "sinpi": _in_double(lambda x: np.sin(np.pi * x)),
-    "cospi": _in_double(lambda x: np.cos(np.pi * x)),
+    "round": _compute_in_double(lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x)),
+    "exp10": _compute_in_double(lambda x: np.power(10.0, x)),
+    "rsqrt": _compute_in_double(lambda x: 1 / np.sqrt(x)),
+    "rcbrt": _compute_in_double(lambda x: 1 / np.cbrt(x)),
+    "fma": _compute_in_double(lambda x, y, z: x * y + z),
+    "fdim": _compute_in_double(lambda x, y: np.where(x > y, x - y, 0.0)),
+    "sinpi": _compute_in_double(lambda x: np.sin(np.pi * x)),
+    "cospi": _compute_in_double(lambda x: np.cos(np.pi * x)),
     "saturate": lambda x: np.clip(np.nan_to_num(x, nan=0.0), 0, 1).astype(x.dtype),
-    "remainder": _each(math.remainder),
-    "erf": _each(math.erf),
-    "erfc": _each(math.erfc),
-    "tgamma": _each(math.gamma),
-    "lgamma": _each(math.lgamma),
+    "remainder": _vectorise(math.remainder),
+    "erf": _vectorise(math.erf),
+    "erfc": _vectorise(math.erfc),
+    "tgamma": _vectorise(math.gamma),
+    "lgamma": _vectorise(math.lgamma),
     "isnan": lambda x: np.isnan(x).astype(np.int32),
     "isinf": lambda x: np.isinf(x).astype(np.int32),
     "finite": lambda x: np.isfinite(x).astype(np.int32),
@@ -332,7 +334,7 @@ _INTEGER_SUFFIX = {"popcll": "popc", "clzll": "clz", "llmax": "max", "llmin": "m
 
 
 def external_function(symbol: str) -> External | None:
-    """Return what a library function computes, on arrays, or None where it is not known."""
+    """Return the numpy equivalent of a library function, or None if there is none."""
     cuda = re.fullmatch(r"__nv_(\w+)", symbol)
     if cuda:
         return _cuda(cuda[1])

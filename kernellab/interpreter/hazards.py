@@ -1,11 +1,11 @@
-"""The memory of a launch, what is known about each piece of it, and what is suspicious about an access in bounds.
+"""The memory of a launch, its shadow state, and hazards of accesses in bounds.
 
-Suspicious are races, reads of what nothing wrote, overlapping arguments.
+Hazards are races, reads of unwritten memory and overlapping arguments.
 
 A kernel sees addresses of its own numbering: the top 16 bits are the number of an argument, the rest its position
-around the middle of 256 TiB. Whatever a kernel does with a pointer (offsets, casts to integers, selects, stores in
-memory), the address tells which argument it was derived from, and an offset that leaves the argument stays
-recognisable. The low 16 bits equal those of the address in the notebook, so that alignment is the same.
+around the middle of 256 TiB. So after offsets, casts to integers, selects and stores in memory, an address still shows
+the argument it derives from, even outside of it. The low 16 bits equal those of the address in the notebook, so that
+alignment is the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, StorageSpec, TensorSpec, tensors_of
 from kernellab.launch.run import FindingKind, Severity
 
-Granular = Literal["writers", "readers", "updaters", "unwritten", "members"]
-_ENTRIES: dict[Granular, type] = {
+ShadowArray = Literal["writers", "readers", "updaters", "unwritten", "members"]
+_ENTRIES: dict[ShadowArray, type] = {
     "writers": np.int32,
     "readers": np.int32,
     "updaters": np.int32,
@@ -35,7 +35,7 @@ _ENTRIES: dict[Granular, type] = {
 
 @dataclass(slots=True)
 class Shadow:
-    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until it matters.
+    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until first used.
 
     ``writers`` holds the `Ordering.tag` of the plain store that last wrote the granule, 0 for none; ``readers``
     likewise of the plain load since, `MANY` for several programs; ``updaters`` the number of a set of `UpdaterSets`.
@@ -50,11 +50,11 @@ class Shadow:
     updaters: Array | None = None
     unwritten: Array | None = None
     members: Array | None = None
-    touched: bool = field(default=False)
+    is_written: bool = field(default=False)
 
     @property
     def length(self) -> int:
-        """How many granules the storage has."""
+        """The number of granules of the storage."""
         return -(-self.size_bytes >> self.shift)
 
     def granules(self, offsets: Array, itemsize: int) -> Array:
@@ -62,30 +62,30 @@ class Shadow:
         if itemsize < 1 << self.shift:
             self._refine(itemsize.bit_length() - 1)
         index = (offsets >> np.uint64(self.shift)).astype(np.int64)
-        each = itemsize >> self.shift
-        if each == 1:
+        per_element = itemsize >> self.shift
+        if per_element == 1:
             return index
-        expanded: Array = (index[:, None] + np.arange(each)).ravel()
+        expanded: Array = (index[:, None] + np.arange(per_element)).ravel()
         return expanded
 
-    def per_element(self, itemsize: int) -> int:
-        """Return how many granules an element of this size has."""
+    def granules_per_element(self, itemsize: int) -> int:
+        """Return the number of granules of an element of ``itemsize`` bytes."""
         return max(1, itemsize >> self.shift)
 
-    def ensure(self, name: Granular) -> Array:
-        """Return an array by its name, made of zeros where it did not matter before."""
-        found: Array | None = getattr(self, name)
-        if found is None:
-            found = _sparse_zeros(self.length, _ENTRIES[name])
-            setattr(self, name, found)
-        return found
+    def ensure(self, name: ShadowArray) -> Array:
+        """Return an array by its name; it starts as zeros."""
+        array: Array | None = getattr(self, name)
+        if array is None:
+            array = _sparse_zeros(self.length, _ENTRIES[name])
+            setattr(self, name, array)
+        return array
 
     def view(self, array: Array, spec: TensorSpec) -> Array:
         """Return the entries of the elements of a tensor, with a last axis for the granules of one element."""
-        each, entry = self.per_element(spec.itemsize), array.itemsize
-        strides = (*(stride * each * entry for stride in spec.strides), entry)
+        per_element, entry = self.granules_per_element(spec.itemsize), array.itemsize
+        strides = (*(stride * per_element * entry for stride in spec.strides), entry)
         start = array[spec.offset_bytes >> self.shift :]
-        return np.lib.stride_tricks.as_strided(start, (*spec.shape, each), strides)
+        return np.lib.stride_tricks.as_strided(start, (*spec.shape, per_element), strides)
 
     def _refine(self, shift: int) -> None:
         factor = 1 << (self.shift - shift)
@@ -93,14 +93,14 @@ class Shadow:
         for name in _ENTRIES:
             array = getattr(self, name)
             if array is not None:
-                setattr(self, name, _repeated(array, factor))
+                setattr(self, name, _repeat_entries(array, factor))
 
 
 _LARGE_BYTES = 1 << 24
 
 
 def _sparse_zeros(length: int, dtype: Any) -> Array:
-    """Return zeros; of a large array, only the pages that are written to take memory, and small ones."""
+    """Return zeros; a large array takes memory only for the pages that are written."""
     size_bytes = length * np.dtype(dtype).itemsize
     if size_bytes < _LARGE_BYTES:
         return np.zeros(length, dtype)
@@ -110,8 +110,8 @@ def _sparse_zeros(length: int, dtype: Any) -> Array:
     return zeros
 
 
-def _repeated(array: Array, factor: int) -> Array:
-    """Return each entry several times; pages of zeros take no memory."""
+def _repeat_entries(array: Array, factor: int) -> Array:
+    """Repeat each entry ``factor`` times; pages of zeros take no memory."""
     result = _sparse_zeros(array.size * factor, array.dtype)
     places = np.flatnonzero(array)
     for step in range(factor):
@@ -140,7 +140,7 @@ class Storage:
 
 @dataclass(slots=True)
 class MemoryRegion:
-    """The view of one argument, in the kernel's addresses: ``start`` to ``end`` spans first to last element.
+    """The view of one argument in the kernel's addresses, from the first to the last element.
 
     ``delta`` turns such an address into one of this process (modulo 2**64). ``bit`` is its bit in `Shadow.members`.
     ``elements`` is true where an element of the view lies, None where it has no gaps.
@@ -167,14 +167,14 @@ class MemoryRegion:
         """The kernel's address after the last byte of the storage."""
         return self.storage_start + self.storage.size_bytes
 
-    def element(self, address: int) -> int:
+    def element_index(self, address: int) -> int:
         """Return the offset of an address from the pointer, in elements, rounded down."""
         return (address - self.start) // self.spec.itemsize
 
 
 def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], dict[int, MemoryRegion]]:
-    """Return the storages of a launch whose block is mapped at ``base_address``, and its regions by their number."""
-    tensors = [found for name, spec in launch.arguments for found in tensors_of(name, spec)]
+    """Return the storages of a launch mapped at ``base_address``, and its regions by number."""
+    tensors = [tensor for name, spec in launch.arguments for tensor in tensors_of(name, spec)]
     storages = tuple(_storage(spec, base_address, tensors, i) for i, spec in enumerate(launch.storages))
     regions: dict[int, MemoryRegion] = {}
     for number, (name, spec) in enumerate(tensors, start=1):
@@ -204,7 +204,7 @@ def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> Memor
 
 
 def _elements(spec: TensorSpec) -> Array | None:
-    """Return for each place in the span of a view whether an element lies there; None where all do."""
+    """Mark the places of a view's span that hold an element; None if all do."""
     places = spec.span_bytes // spec.itemsize
     if places <= 1 or _is_dense(spec):
         return None
@@ -214,7 +214,7 @@ def _elements(spec: TensorSpec) -> Array | None:
 
 
 def _is_dense(spec: TensorSpec) -> bool:
-    """Tell whether each stride is the extent of the axes inside of it, so that a view has no gaps."""
+    """Whether a view has no gaps: each stride is at most the extent of the axes inside it."""
     extent = 1
     for stride, size in sorted(zip(spec.strides, spec.shape, strict=True)):
         if size > 1 and stride:
@@ -239,7 +239,7 @@ def _same_view(one: MemoryRegion, other: MemoryRegion) -> bool:
 
 
 def _mark_members(storage: Storage) -> None:
-    """Set up which elements belong to which argument, where views of a storage may overlap."""
+    """Record which elements belong to which argument where views of a storage overlap."""
     overlapping = False
     for region in storage.regions:
         others = [other for other in storage.regions if other is not region and _overlap(region, other)]
@@ -264,10 +264,10 @@ def _mark_unwritten(storage: Storage) -> None:
 
 
 class Hazards:
-    """Watches the accesses of one program after the other.
+    """Finds races, reads of unwritten memory and overlaps, program after program.
 
-    Programs of a launch run in any order on a GPU, so that what one writes and another reads or writes is a race,
-    unless an atomic orders the two.
+    Programs of a launch run in any order on a GPU: a write by one and an access by another are a race unless an atomic
+    orders them.
     """
 
     def __init__(self, findings: Findings, grid: Program) -> None:
@@ -279,13 +279,13 @@ class Hazards:
         self._updates = UpdaterSets(self._ordering)
 
     def begin_program(self, number: int, program: Program) -> None:
-        """Go on with the program of this number, in the order in which programs run."""
+        """Start the program of this number, in running order."""
         self.number = number
         self.program = program
         self._ordering.begin_program()
 
-    def before_read(self, region: MemoryRegion, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
-        """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one is meant to race."""
+    def check_load(self, region: MemoryRegion, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
+        """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one may race."""
         index = _granules(region, addresses, itemsize)
         self._check_read(region, addresses, index, itemsize, volatile=volatile)
         if not volatile:
@@ -298,37 +298,39 @@ class Hazards:
     ) -> None:
         shadow = region.storage.shadow
         if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
-            each = shadow.per_element(itemsize)
-            element = region.element(int(addresses[int(np.argmax(fresh)) // each]))
+            per_element = shadow.granules_per_element(itemsize)
+            element = region.element_index(int(addresses[int(np.argmax(fresh)) // per_element]))
             detail = f"element {element} of {region.name} is read before anything wrote it"
-            self._find(FindingKind.UNINITIALISED_READ, Severity.WARNING, region, detail, int(fresh.sum()) // each)
+            self._report(
+                FindingKind.UNINITIALISED_READ, Severity.WARNING, region, detail, int(fresh.sum()) // per_element
+            )
         if shadow.writers is not None and not volatile:
-            self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
+            self._check_writers(region, addresses, index, itemsize, shadow.writers[index], None)
 
     def _check_updaters(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
-        """Report a plain access to what another program updated by an atomic: that may come before it or after."""
+        """Report a plain access to an element that another program updated by an unordered atomic."""
         shadow = region.storage.shadow
         numbers = shadow.ensure("updaters")[index]
         if not numbers.any():
             return
-        unordered = self._updates.unordered(numbers)
+        unordered = self._updates.unordered_segments(numbers)
         if unordered:
-            each = shadow.per_element(itemsize)
-            lanes = np.isin(numbers, list(unordered)).reshape(-1, each).any(axis=1)
+            per_element = shadow.granules_per_element(itemsize)
+            lanes = np.isin(numbers, list(unordered)).reshape(-1, per_element).any(axis=1)
             first = int(np.argmax(lanes))
-            updater = next(unordered[n] for n in numbers.reshape(-1, each)[first].tolist() if n in unordered)
-            element, other = region.element(int(addresses[first])), self._program(updater)
+            updater = next(unordered[n] for n in numbers.reshape(-1, per_element)[first].tolist() if n in unordered)
+            element, other = region.element_index(int(addresses[first])), self._program(updater)
             detail = f"program {self.program} {verb} element {element} of {region.name}, which program {other} updated"
-            self._race(region, Severity.WARNING, f"{detail} by an atomic", int(lanes.sum()))
+            self._report_race(region, Severity.WARNING, f"{detail} by an atomic", int(lanes.sum()))
 
-    def before_write(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
-        """Check a plain store of ``values`` at the kernel's ``addresses``, and note its program as the writer."""
+    def check_store(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
+        """Check a plain store of ``values`` at the kernel's ``addresses``, and record its program as the writer."""
         shadow = region.storage.shadow
-        shadow.touched = True
+        shadow.is_written = True
         itemsize = values.dtype.itemsize
         index = _granules(region, addresses, itemsize)
         writers = shadow.ensure("writers")
-        self._check_others(region, addresses, index, itemsize, writers[index], values)
+        self._check_writers(region, addresses, index, itemsize, writers[index], values)
         writers[index] = self._ordering.tag
         if shadow.readers is not None:
             self._check_readers(region, addresses, index, itemsize, "writes")
@@ -342,9 +344,11 @@ class Hazards:
             self._check_members(region, addresses, index, itemsize)
         elif region.same_views:
             names = ", ".join(region.same_views)
-            self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
+            self._report(
+                FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1
+            )
 
-    def before_atomic(
+    def check_atomic(
         self,
         region: MemoryRegion,
         addresses: Array,
@@ -356,8 +360,8 @@ class Hazards:
     ) -> None:
         """Check an atomic access; a scalar one has an ``order``.
 
-        That orders what programs do at other addresses. What one of them plainly did to the very element, another's
-        atomic may have met in either state: which came first is what the atomic is to tell.
+        It orders accesses at other addresses. It does not order a plain access to its own element by another program:
+        the atomic may run before or after that.
         """
         shadow = region.storage.shadow
         index = _granules(region, addresses, itemsize)
@@ -365,70 +369,75 @@ class Hazards:
             self._check_read(region, addresses, index, itemsize, volatile=False)
         if writes and shadow.readers is not None:
             self._check_readers(region, addresses, index, itemsize, "updates")
-        tag = self._ordering.tag  # what it updates is part of what it releases
+        tag = self._ordering.tag  # taken before the release, which includes this update
         if order is not None:
             self._ordering.synchronise(order)
         if not writes:
             return
         updaters = shadow.ensure("updaters")
-        updaters[index] = self._updates.added(updaters[index], tag)
-        shadow.touched = True
+        updaters[index] = self._updates.add_segment(updaters[index], tag)
+        shadow.is_written = True
         if shadow.unwritten is not None:
             shadow.unwritten[index] = False
 
-    def colliding_lanes(self, region: MemoryRegion, addresses: Array, lanes: int) -> None:
-        """Report a store whose own lanes wrote different values to one element."""
-        element = region.element(int(addresses[0]))
+    def report_collision(self, region: MemoryRegion, addresses: Array, lanes: int) -> None:
+        """Report lanes of one store that wrote different values to one element."""
+        element = region.element_index(int(addresses[0]))
         detail = f"lanes of one store write different values to element {element} of {region.name}"
-        self._find(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
+        self._report(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
 
     def _note_reader(self, region: MemoryRegion, index: Array) -> None:
         readers = region.storage.shadow.ensure("readers")
-        foreign = self._ordering.unordered(readers[index])
+        foreign = self._ordering.unordered_entries(readers[index])
         tag = self._ordering.tag
         readers[index] = np.where(foreign, MANY, tag) if foreign.any() else tag
 
     def _check_readers(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
-        """Report a change of what another program has read: on a GPU that might have seen the new value."""
+        """Report a change of an element that another program read: on a GPU it may have read the new value."""
         shadow = region.storage.shadow
         before = shadow.ensure("readers")[index]
         if not before.any():
             return
-        foreign = self._ordering.unordered(before)
+        foreign = self._ordering.unordered_entries(before)
         if foreign.any():
             first = int(np.argmax(foreign))
-            element = region.element(int(addresses[first // shadow.per_element(itemsize)]))
+            element = region.element_index(int(addresses[first // shadow.granules_per_element(itemsize)]))
             reader = int(before[first])
-            who = "other programs" if reader == MANY else f"program {self._program(reader)}"
-            detail = f"program {self.program} {verb} element {element} of {region.name}, which {who} read"
-            self._race(region, Severity.WARNING, detail, int(foreign.sum()) // shadow.per_element(itemsize))
+            reader_names = "other programs" if reader == MANY else f"program {self._program(reader)}"
+            detail = f"program {self.program} {verb} element {element} of {region.name}, which {reader_names} read"
+            self._report_race(
+                region, Severity.WARNING, detail, int(foreign.sum()) // shadow.granules_per_element(itemsize)
+            )
 
-    def _check_others(
+    def _check_writers(
         self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
     ) -> None:
-        """Compare the last writers of granules with this program; ``values`` is None for a read."""
+        """Report granules last written by another program, unordered; ``values`` is None for a read."""
         if not writers.any():
             return
-        foreign = self._ordering.unordered(writers)
+        foreign = self._ordering.unordered_entries(writers)
         if not foreign.any():
             return
-        each = region.storage.shadow.per_element(itemsize)
-        lanes = foreign.reshape(-1, each).any(axis=1)
+        per_element = region.storage.shadow.granules_per_element(itemsize)
+        lanes = foreign.reshape(-1, per_element).any(axis=1)
         first = int(np.argmax(lanes))
-        writer = self._program(int(writers.reshape(-1, each)[first].max()))
-        element = region.element(int(addresses[first]))
+        writer = self._program(int(writers.reshape(-1, per_element)[first].max()))
+        element = region.element_index(int(addresses[first]))
         if values is None:
             detail = f"program {self.program} reads element {element} of {region.name}, which program {writer} wrote"
-            self._race(region, Severity.WARNING, detail, int(lanes.sum()))
+            self._report_race(region, Severity.WARNING, detail, int(lanes.sum()))
             return
-        same = _held(region, addresses[lanes], values.dtype).tobytes() == np.ascontiguousarray(values[lanes]).tobytes()
+        same = (
+            _memory_values(region, addresses[lanes], values.dtype).tobytes()
+            == np.ascontiguousarray(values[lanes]).tobytes()
+        )
         detail = f"program {self.program} writes element {element} of {region.name}, which program {writer} wrote " + (
             "with the same value" if same else "with another value"
         )
-        self._race(region, Severity.NOTE if same else Severity.WARNING, detail, int(lanes.sum()))
+        self._report_race(region, Severity.NOTE if same else Severity.WARNING, detail, int(lanes.sum()))
 
-    def _race(self, region: MemoryRegion, severity: Severity, detail: str, lanes: int) -> None:
-        self._find(FindingKind.RACE, severity, region, f"{detail}; no atomic orders the two", lanes)
+    def _report_race(self, region: MemoryRegion, severity: Severity, detail: str, lanes: int) -> None:
+        self._report(FindingKind.RACE, severity, region, f"{detail}; no atomic orders the two", lanes)
 
     def _check_members(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int) -> None:
         shadow = region.storage.shadow
@@ -440,18 +449,18 @@ class Hazards:
             hit = others & np.uint64(1 << other.bit) != 0
             if other is region or not hit.any():
                 continue
-            each = shadow.per_element(itemsize)
-            element = region.element(int(addresses[int(np.argmax(hit)) // each]))
+            per_element = shadow.granules_per_element(itemsize)
+            element = region.element_index(int(addresses[int(np.argmax(hit)) // per_element]))
             severity = Severity.NOTE if other.name in region.same_views else Severity.WARNING
             detail = f"store through {region.name} (element {element}) changes {other.name}"
-            self._find(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // each)
+            self._report(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // per_element)
 
     def _program(self, tag: int) -> Program:
         number = self._ordering.program_of(tag)
         x, y, _ = self._grid
         return number % x, number // x % y, number // (x * y)
 
-    def _find(self, kind: FindingKind, severity: Severity, region: MemoryRegion, detail: str, lanes: int) -> None:
+    def _report(self, kind: FindingKind, severity: Severity, region: MemoryRegion, detail: str, lanes: int) -> None:
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, lanes)
 
 
@@ -459,8 +468,8 @@ def _granules(region: MemoryRegion, addresses: Array, itemsize: int) -> Array:
     return region.storage.shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
 
 
-def _held(region: MemoryRegion, addresses: Array, dtype: Any) -> Array:
-    """Return what the memory holds at the kernel's addresses."""
+def _memory_values(region: MemoryRegion, addresses: Array, dtype: Any) -> Array:
+    """Return the elements in memory at the kernel's addresses."""
     lanes = np.ones(addresses.shape, bool)
     held: Array = native.load(addresses + region.delta, lanes, np.zeros(addresses.shape, dtype), dtype)
     return held

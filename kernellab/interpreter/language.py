@@ -1,13 +1,13 @@
-"""Makes Triton's interpreter, in this process, the checked one, and Python's syntax what a kernel means by it.
+"""Patches Triton's interpreter in this process to check accesses and to follow the compiler's reading of Python.
 
 This is the one place that assigns into Triton. `checked_builder` is called in interpreter workers only: processes that
 are started with ``TRITON_INTERPRET=1`` and never compile. Triton patches ``triton.language`` anew for every launch and
 every call of a helper; here it is patched once, for good.
 
-Triton's compiler reads ``and``, ``not``, ``assert``, ``print``, ``range``, ``max`` in its own way: of blocks, element
-by element, without short cuts. Executed as plain Python they would silently do something else; here they are
-rewritten into calls of this module. Of a ``tl.constexpr`` and a tensor the compiler looks at both operands, where in
-Python the left one decides and would wrap the tensor in another ``tl.constexpr``, which nothing can store.
+Triton's compiler gives ``and``, ``not``, ``assert``, ``print``, ``range`` and ``max`` its own meaning: elementwise on
+blocks, without short cuts. Executed as plain Python they would silently do something else, so they are rewritten into
+calls of this module. For an operator with a ``tl.constexpr`` and a tensor the compiler looks at both operands; in
+Python the left one decides and would wrap the tensor in another ``tl.constexpr``, which cannot be stored.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
     values = range(*(plain(bound).__index__() for bound in bounds))
     wide = wide or any(not -(2**31) <= edge < 2**31 for edge in (values.start, values.stop))
     dtype = tl.int64 if wide else tl.int32
-    held = numpy_dtype(dtype)
+    numpy_type = numpy_dtype(dtype)
     for value in values:
-        yield tl.tensor(Handle(np.array([value], held), dtype), dtype)
+        yield tl.tensor(Handle(np.array([value], numpy_type), dtype), dtype)
 
 
 def largest(*values: Any, **options: Any) -> Any:
@@ -74,17 +74,17 @@ def _extreme(
     return result
 
 
-def both(*operands: Callable[[], Any]) -> Any:
+def logical_and(*operands: Callable[[], Any]) -> Any:
     """``and``: only a false compile-time operand ends it early."""
-    return _combined(operands, decisive=False, method="logical_and")
+    return _combine_operands(operands, decisive=False, method="logical_and")
 
 
-def either(*operands: Callable[[], Any]) -> Any:
+def logical_or(*operands: Callable[[], Any]) -> Any:
     """``or``: only a true compile-time operand ends it early."""
-    return _combined(operands, decisive=True, method="logical_or")
+    return _combine_operands(operands, decisive=True, method="logical_or")
 
 
-def _combined(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method: str) -> Any:
+def _combine_operands(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method: str) -> Any:
     tensors = []
     value = None
     for operand in operands:
@@ -101,12 +101,12 @@ def _combined(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method
     return result
 
 
-def negated(operand: Any) -> Any:
+def logical_not(operand: Any) -> Any:
     """``not``."""
     return operand.__not__() if isinstance(operand, tl.tensor) else not plain(operand)
 
 
-def asserted(condition: Any, message: Callable[[], Any] = str) -> None:
+def check_assert(condition: Any, message: Callable[[], Any] = str) -> None:
     """``assert``: of a tensor, a ``tl.device_assert``."""
     if isinstance(condition, tl.tensor):
         tl.device_assert(condition, plain(message()))
@@ -115,25 +115,25 @@ def asserted(condition: Any, message: Callable[[], Any] = str) -> None:
 
 
 def static_assert(condition: Any, message: Any = "") -> None:
-    """Check what is known when a kernel is compiled."""
+    """Check a condition that is known at compile time."""
     if not plain(condition):
-        said = plain(message)
-        raise InterpretedCheckFailed(f"static assertion failed: {said}" if said else "static assertion failed")
+        text = plain(message)
+        raise InterpretedCheckFailed(f"static assertion failed: {text}" if text else "static assertion failed")
 
 
-def printed(*values: Any) -> None:
+def print_values(*values: Any) -> None:
     """``print``, which on a GPU is ``tl.device_print``."""
     builder = upstream.interpreter_builder
-    shown = [value.handle.data if isinstance(value, tl.tensor) else plain(value) for value in values]
-    text = " ".join(str(item.item() if getattr(item, "size", 0) == 1 else item) for item in shown)
+    items = [value.handle.data if isinstance(value, tl.tensor) else plain(value) for value in values]
+    text = " ".join(str(item.item() if getattr(item, "size", 0) == 1 else item) for item in items)
     builder.print_line(f"pid {builder.grid_idx} {text}")
 
 
-def decided(condition: Any) -> Any:
-    """Return the condition of an ``if`` or ``while``.
+def check_condition(condition: Any) -> Any:
+    """Return the condition of an ``if`` or ``while`` after checking that it is a scalar.
 
     Raises:
-        TypeError: it is a block, which has no single truth; the compiler refuses it too.
+        TypeError: it is a block; the compiler refuses it too.
     """
     if isinstance(condition, tl.tensor):
         if condition.handle.data.size != 1:
@@ -145,33 +145,33 @@ def decided(condition: Any) -> Any:
     return condition
 
 
-def same(one: Any, other: Any) -> bool:
-    """``is``, which the compiler asks of the values in constexprs."""
+def is_same(one: Any, other: Any) -> bool:
+    """``is``, applied to the values of constexprs as the compiler does."""
     return plain(one) is plain(other)
 
 
-CALLED: dict[str, Callable[..., Any]] = {"range": loop, "max": largest, "min": smallest, "print": printed}
+BUILTINS: dict[str, Callable[..., Any]] = {"range": loop, "max": largest, "min": smallest, "print": print_values}
 SYNTAX: dict[str, Callable[..., Any]] = {
-    "both": both,
-    "either": either,
-    "negated": negated,
-    "asserted": asserted,
-    "decided": decided,
-    "same": same,
+    "logical_and": logical_and,
+    "logical_or": logical_or,
+    "logical_not": logical_not,
+    "check_assert": check_assert,
+    "check_condition": check_condition,
+    "is_same": is_same,
     "plain": plain,
 }
 
 
-def called_names() -> dict[str, Callable[..., Any]]:
-    """Return what rewritten kernels call, under the names by which they do."""
-    return {f"{_PREFIX}{name}": function for name, function in {**CALLED, **SYNTAX}.items()}
+def runtime_functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions that rewritten kernels call, by their names there."""
+    return {f"{_PREFIX}{name}": function for name, function in {**BUILTINS, **SYNTAX}.items()}
 
 
 class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
-    """Triton's rewriting of a kernel, and ours.
+    """Rewrites a kernel's Python syntax, in addition to Triton's rewriting.
 
-    ``builtins`` are the names of `CALLED` that mean Python's builtins in the kernel's module, ``constants`` those of
-    constexprs: what is asked for the ``value`` of one is what the compiler gives, the constant itself.
+    ``builtins`` are the names of `BUILTINS` that mean Python's builtins in the kernel's module; ``constants`` are the
+    names of constexprs.
     """
 
     def __init__(self, builtins: frozenset[str], constants: frozenset[str] = frozenset()) -> None:
@@ -180,7 +180,7 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         self.constants = constants
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
-        """Rewrite the ``value`` of a constexpr, which is the constant itself here."""
+        """Rewrite ``.value`` of a constexpr: here the name is the constant itself."""
         self.generic_visit(node)
         is_constant = isinstance(node.value, ast.Name) and node.value.id in self.constants
         return _call_of("plain", node, node.value) if is_constant and node.attr == "value" else node
@@ -190,11 +190,11 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         self.generic_visit(node)
         if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
-        found = _call_of("same", node, node.left, node.comparators[0])
-        return found if isinstance(node.ops[0], ast.Is) else _call_of("negated", node, found)
+        comparison = _call_of("is_same", node, node.left, node.comparators[0])
+        return comparison if isinstance(node.ops[0], ast.Is) else _call_of("logical_not", node, comparison)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the names that ast looks for
-        """Make what is assigned a tensor, as Triton does, on the right-hand side alone."""
+        """Convert the assigned value to a tensor, as Triton does, on the right-hand side alone."""
         node.targets = [self.visit(target) for target in node.targets]
         convert = ast.Attribute(ast.Name("interpreter_semantic", ast.Load()), "to_tensor", ast.Load())
         node.value = ast.Call(convert, [self.visit(node.value), ast.Constant(False)], [])
@@ -208,36 +208,37 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
-        """Rewrite ``and`` and ``or``; operands become functions, to be asked in turn."""
+        """Rewrite ``and`` and ``or``; operands become functions, evaluated in turn."""
         self.generic_visit(node)
-        return _call_of("both" if isinstance(node.op, ast.And) else "either", node, *map(_later, node.values))
+        name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
+        return _call_of(name, node, *map(_as_lambda, node.values))
 
-    def _with_checked_condition(self, node: Any) -> ast.AST:
+    def _check_condition_of(self, node: Any) -> ast.AST:
         self.generic_visit(node)
-        node.test = _call_of("decided", node.test, node.test)
+        node.test = _call_of("check_condition", node.test, node.test)
         decision: ast.AST = node
         return decision
 
-    visit_If = visit_While = visit_IfExp = _with_checked_condition  # noqa: N815
+    visit_If = visit_While = visit_IfExp = _check_condition_of  # noqa: N815
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
         """Rewrite ``not``."""
         self.generic_visit(node)
-        return _call_of("negated", node, node.operand) if isinstance(node.op, ast.Not) else node
+        return _call_of("logical_not", node, node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
-        """Rewrite ``assert``, whose message is made only where it fails."""
+        """Rewrite ``assert``; its message is evaluated only on failure."""
         self.generic_visit(node)
-        messages = [] if node.msg is None else [_later(node.msg)]
-        return ast.copy_location(ast.Expr(_call_of("asserted", node, node.test, *messages)), node)
+        messages = [] if node.msg is None else [_as_lambda(node.msg)]
+        return ast.copy_location(ast.Expr(_call_of("check_assert", node, node.test, *messages)), node)
 
 
 def _call_of(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
-    called = ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), list(arguments), [])
-    return ast.copy_location(called, node)
+    call = ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), list(arguments), [])
+    return ast.copy_location(call, node)
 
 
-def _later(expression: ast.expr) -> ast.expr:
+def _as_lambda(expression: ast.expr) -> ast.expr:
     no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
 
@@ -245,13 +246,15 @@ def _later(expression: ast.expr) -> ast.expr:
 _OPERATIONS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne"
 
 
-def let_tensors_decide() -> None:
-    """Make an operation of a constexpr and a tensor, in this order, the tensor's."""
+def prefer_tensor_operators() -> None:
+    """Let a tensor's operator handle a constexpr on its left."""
     for name in (f"__{word}__" for word in _OPERATIONS.split()):
-        setattr(tl.constexpr, name, _deferring(getattr(tl.constexpr, name), getattr(operator, name)))
+        setattr(tl.constexpr, name, _defer_to_tensor(getattr(tl.constexpr, name), getattr(operator, name)))
 
 
-def _deferring(original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _defer_to_tensor(
+    original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
     def method(constant: Any, other: Any) -> Any:
         return operation(constant.value, other) if isinstance(other, tl.tensor) else original(constant, other)
 
@@ -265,7 +268,7 @@ _LIBRARY_STUBS = "triton.language.extra.libdevice"
 
 @cache
 def checked_builder() -> CheckedBuilder:
-    """Return the builder of this process, after making every interpreted function use it."""
+    """Return the builder of this process, used by every interpreted function."""
     builder = CheckedBuilder()
     upstream.interpreter_builder = builder
     upstream.TritonSemantic = _Semantic
@@ -273,34 +276,34 @@ def checked_builder() -> CheckedBuilder:
     upstream.TensorHandle = Handle
     upstream._get_np_dtype = numpy_dtype
     upstream._validate_np_data_size = lambda data, dtype: True
-    upstream.FunctionRewriter._transform_ast = _transformed
-    upstream.FunctionRewriter._find_def = _first_def
-    upstream.InterpretedFunction.__call__ = _call
-    vars(upstream).update(called_names())
+    upstream.FunctionRewriter._transform_ast = _transform
+    upstream.FunctionRewriter._find_def = _first_def_line
+    upstream.InterpretedFunction.__call__ = _call_helper
+    vars(upstream).update(runtime_functions())
     _patch_language(builder)
     return builder
 
 
 def prepare(function: Any) -> Callable[..., Any]:
-    """Return the Python function that interprets a kernel, with builtins that it imported by name made usable."""
+    """Return the Python function that interprets a kernel; builtins imported by name are made usable."""
     namespace = function.fn.__globals__
     for name, value in list(namespace.items()):
         if getattr(value, "__module__", None) == _LIBRARY_STUBS:
             namespace[name] = getattr(sys.modules[_LIBRARY_STUBS], value.__name__, value)
         elif tl.core.is_builtin(value) and not isinstance(value, type):
             is_promise = value.__name__ in _PROMISES
-            namespace[name] = partial(_promise, value.__name__) if is_promise else _with_semantic(value)
+            namespace[name] = partial(_promise, value.__name__) if is_promise else _add_semantic(value)
     rewritten: Callable[..., Any] = function.rewrite()
     return rewritten
 
 
 def is_constexpr(parameter: inspect.Parameter) -> bool:
-    """Tell whether a parameter is annotated as ``tl.constexpr``."""
+    """Whether a parameter is annotated as ``tl.constexpr``."""
     return "constexpr" in annotation_of(parameter)
 
 
 def annotation_of(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as Triton writes it, "" where it has none."""
+    """Return the annotation of a parameter as Triton writes it, "" without one."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return ""
@@ -311,9 +314,9 @@ def _patch_language(builder: CheckedBuilder) -> None:
     everything = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
     scope = upstream._patch_lang(everything)
     _patch_library(builder, scope)
-    let_tensors_decide()
+    prefer_tensor_operators()
     reuse_types()
-    tl.tensor.__index__ = _index
+    tl.tensor.__index__ = _tensor_index
     tl.dtype.to_ir = lambda dtype, builder: dtype
     for language in (tl, tl.core):
         language.reduce = functions.reduce
@@ -328,11 +331,11 @@ def _patch_language(builder: CheckedBuilder) -> None:
 
 
 def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
-    """Make the functions of libdevice callable, those of the target-independent module too, which are stubs."""
+    """Make the functions of libdevice callable, and the stubs of the target-independent module."""
     for name in _EXTRA:
         with suppress(ImportError):  # of another version of Triton
             upstream._patch_builtin(importlib.import_module(name), builder, scope)
-    for backend in ("cuda", "hip"):  # which Triton imports twice: this one is no module of `sys.modules`
+    for backend in ("cuda", "hip"):  # Triton imports these twice; this copy is not in `sys.modules`
         upstream._patch_builtin(getattr(tl.extra, backend), builder, scope)
     library, stubs = importlib.import_module(_CUDA_LIBRARY), importlib.import_module(_LIBRARY_STUBS)
     upstream._patch_builtin(library, builder, scope)
@@ -345,7 +348,7 @@ _PROMISES: tuple[PromiseName, ...] = ("multiple_of", "max_contiguous", "max_cons
 
 
 def _promise(name: PromiseName, input: Any, values: Any, **ignored: Any) -> Any:
-    """``tl.multiple_of`` and its like: check them."""
+    """Check a promise such as ``tl.multiple_of``."""
     if isinstance(input, tl.tensor):
         upstream.interpreter_builder.check_promise(name, input.handle, values)
     return input
@@ -357,12 +360,12 @@ def _static_print(builder: CheckedBuilder, *values: Any) -> None:
         builder.print_line(" ".join(str(plain(value)) for value in values))
 
 
-def _index(tensor: Any) -> int:
+def _tensor_index(tensor: Any) -> int:
     upstream.interpreter_builder.check_decision(tensor.handle)
     return int(tensor.handle.data.item())
 
 
-def _with_semantic(builtin: Callable[..., Any]) -> Callable[..., Any]:
+def _add_semantic(builtin: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         options.pop("_semantic", None)
         return builtin(*arguments, **options, _semantic=upstream.interpreter_semantic)
@@ -370,17 +373,17 @@ def _with_semantic(builtin: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _call(function: Any, *arguments: Any, **options: Any) -> Any:
-    """Call a helper from a kernel. It takes the place of ``InterpretedFunction.__call__``."""
-    return _prepared(function)(*arguments, **options)
+def _call_helper(function: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a helper from a kernel; replaces ``InterpretedFunction.__call__``."""
+    return _prepare_once(function)(*arguments, **options)
 
 
 @cache
-def _prepared(function: Any) -> Callable[..., Any]:
+def _prepare_once(function: Any) -> Callable[..., Any]:
     return prepare(function)
 
 
-def _first_def(rewriter: Any, lines: list[str]) -> int:
+def _first_def_line(rewriter: Any, lines: list[str]) -> int:
     return next((i for i, line in enumerate(lines, start=1) if line.strip().startswith("def ")), 0)
 
 
@@ -396,7 +399,7 @@ class _Format(str):
 
 class _Semantic(TritonSemantic):  # type: ignore[misc]
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> Any:
-        """Return both operands in one shape; most have it already, which Triton finds out by a long way."""
+        """Return both operands in one shape; a shortcut for equal shapes, the common case."""
         if lhs.handle.data.shape == rhs.handle.data.shape and lhs.type.is_block() and rhs.type.is_block():
             return lhs, rhs
         return super().broadcast_impl_value(lhs, rhs)
@@ -411,13 +414,13 @@ class _Semantic(TritonSemantic):  # type: ignore[misc]
 _transform_as_triton_does = upstream.FunctionRewriter._transform_ast
 
 
-def _transformed(rewriter: Any, source: str) -> ast.AST:
-    """Rewrite a function. Names of builtins that its module defines itself are left alone."""
+def _transform(rewriter: Any, source: str) -> ast.AST:
+    """Rewrite a function. Builtins that its module redefines are left alone."""
     function = rewriter.fn
     parameters = inspect.signature(function).parameters.values()
     constants = {parameter.name for parameter in parameters if is_constexpr(parameter)}
     constants |= function.__globals__.get(UNWRAPPED, frozenset())
-    builtins = frozenset(CALLED) - function.__globals__.keys()
+    builtins = frozenset(BUILTINS) - function.__globals__.keys()
     rewriter.ast_transformer = Transformer(builtins, frozenset(constants))
     tree: ast.AST = _transform_as_triton_does(rewriter, source)
     return tree

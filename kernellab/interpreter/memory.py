@@ -1,7 +1,7 @@
-"""Every load, store and atomic of an interpreted launch: checked first, then done.
+"""Checks every load, store and atomic of an interpreted launch, then performs it.
 
 The rules: the extent of an argument is the span of its view. An address outside the view but inside its storage is a
-finding; one outside the storage, or inside another argument, is a fault, and nothing of that access is done.
+finding; one outside the storage, or inside another argument, is a fault, and the access is not performed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernellab.interpreter.faults import (
     InterpretedCheckFailed,
     Program,
     StorageIncomplete,
-    counted,
     current_line,
     mask_text,
-    stray_pointer,
+    pluralize,
+    stray_pointer_fault,
 )
 from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
 from kernellab.interpreter.ordering import Order
@@ -38,7 +38,7 @@ from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Sever
 
 @dataclass(slots=True)
 class Watcher:
-    """Collects what `ElementAccesses` tells, of one launch."""
+    """Records the `ElementAccesses` of one launch."""
 
     watch: Watch
     _read: dict[str, Array] = field(default_factory=dict)
@@ -46,15 +46,15 @@ class Watcher:
     _masked: dict[MaskedLoad, None] = field(default_factory=dict)
 
     def note_read(self, region: MemoryRegion, addresses: Array, itemsize: int) -> None:
-        """Note a load of elements of ``itemsize`` bytes at the kernel's addresses."""
-        _held(self._read, region, np.uint8)[_elements(region, addresses, itemsize)] = 1
+        """Record a load of elements of ``itemsize`` bytes at the kernel's addresses."""
+        _entries_of(self._read, region, np.uint8)[_elements(region, addresses, itemsize)] = 1
 
     def note_write(self, region: MemoryRegion, addresses: Array, itemsize: int, number: int) -> None:
-        """Note a store by the program of a number."""
-        _held(self._writers, region, np.int32)[_elements(region, addresses, itemsize)] = number + 1
+        """Record a store by the program of a number."""
+        _entries_of(self._writers, region, np.int32)[_elements(region, addresses, itemsize)] = number + 1
 
-    def fill_of(self, region: MemoryRegion | None, *, has_other: bool) -> float | None:
-        """Note a load with masked lanes in the line that runs; return what these are to hold, None for as it is."""
+    def note_masked_load(self, region: MemoryRegion | None, *, has_other: bool) -> float | None:
+        """Record a masked load of the running line; return the fill of its masked lanes, None for the kernel's own."""
         place = current_line()
         if region is None or place is None:
             return None
@@ -63,30 +63,30 @@ class Watcher:
         return fill.value if fill is not None and (fill.file, fill.line) == place else None
 
     def accesses(self, regions: Iterable[MemoryRegion]) -> ElementAccesses:
-        """Return what was noted."""
-        known = [region for region in regions if region.spec.span_bytes]
-        read = {each.name: _in_order(each, self._read, np.uint8) for each in known}
-        writers = {each.name: _in_order(each, self._writers, np.int32) for each in known}
+        """Return the recorded accesses of ``regions``."""
+        viewed = [region for region in regions if region.spec.span_bytes]
+        read = {region.name: _in_order(region, self._read, np.uint8) for region in viewed}
+        writers = {region.name: _in_order(region, self._writers, np.int32) for region in viewed}
         return ElementAccesses(read, writers, tuple(self._masked))
 
 
-def _held(arrays: dict[str, Array], region: MemoryRegion, dtype: type) -> Array:
+def _entries_of(arrays: dict[str, Array], region: MemoryRegion, dtype: type) -> Array:
     if region.name not in arrays:
         arrays[region.name] = np.zeros(region.spec.span_bytes // region.spec.itemsize, dtype)
     return arrays[region.name]
 
 
 def _elements(region: MemoryRegion, addresses: Array, itemsize: int) -> Array:
-    """Return the elements of an argument's own size that lie at some addresses, those outside its view left out."""
+    """Return the indices of the argument's elements at some addresses, without those outside its view."""
     first = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
-    each = max(1, itemsize // region.spec.itemsize)
-    places: Array = (first[:, None] + np.arange(each)).ravel() if each > 1 else first
+    per_access = max(1, itemsize // region.spec.itemsize)
+    places: Array = (first[:, None] + np.arange(per_access)).ravel() if per_access > 1 else first
     return places[(places >= 0) & (places < region.spec.span_bytes // region.spec.itemsize)]
 
 
 def _in_order(region: MemoryRegion, arrays: dict[str, Array], dtype: type) -> bytes:
-    """Return the entries of the elements of an argument in the order of its indices."""
-    held, spec = _held(arrays, region, dtype), region.spec
+    """Return the entries of an argument's elements in index order."""
+    held, spec = _entries_of(arrays, region, dtype), region.spec
     strides = tuple(stride * held.itemsize for stride in spec.strides)
     return np.ascontiguousarray(np.lib.stride_tricks.as_strided(held, spec.shape, strides)).tobytes()
 
@@ -95,7 +95,7 @@ _MOST_STRAYS = 1 << 12
 
 
 class AccessKind(StrEnum):
-    """What an access does, in the words of a message."""
+    """The kind of an access, as messages name it."""
 
     LOAD = "load"
     STORE = "store"
@@ -103,10 +103,10 @@ class AccessKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Where an access goes: the addresses in this process of all lanes, and the active lanes of each region.
+class LocatedAccess:
+    """An access resolved to memory: the addresses of all lanes in this process, and the active lanes by region.
 
-    A part is (region, the kernel's addresses, which of the active lanes they are: None for all).
+    A part is (region, the kernel's addresses, the mask of its lanes among the active ones or None for all).
     """
 
     addresses: Array
@@ -123,25 +123,25 @@ class CheckedMemory:
         self.promises = Promises(self.findings)
         self.deadline: float | None = None
         self.strays: set[int] = set()
-        self.hands_out_addresses = False
+        self.exposes_addresses = False
         self.watcher: Watcher | None = None
         self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
         self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
 
     @property
     def program(self) -> Program:
-        """The program that runs."""
+        """The running program."""
         return self.hazards.program
 
     def begin_program(self, number: int, program: Program) -> None:
-        """Go on with the program of this number."""
+        """Start the program of this number."""
         self.promises.begin_program(program)
         self.hazards.begin_program(number, program)
 
-    def adopted(self, addresses: Array) -> Array:
-        """Return addresses in the kernel's numbering: those of the notebook, as numbers and tables hold them, anew.
+    def to_kernel_addresses(self, addresses: Array) -> Array:
+        """Map notebook addresses to the kernel's numbering.
 
-        Each is taken for the argument that it lies in; one that lies in none stays what it is.
+        An address is assigned to the argument that contains it; one outside all arguments stays unchanged.
         """
         places = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
         inside = (places >= 0) & (addresses < self._ends[places]) if places.size and self._starts.size else np.False_
@@ -158,12 +158,12 @@ class CheckedMemory:
                 result = np.where(lanes, offsets + region.storage_start, result)
         return result.astype(np.uint64)
 
-    def take_back_addresses(self) -> None:
-        """Give addresses that the kernel stored their place in the notebook's memory again."""
-        if not self.hands_out_addresses:
+    def restore_addresses(self) -> None:
+        """Map addresses that the kernel stored back to the notebook's memory."""
+        if not self.exposes_addresses:
             return
         for storage in self.storages:
-            if not storage.shadow.touched:
+            if not storage.shadow.is_written:
                 continue
             skipped = -storage.address % 8
             count = max(0, storage.size_bytes - skipped) // 8
@@ -176,14 +176,14 @@ class CheckedMemory:
                     words[held] += np.uint64((region.storage.notebook_address - region.storage_start) % (1 << 64))
 
     def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
-        """Return the elements behind the active lanes, ``other`` (or zero) in the rest."""
+        """Return the elements of the active lanes, ``other`` (or zero) in the rest."""
         located = self._locate(pointer, mask, dtype.itemsize, AccessKind.LOAD)
         if other is None:
             other = np.zeros(pointer.data.shape, dtype)
         if located is None:
             return np.array(other, dtype=dtype)
         for region, addresses, _ in located.parts:
-            self.hazards.before_read(region, addresses, dtype.itemsize, volatile=volatile)
+            self.hazards.check_load(region, addresses, dtype.itemsize, volatile=volatile)
             if self.watcher is not None:
                 self.watcher.note_read(region, addresses, dtype.itemsize)
         lanes = np.ones(pointer.data.shape, bool) if mask is None else mask
@@ -191,13 +191,13 @@ class CheckedMemory:
         return result
 
     def store(self, pointer: Handle, values: Array, mask: Array | None) -> None:
-        """Write ``values`` behind the active lanes."""
+        """Write ``values`` in the active lanes."""
         located = self._locate(pointer, mask, values.dtype.itemsize, AccessKind.STORE)
         if located is None:
             return
         active = (values if mask is None else values[mask]).ravel()
         for region, addresses, lanes in located.parts:
-            self.hazards.before_write(region, addresses, active if lanes is None else active[lanes])
+            self.hazards.check_store(region, addresses, active if lanes is None else active[lanes])
             if self.watcher is not None:
                 self.watcher.note_write(region, addresses, values.dtype.itemsize, self.hazards.number)
         everything = np.ones(pointer.data.shape, bool) if mask is None else mask
@@ -205,15 +205,15 @@ class CheckedMemory:
         if active.size > 1:
             self._check_collisions(located, values, everything)
 
-    def fill_of_masked(self, pointer: Handle, *, has_other: bool) -> float | None:
-        """Return what the masked lanes of a load are to hold where somebody watches, None for what it says."""
+    def masked_fill(self, pointer: Handle, *, has_other: bool) -> float | None:
+        """Return the fill of a watched load's masked lanes, None for the kernel's own."""
         if self.watcher is None or not pointer.data.size:
             return None
         region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT)
-        return self.watcher.fill_of(region, has_other=has_other)
+        return self.watcher.note_masked_load(region, has_other=has_other)
 
-    def _check_collisions(self, located: Located, values: Array, lanes: Array) -> None:
-        """Read a store back: a lane that holds another value than it wrote shares its element with another lane."""
+    def _check_collisions(self, located: LocatedAccess, values: Array, lanes: Array) -> None:
+        """Read a store back: a lane with another value than it wrote shares its element with another lane."""
         held = native.load(located.addresses, lanes, values, values.dtype)
         if held.tobytes() == values.tobytes():
             return
@@ -222,7 +222,7 @@ class CheckedMemory:
         for region, addresses, part in located.parts:
             colliding = lost if part is None else lost[part]
             if colliding.any():
-                self.hazards.colliding_lanes(region, addresses[colliding], int(colliding.sum()))
+                self.hazards.report_collision(region, addresses[colliding], int(colliding.sum()))
 
     def atomic(
         self,
@@ -235,21 +235,21 @@ class CheckedMemory:
         reads: bool = True,
         writes: bool = True,
     ) -> Array | None:
-        """Check an atomic access; return the addresses in this process of its lanes, None where none is active."""
+        """Check an atomic access; return its addresses in this process, None if no lane is active."""
         located = self._locate(pointer, mask, itemsize, AccessKind.ATOMIC)
         if located is None:
             return None
         is_scalar = located.addresses.size == 1
         order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
         for region, addresses, _ in located.parts:
-            self.hazards.before_atomic(region, addresses, itemsize, reads=reads, writes=writes, order=order)
+            self.hazards.check_atomic(region, addresses, itemsize, reads=reads, writes=writes, order=order)
             if self.watcher is not None and reads:
                 self.watcher.note_read(region, addresses, itemsize)
             if self.watcher is not None and writes:
                 self.watcher.note_write(region, addresses, itemsize, self.hazards.number)
         return located.addresses
 
-    def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> Located | None:
+    def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> LocatedAccess | None:
         data = pointer.data
         active = data if mask is None else data[mask]
         if active.size == 1:
@@ -270,13 +270,13 @@ class CheckedMemory:
         if region is not None and region.start <= low and high + itemsize <= region.end:
             if region.elements is not None:
                 self._check_gaps(region, active.ravel(), itemsize, access)
-            return Located(data + region.delta, ((region, active.ravel(), None),))
+            return LocatedAccess(data + region.delta, ((region, active.ravel(), None),))
         return self._locate_lanes(data, active.ravel(), mask, itemsize, access)
 
     def _locate_lanes(
         self, data: Array, active: Array, mask: Array | None, itemsize: int, access: AccessKind
-    ) -> Located:
-        """Sort the active lanes by argument, where they do not all lie within the view of one."""
+    ) -> LocatedAccess:
+        """Group the active lanes by argument, where they do not all lie in one view."""
         deltas = np.zeros(active.shape, np.uint64)
         parts = []
         numbers = active >> np.uint64(TAG_SHIFT)
@@ -288,18 +288,18 @@ class CheckedMemory:
             deltas[lanes] = region.delta
             parts.append((region, addresses, lanes))
         if mask is None:
-            return Located(data + deltas.reshape(data.shape), tuple(parts))
+            return LocatedAccess(data + deltas.reshape(data.shape), tuple(parts))
         moved = data.copy()
         moved[mask] += deltas
-        return Located(moved, tuple(parts))
+        return LocatedAccess(moved, tuple(parts))
 
     def _region_of(self, number: int, addresses: Array, access: AccessKind) -> MemoryRegion:
-        """Return the argument of a number."""
+        """Return the region of an argument's number."""
         region = self.regions.get(number)
         if region is not None:
             return region
         self.strays.update(np.unique(addresses)[:_MOST_STRAYS].tolist())
-        raise stray_pointer(int(addresses[0]), addresses.size, access, self.program)
+        raise stray_pointer_fault(int(addresses[0]), addresses.size, access, self.program)
 
     def _check_extent(
         self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind, active: int, mask: Array | None
@@ -325,7 +325,7 @@ class CheckedMemory:
         self._report_outside(region, strays, f"{access} outside the view of {region.name}, but inside its storage")
 
     def _check_gaps(self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind) -> None:
-        """Find accesses between the elements of a view, all of them in its span."""
+        """Report accesses between the elements of a view, all inside its span."""
         elements = region.elements
         assert elements is not None
         places = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
@@ -338,7 +338,7 @@ class CheckedMemory:
     def _report_outside(self, region: MemoryRegion, strays: Array, what: str) -> None:
         if not region.storage.is_whole:
             raise StorageIncomplete
-        detail = f"{what}: element {region.element(int(strays[0]))}"
+        detail = f"{what}: element {region.element_index(int(strays[0]))}"
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
 
@@ -369,12 +369,12 @@ class CheckedMemory:
         )
 
     def argument_of(self, pointer: Handle) -> str | None:
-        """Return the name of the argument that pointers were derived from, by the first of them."""
+        """Return the name of the argument that pointers derive from, by the first pointer."""
         region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT) if pointer.data.size else None
         return None if region is None else region.name
 
     def report_undefined(self, value: Handle, mask: Array | None, use: str, pointer: Handle | None = None) -> None:
-        """Report that something depends on what a GPU leaves undefined; ``pointer`` says of which argument it is."""
+        """Report a use of lanes that are undefined on a GPU; ``pointer`` gives the argument."""
         taint = value.undefined
         assert taint is not None
         lanes = taint.lanes if mask is None else taint.lanes & mask
@@ -395,9 +395,9 @@ def _fault_of(
     masked: bool,
     inside: MemoryRegion | None = None,
 ) -> AccessFault:
-    """Return the fault of an access whose lanes at the addresses ``strays`` leave the memory of an argument.
+    """Return the fault of an access with the addresses ``strays`` outside the memory of an argument.
 
-    ``active`` is how many lanes of the access are not masked off; ``inside`` the argument that they hit, if any.
+    ``active`` is the number of unmasked lanes; ``inside`` the argument that the strays hit, if any.
     """
     first = int(strays[0])
 
@@ -406,9 +406,9 @@ def _fault_of(
         extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
         where = f" inside {inside.name}" if inside is not None else ""
         return (
-            f"{access} of {region.name} out of bounds: element {region.element(first)} (byte {first - region.start})"
-            f"{where}; {region.name} has {extent}. Program {program}, {strays.size} of "
-            f"{counted(active, 'active lane')}, {mask_text(line, access, masked)}"
+            f"{access} of {region.name} out of bounds: element {region.element_index(first)} "
+            f"(byte {first - region.start}){where}; {region.name} has {extent}. Program {program}, {strays.size} of "
+            f"{pluralize(active, 'active lane')}, {mask_text(line, access, masked)}"
         )
 
     return AccessFault(region.name, strays.size, describe)

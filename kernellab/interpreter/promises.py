@@ -1,7 +1,7 @@
-"""What a kernel promises the compiler of its values: `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
+"""Checks a kernel's promises to the compiler: `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`.
 
-A GPU takes a promise on trust and accesses several elements as one. Triton's documentation of the three says which
-elements belong together: groups along each axis, of which `tl.multiple_of` means the first.
+The compiler trusts a promise and accesses several elements as one. By Triton's documentation, the elements form groups
+along each axis; `tl.multiple_of` is about the first element of each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES_ALIGNED = 1 << 16  # up to here, addresses of the kernel are aligned
 
 @dataclass(slots=True)
 class _Multiples:
-    """A `tl.multiple_of` of some value; ``contiguity`` is what `tl.max_contiguous` says of the same one."""
+    """A `tl.multiple_of` of a value; ``contiguity`` is its `tl.max_contiguous`, if any."""
 
     value: Handle
     divisors: tuple[int, ...]
@@ -33,10 +33,10 @@ class _Multiples:
 
 
 class Promises:
-    """Compares the promises of a launch with the values.
+    """Checks the promises of a launch against the values.
 
-    Which elements `tl.multiple_of` means, a later `tl.max_contiguous` of the same value may say; so it waits for the
-    next promise, or for the end of its program.
+    A later `tl.max_contiguous` of the same value may define the groups of a `tl.multiple_of`, so the latter stays
+    pending until the next promise or the end of its program.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -45,12 +45,12 @@ class Promises:
         self._multiples: _Multiples | None = None
 
     def begin_program(self, program: Program) -> None:
-        """Check what the program before has promised."""
+        """Check the pending promise of the program before."""
         self.check_multiples()
         self._program = program
 
     def add(self, name: PromiseName, value: Handle, values: tuple[int, ...], argument: str | None) -> None:
-        """Check a promise; ``argument`` is the one that pointers point into."""
+        """Check a promise; ``argument`` is the argument that pointers point into."""
         multiples = self._multiples
         if multiples is not None and multiples.value is not value:
             self.check_multiples()
@@ -69,11 +69,11 @@ class Promises:
             if strays.any():
                 first = tuple(int(i) for i in np.argwhere(strays)[0])
                 before, after = groups[first], groups[(*first[:-1], first[-1] + 1)]
-                detail = f"{_shown(value, after, argument)} comes after {_shown(value, before, argument)}"
+                detail = f"{_value_text(value, after, argument)} comes after {_value_text(value, before, argument)}"
                 self._report(f"tl.{name}({size})", detail, int(strays.sum()), argument, current_line())
 
     def check_multiples(self) -> None:
-        """Check the `tl.multiple_of` that waits."""
+        """Check the pending `tl.multiple_of`."""
         multiples, self._multiples = self._multiples, None
         if multiples is None:
             return
@@ -83,7 +83,7 @@ class Promises:
             checked = min(divisor & -divisor, _MOST_BYTES_ALIGNED) if is_pointer else divisor
             firsts = _firsts(multiples, axis)
             if checked > 1 and (strays := firsts[firsts % firsts.dtype.type(checked) != 0]).size:
-                detail = f"{_shown(value, strays[0], multiples.argument)} is no multiple"
+                detail = f"{_value_text(value, strays[0], multiples.argument)} is no multiple"
                 name = f"tl.multiple_of({divisor})"
                 self._report(name, detail, strays.size, multiples.argument, multiples.place)
 
@@ -101,8 +101,8 @@ class Promises:
         )
 
 
-def promised(values: Any) -> Iterator[int]:
-    """Yield the numbers of a promise, one for each axis."""
+def promise_values(values: Any) -> Iterator[int]:
+    """Yield the numbers of a promise, one per axis."""
     for value in values if isinstance(values, list | tuple) else [values]:
         yield int(plain(value))
 
@@ -112,7 +112,7 @@ def _step(value: Handle) -> int:
 
 
 def _groups(data: Array, axis: int, size: int) -> Array:
-    """Return a block with the groups of ``size`` elements along an axis as its last one."""
+    """Return a block with the groups of ``size`` elements along an axis as its last axis."""
     along = np.moveaxis(data, axis, -1)
     return along.reshape(*along.shape[:-1], -1, math.gcd(along.shape[-1], size))
 
@@ -120,8 +120,8 @@ def _groups(data: Array, axis: int, size: int) -> Array:
 def _firsts(multiples: _Multiples, axis: int) -> Array:
     """Return the first elements of the groups along an axis.
 
-    Of what was loaded, the compiler knows no groups; of what was computed it may, so that elements count as one group
-    as long as each is the next of the one before.
+    The compiler knows no groups in loaded values. In computed values it may, so there consecutive elements form one
+    group.
     """
     value = multiples.value
     if multiples.contiguity is not None:
@@ -134,7 +134,7 @@ def _firsts(multiples: _Multiples, axis: int) -> Array:
     return firsts
 
 
-def _shown(value: Handle, element: int, argument: str | None) -> str:
+def _value_text(value: Handle, element: int, argument: str | None) -> str:
     if not value.dtype.scalar.is_ptr():
         return str(element)
     return f"address {int(element) % _MOST_BYTES_ALIGNED:#x} in {argument or 'no argument'}"

@@ -1,4 +1,4 @@
-"""Launches on the CPU, in the interpreter worker, from the arguments of the notebook to a `Run`."""
+"""Launches on the CPU in the interpreter worker, from the notebook's arguments to a `Run`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Progress = Callable[[tuple[int, int]], None]
 
 
 class Interpreter:
-    """Runs launches in one worker process. ``timeout_s`` limits a launch that brings no limit of its own."""
+    """Runs launches in one worker process. ``timeout_s`` is the default limit of a launch."""
 
     def __init__(self, worker: Worker, timeout_s: float) -> None:
         self.worker = worker
@@ -54,51 +54,51 @@ class Interpreter:
         follows: bool = False,
         warps: int | None = None,
         watch: Watch | None = None,
-        tell: Callable[[ElementAccesses], None] | None = None,
+        on_accesses: Callable[[ElementAccesses], None] | None = None,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors.
 
-        ``arguments`` holds every parameter by name, and by other names tensors behind addresses among them. The tensors
-        change only after a clean run. ``uninitialised`` names arguments whose contents count as never written;
-        ``progress`` is called now and then with (programs done, programs in all). A kernel that ``follows`` addresses
-        to other tensors that are alive is run again with these. ``warps`` are those of a program, which it may ask for.
-        What a ``watch`` notes, ``tell`` is told.
+        ``arguments`` holds every parameter by name, and tensors behind addresses by other names. The tensors change
+        only after a clean run. ``uninitialised`` names arguments whose contents count as never written; ``progress``
+        is called from time to time with (programs done, programs in total). With ``follows``, a kernel that reaches
+        other live tensors through addresses is run again with these. ``warps`` is the number of warps per program.
+        ``on_accesses`` receives the record of ``watch``.
 
         Raises:
-            LaunchError: an argument cannot be taken to another process, or the kernel is in Gluon.
+            LaunchError: an argument cannot be sent to another process, or the kernel is in Gluon.
             OutOfBounds, RunError: the kernel failed; the tensors are as they were.
             WorkerTimeout, WorkerDied: it did not end, or ended its process.
         """
         from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
 
-        _require_interpreted(function)
-        constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
+        _refuse_gluon(function)
+        constants = {name: value for name, value in arguments.items() if _is_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
         require_taken(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
         values = {name: value for name, value in arguments.items() if name not in constants}
         is_whole = False
         while True:
-            with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as taken:
-                job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)
-                outcome = self._outcome(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
+            with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
+                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch)
+                outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 written = outcome.written if outcome.failure is None else frozenset[int]()
-                changed = uninterrupted(partial(taken.take_back, written))  # all of it, or nothing
-                copied_bytes = taken.copied_bytes
+                changed = uninterrupted(partial(shared.take_back, written))  # all of it, or nothing
+                copied_bytes = shared.copied_bytes
             if outcome.needs_whole_storages:
                 is_whole = True
                 continue
-            found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
-            if not found:
+            stray_tensors = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
+            if not stray_tensors:
                 break
-            values |= found
+            values |= stray_tensors
         if outcome.failure is not None:
-            raise _shown(outcome, outcome.failure, closure).exception()
-        if tell is not None and outcome.accesses is not None:
-            tell(outcome.accesses)
+            raise _relabel_failure(outcome, outcome.failure, closure).exception()
+        if on_accesses is not None and outcome.accesses is not None:
+            on_accesses(outcome.accesses)
         run = _run_of(outcome, changed, closure, grid)
-        return dataclasses.replace(run, notes=(*run.notes, *_cost(copied_bytes, is_repeated=is_whole)))
+        return dataclasses.replace(run, notes=(*run.notes, *_copy_notes(copied_bytes, is_repeated=is_whole)))
 
-    def _outcome(
+    def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
     ) -> RunOutcome:
         try:
@@ -110,8 +110,8 @@ class Interpreter:
 _MANY_BYTES = 1 << 28
 
 
-def _cost(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
-    """Yield what it cost to take large arguments to the worker."""
+def _copy_notes(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
+    """Yield notes on the cost of copying large arguments to the worker."""
     if is_repeated:
         yield (
             f"the run was made again on all {copied_bytes / 2**20:,.0f} MiB of the arguments' storages, since it left "
@@ -121,7 +121,7 @@ def _cost(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
         yield f"{copied_bytes / 2**20:,.0f} MiB of arguments were copied, since launches on the CPU run in a worker"
 
 
-def _require_interpreted(function: Any) -> None:
+def _refuse_gluon(function: Any) -> None:
     if function.is_gluon():
         name = function.__name__
         raise LaunchError(
@@ -131,8 +131,8 @@ def _require_interpreted(function: Any) -> None:
         )
 
 
-def _stays_constant(function: Any, name: str, value: object) -> bool:
-    """Tell whether an argument is a constant of the kernel's source: a constexpr, or a function passed as a value."""
+def _is_constant(function: Any, name: str, value: object) -> bool:
+    """Whether an argument is part of the kernel's source: a constexpr, or a function passed as a value."""
     from kernellab._triton.kernel import is_jit_function  # keeps `import kernellab` light
 
     parameter = next((parameter for parameter in function.params if parameter.name == name), None)
@@ -145,17 +145,17 @@ def _run_of(outcome: RunOutcome, changed: Mapping[str, int], closure: Closure, g
         grid=grid,
         seconds=outcome.seconds,
         changed=changed,
-        findings=tuple(_shown_finding(finding, closure) for finding in outcome.findings),
+        findings=tuple(_relabel_finding(finding, closure) for finding in outcome.findings),
         where="interpreter",
         output=outcome.output,
         notes=outcome.notes,
     )
 
 
-def _shown(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:
-    """Return a failure as the user knows its source; what else was found and printed goes into the detail."""
-    findings = [_shown_finding(finding, closure) for finding in outcome.findings]
-    lines = [f"{found.kind} ({found.severity}), {found.file}, line {found.line}: {found.detail}" for found in findings]
+def _relabel_failure(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:
+    """Return a failure with the user's file names; findings and output go into the detail."""
+    findings = [_relabel_finding(finding, closure) for finding in outcome.findings]
+    lines = [f"{one.kind} ({one.severity}), {one.file}, line {one.line}: {one.detail}" for one in findings]
     detail = "\n".join(filter(None, [*lines, outcome.output.rstrip(), failure.detail]))
     place = failure.place
     if place is not None:
@@ -163,5 +163,5 @@ def _shown(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:
     return dataclasses.replace(failure, place=place, detail=detail)
 
 
-def _shown_finding(finding: Finding, closure: Closure) -> Finding:
+def _relabel_finding(finding: Finding, closure: Closure) -> Finding:
     return finding if finding.file is None else dataclasses.replace(finding, file=closure.label(finding.file))

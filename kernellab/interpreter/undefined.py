@@ -1,6 +1,6 @@
-"""What a GPU leaves undefined, followed from where it arises to a store, an address or a branch that depends on it.
+"""Taint tracking: values that are undefined on a GPU, followed to a store, an address or a branch.
 
-There is no harm in it before: the lanes of a division whose divisors were masked off are masked off themselves.
+An undefined value alone is harmless: lanes with a masked divisor are usually masked off later.
 """
 
 from __future__ import annotations
@@ -8,30 +8,30 @@ from __future__ import annotations
 import numpy as np
 
 from kernellab.interpreter.faults import current_line
-from kernellab.interpreter.values import Array, Handle, Taint, joined
+from kernellab.interpreter.values import Array, Handle, Taint, join_taints
 
 
-def tainted(result: Handle, taint: Taint, lanes: Array) -> Handle:
-    """Return a result whose ``lanes`` are undefined for the reason of a taint."""
-    result.undefined = joined(result.undefined, Taint(lanes, taint.place, taint.cause), result.data.shape)
+def add_taint(result: Handle, taint: Taint, lanes: Array) -> Handle:
+    """Mark ``lanes`` of a result as undefined for the cause of a taint."""
+    result.undefined = join_taints(result.undefined, Taint(lanes, taint.place, taint.cause), result.data.shape)
     return result
 
 
-def tainted_by(result: Handle, *operands: Handle) -> Handle:
-    """Return the result of an operation by element, undefined where one of its operands is."""
+def add_operand_taints(result: Handle, *operands: Handle) -> Handle:
+    """Mark the lanes of an elementwise result undefined where an operand is."""
     for operand in operands:
         if operand.undefined is not None:
-            result.undefined = joined(result.undefined, operand.undefined, result.data.shape)
+            result.undefined = join_taints(result.undefined, operand.undefined, result.data.shape)
     return result
 
 
-def undefined(result: Handle, lanes: Array, cause: str) -> Handle:
-    """Return a result whose ``lanes`` are undefined from here on."""
-    return tainted(result, Taint(lanes, current_line(), cause), lanes)
+def mark_undefined(result: Handle, lanes: Array, cause: str) -> Handle:
+    """Mark ``lanes`` of a result as undefined at the running line."""
+    return add_taint(result, Taint(lanes, current_line(), cause), lanes)
 
 
-def decided(result: Handle, lhs: Handle, rhs: Handle, *, all_ones: bool = False) -> Handle:
-    """Return a result that is defined where one operand alone decides it: being 0, or with ``all_ones`` all bits."""
+def clear_decided_lanes(result: Handle, lhs: Handle, rhs: Handle, *, all_ones: bool = False) -> Handle:
+    """Clear the taint where one operand alone decides the result: by being 0, or with ``all_ones`` all bits."""
     taint = result.undefined
     if taint is None:
         return result
@@ -45,8 +45,8 @@ def decided(result: Handle, lhs: Handle, rhs: Handle, *, all_ones: bool = False)
     return result
 
 
-def chosen_taint(cond: Handle, one: Taint | None, other: Taint | None) -> Taint | None:
-    """Return the taint of what a condition chooses of two blocks."""
+def select_taint(cond: Handle, one: Taint | None, other: Taint | None) -> Taint | None:
+    """Return the taint of a lane-by-lane choice between two blocks."""
     lanes = np.where(cond.data, False if one is None else one.lanes, False if other is None else other.lanes)
     taint = one or other
     return Taint(lanes, taint.place, taint.cause) if taint is not None and lanes.any() else None

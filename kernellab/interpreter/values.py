@@ -1,9 +1,9 @@
-"""What a Triton value is in the interpreter: a numpy array and its type, and how each type is held in numpy.
+"""The values of the interpreter: numpy arrays with a Triton type, and the numpy form of each type.
 
 numpy has neither bf16 nor the fp8 formats. A block of such a type is held as float32 values that the type represents
-exactly. An operation computes in float32 and rounds its result back, as the GPU does. Rounding to fp8 is that of
-ml_dtypes, which knows neither Triton's saturation nor rounding towards zero, and gives all NaNs one code; bf16 is the
-upper half of a float32.
+exactly. An operation computes in float32 and rounds its result, as the GPU does. fp8 is rounded by ml_dtypes, which
+has neither Triton's saturation nor rounding towards zero and gives all NaNs one code; bf16 is the upper half of a
+float32.
 
 OCP Microscaling Formats (MX) specification 1.0, for ``tl.dot_scaled``: a scale is a power of two in E8M0 (255 is NaN)
 for each group of elements along K; E2M1 elements are packed two per byte, the first in the low half.
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An 8-bit float: a type of ml_dtypes, whose numbers are ``scale`` times those of the format.
+    """An 8-bit float: a type of ml_dtypes with numbers ``scale`` times those of the format.
 
     ``max_code`` is the code of the largest finite number. Without ``has_minus_zero``, NaN takes its code; without
     ``has_nan``, NaN becomes the largest number. With ``keeps_payload``, NaN has three codes: those of E5M2.
@@ -60,7 +60,7 @@ _E8M0_NAN = 255
 
 
 def is_low_precision(name: str) -> bool:
-    """Tell whether a Triton type (``bf16``) is held as rounded float32."""
+    """Whether a Triton type (``bf16``) is stored as rounded float32."""
     return name in LOW_PRECISION
 
 
@@ -68,11 +68,11 @@ def decode(bits: Array, name: str) -> Floats:
     """Return the values of raw uint16 (bf16) or uint8 (fp8) codes."""
     if name == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return _values(name)[bits]
+    return _code_values(name)[bits]
 
 
 def encode(values: Floats, name: str) -> Array:
-    """Return the codes of values that the type represents exactly; NaNs keep what payload fits."""
+    """Return the codes of values that the type represents exactly; NaNs keep the payload that fits."""
     if name == "bf16":
         return (_contiguous(values).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     layout = FP8[name]
@@ -81,8 +81,8 @@ def encode(values: Floats, name: str) -> Array:
     return _with_payload(_cast(values, layout), values, layout)
 
 
-def rounded(values: Array, name: str, *, toward_zero: bool = False) -> Floats:
-    """Return the nearest values of the type, ties to even, or the next ones towards zero.
+def round_to_type(values: Array, name: str, *, toward_zero: bool = False) -> Floats:
+    """Round values to the type: to nearest, ties to even, or towards zero.
 
     A finite value beyond the range of an fp8 format, and infinity, become its largest number, as on NVIDIA GPUs
     (``cvt.rn.satfinite``); in bf16 they become infinity.
@@ -90,7 +90,7 @@ def rounded(values: Array, name: str, *, toward_zero: bool = False) -> Floats:
     floats = np.asarray(values, dtype=np.float32)
     if name == "bf16":
         return _bf16(floats, toward_zero)
-    return _values(name)[_codes(floats, name, toward_zero=toward_zero)]
+    return _code_values(name)[_codes(floats, name, toward_zero=toward_zero)]
 
 
 def _contiguous(values: Floats) -> Floats:
@@ -109,7 +109,7 @@ def _bf16(values: Floats, toward_zero: bool) -> Floats:
 
 
 def _codes(values: Floats, name: str, *, toward_zero: bool) -> Array:
-    layout, known = FP8[name], _values(name)
+    layout, known = FP8[name], _code_values(name)
     magnitude = np.minimum(np.abs(values), known[layout.max_code])
     scaled = magnitude if layout.scale == 1.0 else magnitude * np.float32(layout.scale)
     codes = _cast(scaled, layout)
@@ -129,7 +129,7 @@ def _cast(values: Floats, layout: Format) -> Array:
 
 
 def _with_payload(codes: Array, values: Floats, layout: Format) -> Array:
-    """Return codes with those of NaNs made anew from the NaNs, where the format has several."""
+    """Return codes with the payload of NaNs restored, where the format has several NaNs."""
     if not layout.keeps_payload or not (nan := np.isnan(values)).any():
         return codes
     payload = ((_contiguous(values).view(np.uint32) >> _PAYLOAD_SHIFT) & np.uint32(3)).astype(np.uint8)
@@ -137,7 +137,7 @@ def _with_payload(codes: Array, values: Floats, layout: Format) -> Array:
 
 
 @cache
-def _values(name: str) -> Floats:
+def _code_values(name: str) -> Floats:
     """Return the values of all 256 codes."""
     layout = FP8[name]
     codes = np.arange(256, dtype=np.uint8)
@@ -158,12 +158,12 @@ def scaled_operand(elements: Array, scales: Array | None, *, is_e2m1: bool, k_pa
     """Return an operand of ``tl.dot_scaled`` with its scales applied.
 
     The left one has K last; of the right one, K is the second to last axis, and its scales come as (N, K / group).
-    ``k_pack`` tells that E2M1 elements are packed along K, not along the other axis.
+    With ``k_pack``, E2M1 elements are packed along K, not along the other axis.
     """
     if is_e2m1:
         along_k = -2 if is_rhs else -1
         across_k = -1 if is_rhs else -2
-        elements = _unpacked(elements.view(np.uint8), along_k if k_pack else across_k)
+        elements = _unpack_e2m1(elements.view(np.uint8), along_k if k_pack else across_k)
     values = elements.astype(np.float32)
     if scales is None:
         return values
@@ -172,7 +172,7 @@ def scaled_operand(elements: Array, scales: Array | None, *, is_e2m1: bool, k_pa
     return values * (np.swapaxes(factors, -1, -2) if is_rhs else factors)
 
 
-def _unpacked(packed: Array, axis: int) -> Floats:
+def _unpack_e2m1(packed: Array, axis: int) -> Floats:
     moved = np.moveaxis(packed, axis, -1)
     pairs = np.stack([_E2M1[moved & 15], _E2M1[moved >> 4]], axis=-1)
     return np.moveaxis(pairs.reshape(*moved.shape[:-1], -1), -1, axis)
@@ -185,7 +185,7 @@ def _factors(scales: Array) -> Floats:
     return np.where(codes == _E8M0_NAN, np.float32(np.nan), np.ldexp(np.float32(1), codes - 127).astype(np.float32))
 
 
-_RAW = {
+_RAW_DTYPES = {
     "int1": np.dtype(bool),
     "int8": np.dtype(np.int8),
     "uint8": np.dtype(np.uint8),
@@ -201,21 +201,21 @@ _RAW = {
     "bf16": np.dtype(np.uint16),
     **{name: np.dtype(np.uint8) for name in FP8},
 }
-_HELD = {**_RAW, **{name: np.dtype(np.float32) for name in ("bf16", *FP8)}}
+_VALUE_DTYPES = {**_RAW_DTYPES, **{name: np.dtype(np.float32) for name in ("bf16", *FP8)}}
 _POINTER = np.dtype(np.uint64)
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the numpy type of the values of a Triton scalar, pointer or block type."""
-    return _looked_up(_HELD, dtype)
+    return _look_up(_VALUE_DTYPES, dtype)
 
 
 def raw_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the numpy type of its elements in memory: bf16 and fp8 as bits."""
-    return _looked_up(_RAW, dtype)
+    return _look_up(_RAW_DTYPES, dtype)
 
 
-def _looked_up(table: dict[str, np.dtype[Any]], dtype: Any) -> np.dtype[Any]:
+def _look_up(table: dict[str, np.dtype[Any]], dtype: Any) -> np.dtype[Any]:
     while isinstance(dtype, tl.block_type):
         dtype = dtype.element_ty
     return _POINTER if isinstance(dtype, tl.pointer_type) else table[dtype.name]
@@ -225,30 +225,30 @@ _SHAPE = "_kernellab_shape"
 
 
 def reuse_types() -> None:
-    """Replace the constructors of ``tl.block_type`` and ``tl.tensor`` by ones with a memory."""
-    tl.block_type.__init__ = _remembering(tl.block_type.__init__)
+    """Replace the constructors of ``tl.block_type`` and ``tl.tensor`` by memoized ones."""
+    tl.block_type.__init__ = _memoize_init(tl.block_type.__init__)
     tl.tensor.__init__ = _tensor_init
 
 
-def _remembering(original: Any) -> Any:
+def _memoize_init(original: Any) -> Any:
     known: dict[Any, dict[str, Any]] = {}
 
     def block_type_init(block: Any, element_ty: Any, shape: Any) -> None:
-        key = _key(element_ty, shape)
-        kept = known.get(key) if key is not None else None
-        if kept is not None:
-            block.__dict__.update(kept)
+        key = _block_type_key(element_ty, shape)
+        cached = known.get(key) if key is not None else None
+        if cached is not None:
+            block.__dict__.update(cached)
             return
         original(block, element_ty, shape)
-        _keep_shape(block)
+        _cache_shape(block)
         if key is not None:
             known[key] = dict(block.__dict__)
 
     return block_type_init
 
 
-def _key(element_ty: Any, shape: Any) -> Any:
-    """Return what a block type depends on, or None where its shape is not made of plain integers."""
+def _block_type_key(element_ty: Any, shape: Any) -> Any:
+    """The key of a block type, or None if its shape is not made of plain integers."""
     sizes = tuple(shape)
     if any(type(size) is not int for size in sizes):
         return None
@@ -256,23 +256,23 @@ def _key(element_ty: Any, shape: Any) -> Any:
     return type(shape), sizes, element_ty.name, pointer
 
 
-def _keep_shape(dtype: Any) -> tuple[Any, Any]:
-    """Keep the shape and size of the tensors of a type with it, as a tensor has them: made of constexprs."""
+def _cache_shape(dtype: Any) -> tuple[Any, Any]:
+    """Cache the shape and size of a type's tensors with it, as constexprs."""
     sizes = dtype.shape if dtype.is_block() else ()
     numel = 1
     for size in sizes:
         numel *= size.value if isinstance(size, tl.constexpr) else size
-    kept = tl.tuple([tl.constexpr(size) for size in sizes]), tl.constexpr(numel)
-    setattr(dtype, _SHAPE, kept)
-    return kept
+    cached = tl.tuple([tl.constexpr(size) for size in sizes]), tl.constexpr(numel)
+    setattr(dtype, _SHAPE, cached)
+    return cached
 
 
 def _tensor_init(tensor: Any, handle: Any, type: Any) -> None:
     tensor.handle = handle
     tensor.type = type
     tensor.dtype = type.scalar
-    kept = type.__dict__.get(_SHAPE)
-    tensor.shape, tensor.numel = _keep_shape(type) if kept is None else kept
+    cached = type.__dict__.get(_SHAPE)
+    tensor.shape, tensor.numel = _cache_shape(type) if cached is None else cached
 
 
 Bounds = tuple[int, int]
@@ -280,7 +280,7 @@ Bounds = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Lanes of a block with something wrong, at which (file, line) that happened, and what it was, in words."""
+    """Lanes of a block with a problem, its (file, line) and its cause in words."""
 
     lanes: Array
     place: tuple[str, int] | None
@@ -293,8 +293,8 @@ LOADED = {"is_loaded": True}
 class Handle:
     """A block or scalar. It takes the place of Triton's ``TensorHandle``, which validates each one anew.
 
-    ``bounds`` are limits of an integer block, where they are known; ``wrapped`` tells of lanes of 32-bit integers that
-    overflowed, ``undefined`` of lanes that a GPU leaves undefined. ``attr`` is `LOADED` for what a load gave.
+    ``bounds`` are the limits of an integer block, if known; ``wrapped`` marks lanes of 32-bit integers that overflowed,
+    ``undefined`` lanes that are undefined on a GPU. ``attr`` is `LOADED` for the result of a load.
     """
 
     __slots__ = ("attr", "bounds", "data", "dtype", "undefined", "wrapped")
@@ -311,12 +311,12 @@ class Handle:
         return bool(self.data.all())
 
     def get_element_ty(self) -> Any:
-        """Return the type of one element: of what a pointer points to, which may be a pointer again."""
+        """Return the type of one element: for a pointer, its pointee, which may be a pointer again."""
         dtype = self.dtype.scalar
         return dtype.element_ty.scalar if dtype.is_ptr() else dtype
 
     def clone(self) -> Handle:
-        """Return a handle of a copy of the elements."""
+        """Return a handle with copied elements."""
         return Handle(self.data.copy(), self.dtype)
 
 
@@ -332,27 +332,31 @@ def bounds_of(handle: Handle) -> Bounds:
     return handle.bounds
 
 
-def joined(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) -> Taint | None:
-    """Return the taint of a result that is computed element by element; what one operand has is told of both."""
+def join_taints(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) -> Taint | None:
+    """Join the taints of two operands of an elementwise operation, broadcast to its shape."""
     if one is None or other is None:
         taint = one or other
-        return None if taint is None else Taint(np.broadcast_to(_fitting(taint), shape), taint.place, taint.cause)
-    return Taint(np.broadcast_to(_fitting(one) | _fitting(other), shape), one.place, one.cause)
+        return (
+            None
+            if taint is None
+            else Taint(np.broadcast_to(_broadcastable_lanes(taint), shape), taint.place, taint.cause)
+        )
+    return Taint(np.broadcast_to(_broadcastable_lanes(one) | _broadcastable_lanes(other), shape), one.place, one.cause)
 
 
-def _fitting(taint: Taint) -> Array:
+def _broadcastable_lanes(taint: Taint) -> Array:
     return taint.lanes if taint.lanes.size > 1 else taint.lanes.reshape(())
 
 
 def wrap(values: Array, dtype: Any) -> Handle:
-    """Return computed values as a handle of a scalar Triton type: rounded or cast to what it holds."""
+    """Round or cast computed values to a scalar Triton type, as a handle."""
     values = np.asarray(values)
     if is_low_precision(dtype.name):
-        return Handle(rounded(values, dtype.name), dtype)
-    wanted = numpy_dtype(dtype)
-    return Handle(values if values.dtype == wanted else values.astype(wanted), dtype)
+        return Handle(round_to_type(values, dtype.name), dtype)
+    target_dtype = numpy_dtype(dtype)
+    return Handle(values if values.dtype == target_dtype else values.astype(target_dtype), dtype)
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a ``tl.constexpr``, anything else as it is."""
+    """Unwrap a ``tl.constexpr``; other values are returned unchanged."""
     return value.value if isinstance(value, tl.constexpr) else value

@@ -1,6 +1,6 @@
-"""What an interpreter worker does: it gives a kernel its arguments and runs a launch, program after program.
+"""The interpreter worker's side: builds a kernel's arguments and runs a launch program by program.
 
-Its `start` makes Triton's interpreter the checked one; importing this module changes nothing.
+`start` patches Triton's interpreter; importing this module changes nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from kernellab.interpreter.faults import (
     InterpretedCheckFailed,
     Program,
     StorageIncomplete,
-    Unsupported,
-    counted,
+    UnsupportedOperation,
     line_of_traceback,
     place_of,
+    pluralize,
 )
 from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
@@ -66,7 +66,7 @@ _MAX_OUTPUT_CHARS = 1 << 20
 
 @dataclass(slots=True)
 class _Survey:
-    """The first out-of-bounds access of a launch, and how many programs have one."""
+    """The first out-of-bounds access of a launch, and the number of programs with one."""
 
     fault: AccessFault | None = None
     place: Place | None = None
@@ -76,8 +76,8 @@ class _Survey:
 
 
 @dataclass(slots=True)
-class _Output:
-    """What a kernel printed, up to a limit."""
+class _PrintBuffer:
+    """The printed output of a kernel, up to a limit."""
 
     lines: list[str] = field(default_factory=list)
     chars: int = 0
@@ -93,29 +93,29 @@ class _Output:
 
 
 def start() -> None:
-    """Make the interpreter of this process, which is to be a worker, the checked one."""
+    """Install the checked interpreter in this worker process."""
     checked_builder()
 
 
 def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch).
 
-    A program with an access out of bounds is stopped at it. The others still run, for a short while, to tell how many
-    programs are affected.
+    A program stops at its first access out of bounds. The others still run for a short while, to count the affected
+    programs.
     """
-    loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
+    loaded = _load_kernel(_Source(job.closure.compile_digest, job.closure))
     _register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     kernel, launch = loaded.kernel, job.launch
     while not hasattr(kernel, "rewrite"):  # an autotuner is around it
         kernel = kernel.fn
     builder = checked_builder()
-    output = _Output()
+    output = _PrintBuffer()
     builder.print_line = output.add
     builder.options = DeviceOptions(job.warps, job.multiprocessors)
     builder.low_precision_used.clear()
-    builder.asks_the_device = False
-    with _mapped(launch) as address, np.errstate(all="ignore"):
+    builder.reads_device_registers = False
+    with _map_memory(launch) as address, np.errstate(all="ignore"):
         memory = CheckedMemory(launch, address)
         memory.watcher = None if job.watch is None else Watcher(job.watch)
         builder.memory = memory
@@ -123,9 +123,9 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
         try:
-            failure = _run(kernel, launch, memory, progress, constants)
+            failure = _run_kernel(kernel, launch, memory, progress, constants)
             memory.promises.check_multiples()
-            memory.take_back_addresses()
+            memory.restore_addresses()
         except StorageIncomplete:
             return RunOutcome(time.perf_counter() - started, needs_whole_storages=True)
         finally:
@@ -134,17 +134,17 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         seconds = time.perf_counter() - started
     return RunOutcome(
         seconds=seconds,
-        findings=memory.findings.finished(),
+        findings=memory.findings.to_findings(),
         output=output.text(),
-        notes=_notes(builder.low_precision_used, asks_the_device=builder.asks_the_device),
-        written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.touched),
+        notes=_notes(builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
+        written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.is_written),
         failure=failure,
         strays=tuple(sorted(memory.strays)),
         accesses=None if memory.watcher is None else memory.watcher.accesses(memory.regions.values()),
     )
 
 
-def _run(
+def _run_kernel(
     kernel: Kernel, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
 ) -> Failure | None:
     name = kernel.fn.__name__
@@ -158,7 +158,7 @@ def _run(
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
         if survey.fault is None:
             return _failure(exc, name, memory.program)
-    return _out_of_bounds(survey, memory, launch, name)
+    return _out_of_bounds_failure(survey, memory, launch, name)
 
 
 def _run_grid(
@@ -215,24 +215,24 @@ def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> N
 
 
 def _set_alarm(seconds: float) -> None:
-    """Raise `DeadlinePassed` after some time, for programs that loop without touching memory; 0 takes that back."""
+    """Raise `DeadlinePassed` after some time, for programs that loop without touching memory; 0 cancels."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGALRM, _ring)
+        signal.signal(signal.SIGALRM, _raise_deadline)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _ring(number: int, frame: object) -> None:
+def _raise_deadline(number: int, frame: object) -> None:
     raise DeadlinePassed
 
 
-def _out_of_bounds(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
+def _out_of_bounds_failure(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
     if survey.fault is None:
         return None
     total = math.prod(launch.grid)
     at_least = "" if survey.complete else "at least "
     message = (
-        f"{kernel}: {survey.fault.message}. Affected: {at_least}{counted(survey.lanes, 'lane')} in "
-        f"{survey.programs} of {counted(total, 'program')}."
+        f"{kernel}: {survey.fault.message}. Affected: {at_least}{pluralize(survey.lanes, 'lane')} in "
+        f"{survey.programs} of {pluralize(total, 'program')}."
     )
     overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, survey.fault.argument)
     if overflow is not None:
@@ -245,53 +245,53 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
         return failure_of(exc)
     place = place_of(line_of_traceback(exc.__traceback__))
     detail = "".join(traceback.format_exception(exc))
-    if isinstance(exc, Unsupported):
+    if isinstance(exc, UnsupportedOperation):
         message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
     elif isinstance(exc, InterpretedCheckFailed):
         message = f"{kernel}: {exc}, in program {program}."
     else:
-        message = f"{kernel}: {_said(exc)}, in program {program}."
+        message = f"{kernel}: {_root_message(exc)}, in program {program}."
     return Failure("RunError", message, place, detail, kernel)
 
 
-def _said(exc: Exception) -> str:
-    """Return the message of the first cause of an error, without the names of the interpreter's classes."""
+def _root_message(exc: Exception) -> str:
+    """Return the message of an error's root cause, without the names of the interpreter's classes."""
     while exc.__cause__ is not None and isinstance(exc.__cause__, Exception):
         exc = exc.__cause__
     text = str(exc).strip().rstrip(".")
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
-def _notes(used: set[str], *, asks_the_device: bool) -> tuple[str, ...]:
+def _notes(used: set[str], *, reads_device_registers: bool) -> tuple[str, ...]:
     arithmetic = f"{', '.join(sorted(used))} arithmetic is emulated in float32 and rounded after each operation"
     registers = "no GPU: multiprocessors are counted through program by program, clocks are those of this machine"
-    return ((arithmetic,) if used else ()) + ((registers,) if asks_the_device else ())
+    return ((arithmetic,) if used else ()) + ((registers,) if reads_device_registers else ())
 
 
 @contextmanager
-def _mapped(launch: Launch) -> Iterator[int]:
-    """Map the memory of a launch, and yield its address."""
+def _map_memory(launch: Launch) -> Iterator[int]:
+    """Map the memory of a launch and yield its address."""
     with open(launch.block.path, "r+b") as file, mmap.mmap(file.fileno(), launch.block.size_bytes) as mapping:
-        held = np.frombuffer(mapping, np.uint8)
+        view = np.frombuffer(mapping, np.uint8)
         try:
-            yield int(held.ctypes.data)
+            yield int(view.ctypes.data)
         finally:
-            del held
+            del view
 
 
-_KERNELS_KEPT = 64
+_MAX_KERNELS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A closure as a key: by its digest, since the constants in it need not be hashable."""
+    """A closure as a cache key: its digest, since the constants in it need not be hashable."""
 
     digest: str
     closure: Closure = field(compare=False)
 
 
-@lru_cache(_KERNELS_KEPT)
-def _loaded(source: _Source) -> Loaded:
+@lru_cache(_MAX_KERNELS)
+def _load_kernel(source: _Source) -> Loaded:
     loaded = load(source.closure, unwraps=True)
     for function in loaded.functions.values():
         if hasattr(function, "rewrite"):
@@ -302,7 +302,7 @@ def _loaded(source: _Source) -> Loaded:
 def kernel_arguments(
     python: Any, launch: Launch, regions: Mapping[int, MemoryRegion], constants: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Return the arguments of a kernel by name. ``constants`` are values of constexprs, as they are."""
+    """Return the arguments of a kernel by name. ``constants`` are values of constexprs, unconverted."""
     pointers = {region.name: region for region in regions.values()}
     signature = inspect.signature(python)
     specs = dict(launch.arguments)
@@ -358,7 +358,7 @@ def _pointer(spec: TensorSpec, region: MemoryRegion) -> Any:
 
 
 def scalar(value: float, annotation: str = "") -> Any:
-    """Return a run-time number as a kernel sees it: of its annotated type, else bool, i32, i64, u64 or fp32."""
+    """Return a run-time number as a kernel's tensor: of its annotated type, else bool, i32, i64, u64 or fp32."""
     short = re.sub(r"^[a-z]+(?=\d)", lambda kind: _SHORT.get(kind[0], kind[0]), annotation.removeprefix("tl."))
     dtype = tl.str_to_ty(short if short in _TYPES else _default_type(value), None)
     return tl.tensor(Handle(np.array([value]).astype(numpy_dtype(dtype)), dtype), dtype)

@@ -442,7 +442,7 @@ class Runtime:
         told: list[ElementAccesses] = []
         warps = record.compiled.options["num_warps"]
         given = (record.kernel, arguments, record.grid, timeout_s)
-        self.interpret(*given, warps=warps, watch=watch, tell=told.append)
+        self.interpret(*given, warps=warps, watch=watch, on_accesses=told.append)
         return told[0]
 
     def _closer(

@@ -198,10 +198,10 @@ def test_math_functions(quiet: Launch) -> None:
 def test_functions_of_libdevice(quiet: Launch) -> None:
     v, out = random(16).abs() + 0.1, torch.zeros(2, 16)
     quiet(features.library_functions, (1,), v, out, 16)
-    rounded = (v + 0.5).floor()
+    round_to_type = (v + 0.5).floor()
     expected = [
         v.tanh() + v**1.5 + v.expm1() + v.log1p(),
-        v.rsqrt() + v.erf() + torch.atan2(v, torch.tensor(2.0)) + rounded,
+        v.rsqrt() + v.erf() + torch.atan2(v, torch.tensor(2.0)) + round_to_type,
     ]
     torch.testing.assert_close(out, torch.stack(expected), rtol=1e-5, atol=1e-5)
 

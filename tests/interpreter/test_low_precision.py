@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.interpreter.values import FP8, decode, encode, rounded
+from kernellab.interpreter.values import FP8, decode, encode, round_to_type
 from kernellab.launch.run import Run
 
 Launch = Callable[..., Run]
@@ -58,7 +58,7 @@ def test_rounding_is_to_nearest_even_as_in_torch(name: str) -> None:
     noise = torch.randn(20000, generator=torch.Generator().manual_seed(0)) * 4
     values = torch.cat([near, noise])
     torch.testing.assert_close(
-        torch.from_numpy(rounded(values.numpy(), name)), values.to(TORCH[name]).float(), rtol=0, atol=0
+        torch.from_numpy(round_to_type(values.numpy(), name)), values.to(TORCH[name]).float(), rtol=0, atol=0
     )
 
 
@@ -66,19 +66,19 @@ def test_rounding_is_to_nearest_even_as_in_torch(name: str) -> None:
 def test_fp8_saturates_as_the_hardware_does(name: str) -> None:
     largest = decode(np.array([FP8[name].max_code], np.uint8), name)[0]
     beyond = np.array([largest * 4, np.inf, -np.inf, -largest * 2], np.float32)
-    assert rounded(beyond, name).tolist() == [largest, largest, -largest, -largest]
+    assert round_to_type(beyond, name).tolist() == [largest, largest, -largest, -largest]
 
 
 def test_bf16_overflows_to_infinity_and_keeps_nan() -> None:
     values = np.array([3.4e38, -3.4e38, np.nan, np.inf], np.float32)
-    assert np.array_equal(rounded(values, "bf16"), [np.inf, -np.inf, np.nan, np.inf], equal_nan=True)
+    assert np.array_equal(round_to_type(values, "bf16"), [np.inf, -np.inf, np.nan, np.inf], equal_nan=True)
 
 
 def test_rounding_towards_zero() -> None:
     values = np.array([1.99999, -1.99999], np.float32)
-    assert rounded(values, "bf16", toward_zero=True).tolist() == [1.9921875, -1.9921875]
-    assert rounded(values, "fp8e4nv", toward_zero=True).tolist() == [1.875, -1.875]
-    assert rounded(values, "fp8e5", toward_zero=True).tolist() == [1.75, -1.75]
+    assert round_to_type(values, "bf16", toward_zero=True).tolist() == [1.9921875, -1.9921875]
+    assert round_to_type(values, "fp8e4nv", toward_zero=True).tolist() == [1.875, -1.875]
+    assert round_to_type(values, "fp8e5", toward_zero=True).tolist() == [1.75, -1.75]
 
 
 @triton.jit
