@@ -1,4 +1,4 @@
-"""Views of a GPU's memory without torch, and what the worker's own kernels do with it.
+"""Views of GPU memory without torch, and the worker's own kernels on them.
 
 A view has what Triton's launcher and its descriptors ask of a tensor.
 """
@@ -35,7 +35,7 @@ _BUSY_TURNS = 15_000  # some 80 microseconds
 
 @dataclass(frozen=True, slots=True)
 class DeviceDtype:
-    """A dtype by torch's name for it, in the words of torch."""
+    """A dtype by torch's name, printed as torch prints it."""
 
     name: str
     itemsize: int
@@ -51,13 +51,13 @@ class DeviceDtype:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceView:
-    """Elements in the memory of a GPU; ``spec`` lays them out in ``memory``, which stays as long as this does."""
+    """Elements in GPU memory; ``spec`` lays them out in ``memory``, which the view keeps alive."""
 
     memory: DeviceBytes
     spec: TensorSpec
 
     def data_ptr(self) -> int:
-        """Return the address of the first element; 0, as torch does, where there is none."""
+        """Return the address of the first element; 0 without elements, as in torch."""
         is_empty = not self.memory.address or 0 in self.spec.shape
         return 0 if is_empty else self.memory.address + self.spec.offset_bytes
 
@@ -72,11 +72,11 @@ class DeviceView:
         return self.spec.shape
 
     def stride(self) -> tuple[int, ...]:
-        """Return the elements from one to the next along each dimension."""
+        """Return the stride of each dimension, in elements."""
         return self.spec.strides
 
     def numel(self) -> int:
-        """Return how many elements there are."""
+        """Return the number of elements."""
         return math.prod(self.spec.shape)
 
     def element_size(self) -> int:
@@ -90,7 +90,7 @@ class DeviceView:
         return (f"float{4 * size_bytes}", size_bytes // 2) if "complex" in name else (name, size_bytes)
 
     def clone(self) -> DeviceView:
-        """Return a copy of the same layout, with what lies between its elements."""
+        """Return a copy with the same layout, including the bytes between elements."""
         begin, span = self.spec.offset_bytes, self.spec.span_bytes
         spec = TensorSpec(0, 0, self.spec.shape, self.spec.strides, self.spec.dtype, self.spec.itemsize)
         return DeviceView(self.memory[begin : begin + span].clone(), spec)
@@ -100,7 +100,7 @@ class DeviceView:
         self.fill_bits(0)
 
     def fill_bits(self, bits: int) -> None:
-        """Set the bits of all elements; those of a complex number are two."""
+        """Set the bits of all elements, or of both parts of complex numbers."""
         words, size = _elements_of(self.spec)
         if _is_dense(words) and size <= _WIDEST_SET:
             set_words(self.data_ptr(), bits, size, math.prod(words.shape))
@@ -110,12 +110,12 @@ class DeviceView:
 
 
 def is_comparable(spec: TensorSpec) -> bool:
-    """Tell whether `differing` knows the format and the layout of a view."""
+    """Whether `differing` supports the format and layout of a view."""
     return spec.dtype in COMPARED_DTYPES and len(_merged(spec)) <= DIMENSIONS
 
 
 def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
-    """Return the parts of a view that have no more dimensions than the kernels know, and the offsets of their elements.
+    """Yield parts of a view with at most as many dimensions as the kernels support, and their offsets.
 
     Offsets are in elements, from the first one of the view.
     """
@@ -137,7 +137,7 @@ def _elements_of(spec: TensorSpec) -> tuple[TensorSpec, int]:
 
 
 def _merged(spec: TensorSpec) -> list[tuple[int, int]]:
-    """Return size and stride of as few dimensions as enumerate the same elements in the same order."""
+    """Merge dimensions: size and stride of the fewest that enumerate the same elements in the same order."""
     found: list[tuple[int, int]] = []
     for size, stride in zip(spec.shape, spec.strides, strict=True):
         if size == 1:
@@ -172,7 +172,7 @@ def _function(name: str, device: int, element: str, **constants: bool) -> Device
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """How many elements of two views differ, by how much at most; infinity where one is finite in one of them alone."""
+    """The number of differing elements and their largest difference; infinity if only one of a pair is finite."""
 
     count: int
     largest: float
@@ -180,7 +180,7 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What rounding to a format does: unit roundoff, smallest normal and greatest finite number; see `tolerance`.
+    """Rounding limits of a format: unit roundoff, smallest normal and greatest finite number; see `tolerance`.
 
     ``share`` is how far elements may differ, as a share of the largest, of which nothing is known but their format.
     """
@@ -192,7 +192,7 @@ class Limits:
 
 
 def differing(got: DeviceView, want: DeviceView, limits: Limits) -> Differing:
-    """Compare two views of one layout and format: the second is what the first is to be."""
+    """Compare ``got`` with ``want``, two views of one layout and format."""
     arguments = (got.data_ptr(), want.data_ptr())
     element = "u8" if got.spec.dtype == "bool" else TRITON_DTYPES[got.spec.dtype]
     if not got.dtype.is_floating_point:
@@ -215,7 +215,7 @@ def mark(room: DeviceBytes, start: int, end: int) -> None:
 
 
 def damage_in(room: DeviceBytes, start: int, end: int) -> tuple[int, int, int] | None:
-    """Return how many bytes of a redzone are damaged, and the first and last place of one; None where all are whole."""
+    """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
     if start >= end:
         return None
     found = allocated(24).write(struct.pack("<3q", 0, _NO_PLACE, -1))
@@ -233,7 +233,7 @@ def sum_of(data: DeviceBytes) -> int:
 
 
 def keep_busy(word: DeviceBytes) -> None:
-    """Keep the device busy for longer than the host takes for a launch; ``word`` are 8 bytes that nobody reads."""
+    """Keep the device busy for longer than the host needs for a launch; ``word`` is 8 bytes of scratch memory."""
     _own("keep_busy").launch(1, (_BUSY_TURNS, word.address))
 
 
@@ -242,6 +242,6 @@ def _own(name: str) -> DeviceFunction:
 
 
 def load_kernels() -> None:
-    """Load what redzones and the stopwatch need, so that the first launch need not wait for that."""
+    """Load the kernels of redzones and stopwatch, so that the first launch does not wait for them."""
     for name in BASIC:
         _own(name)

@@ -1,4 +1,4 @@
-"""NVIDIA's driver API, as much of it as launching and timing need: what torch offers, in a process that has none.
+"""NVIDIA's driver API, as far as launching and timing need it, without torch.
 
 Importing torch takes seconds, a context of the driver some tenths of one. All is done on the default stream of a
 device's primary context, which is that of torch as well, so that both can be used in one process. Names and numbers are
@@ -26,7 +26,7 @@ _DEFAULT_STREAM = None
 
 
 class DriverError(RuntimeError):
-    """What the driver answers: a launch that it refuses, a fault of a kernel, no memory."""
+    """An error code of the driver: a refused launch, a fault of a kernel, out of memory."""
 
 
 class _IpcHandle(ctypes.Structure):
@@ -64,14 +64,14 @@ def _call(name: str, *arguments: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IpcHandle:
-    """An allocation of another process, as the driver names it, and where in it a memory begins."""
+    """An allocation of another process, by the driver's handle, and the offset of a memory in it."""
 
     data: bytes
     offset_bytes: int
 
 
 def ipc_handle(address: int, device: int) -> IpcHandle:
-    """Return what another process maps the memory at an address of this one, on a device, by.
+    """Return the handle by which another process maps the memory at an address of a device.
 
     Raises:
         DriverError: the memory was not allocated in a way that can be shared.
@@ -85,7 +85,7 @@ def ipc_handle(address: int, device: int) -> IpcHandle:
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """Memory that a call of the driver gives back with the last object that holds it: allocated here, or mapped.
+    """Owner of driver memory, allocated or mapped: releases it with its last reference.
 
     After a fault, the driver does not care any more.
     """
@@ -99,7 +99,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceBytes:
-    """Bytes in the memory of a GPU; a slice of them is the same memory, and keeps it.
+    """Bytes in the memory of a GPU; a slice shares the memory and keeps it alive.
 
     The methods are those of a tensor of torch of as many bytes.
     """
@@ -113,7 +113,7 @@ class DeviceBytes:
         return self.address
 
     def numel(self) -> int:
-        """Return how many bytes there are."""
+        """Return the number of bytes."""
         return self.size_bytes
 
     def __getitem__(self, part: slice) -> DeviceBytes:
@@ -122,7 +122,7 @@ class DeviceBytes:
         return DeviceBytes(self.address + start, max(0, stop - start), self.owner)
 
     def copy_(self, source: DeviceBytes, *, non_blocking: bool = True) -> DeviceBytes:
-        """Copy as many bytes from other memory of the device; the host does not wait."""
+        """Copy all bytes from other memory of the device; asynchronous."""
         assert source.size_bytes == self.size_bytes, "as many bytes"
         if self.size_bytes:
             to, count = ctypes.c_uint64(self.address), ctypes.c_size_t(self.size_bytes)
@@ -130,23 +130,23 @@ class DeviceBytes:
         return self
 
     def clone(self) -> DeviceBytes:
-        """Return a copy in memory of its own."""
+        """Return a copy in new memory."""
         return allocated(self.size_bytes).copy_(self)
 
     def zero_(self) -> DeviceBytes:
-        """Set all bytes to zero; the host does not wait."""
+        """Set all bytes to zero; asynchronous."""
         set_words(self.address, 0, 1, self.size_bytes)
         return self
 
     def read(self) -> bytes:
-        """Return what the bytes hold, once all that was asked of the device before is done."""
+        """Return the bytes, after all earlier work of the device."""
         buffer = ctypes.create_string_buffer(self.size_bytes)
         if self.size_bytes:
             _call("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(self.address), ctypes.c_size_t(self.size_bytes))
         return buffer.raw
 
     def write(self, data: bytes) -> DeviceBytes:
-        """Let the bytes hold ``data``, of as many bytes."""
+        """Write ``data``, of the same length."""
         assert len(data) == self.size_bytes, "as many bytes"
         if data:
             _call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
@@ -154,12 +154,12 @@ class DeviceBytes:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What torch makes a tensor of bytes from that is the same memory: CUDA Array Interface, version 3."""
+        """CUDA Array Interface, version 3: torch makes a tensor of bytes on the same memory from it."""
         return {"shape": (self.size_bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
 
 def allocated(size_bytes: int) -> DeviceBytes:
-    """Return memory of the current device.
+    """Allocate memory on the current device.
 
     Raises:
         DriverError: there is not as much.
@@ -172,7 +172,7 @@ def allocated(size_bytes: int) -> DeviceBytes:
 
 
 def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
-    """Set words of 1, 2 or 4 bytes in a row; the host does not wait."""
+    """Set consecutive words of 1, 2 or 4 bytes; asynchronous."""
     if count:
         word = {1: ctypes.c_ubyte, 2: ctypes.c_ushort, 4: ctypes.c_uint}[size_bytes](bits)
         name = f"cuMemsetD{8 * size_bytes}Async"
@@ -180,7 +180,7 @@ def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
 
 
 def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
-    """Return memory of another process.
+    """Map memory of another process.
 
     Raises:
         DriverError: it is gone, or lies on a device that this one cannot reach.
@@ -197,7 +197,7 @@ def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
 
 @dataclass(slots=True, eq=False)
 class DeviceEvent:
-    """A point in the work of the device, as `torch.cuda.Event` with timing."""
+    """An event on the device with timing, like `torch.cuda.Event`."""
 
     _handle: ctypes.c_void_p = field(default_factory=ctypes.c_void_p)
 
@@ -209,11 +209,11 @@ class DeviceEvent:
             _library().cuEventDestroy_v2(self._handle)
 
     def record(self) -> None:
-        """Let this event stand for what was handed over so far."""
+        """Record the event after the work submitted so far."""
         _call("cuEventRecord", self._handle, _DEFAULT_STREAM)
 
     def query(self) -> bool:
-        """Tell whether the device has got that far."""
+        """Whether the device has reached the event."""
         library = _library()
         code = library.cuEventQuery(self._handle)
         if code not in (_SUCCESS, _NOT_READY):
@@ -221,7 +221,7 @@ class DeviceEvent:
         return bool(code == _SUCCESS)
 
     def elapsed_time(self, end: DeviceEvent) -> float:
-        """Return the milliseconds from this event to a later one; both must have happened."""
+        """Return the milliseconds from this event to a later one; both must be complete."""
         found = ctypes.c_float()
         _call("cuEventElapsedTime", ctypes.byref(found), self._handle, end._handle)
         return found.value
@@ -229,7 +229,7 @@ class DeviceEvent:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFunction:
-    """A loaded kernel all of whose parameters are words of 64 bits: addresses and integers.
+    """A loaded kernel with 64-bit words as parameters: addresses and integers.
 
     ``parameters`` counts them; ``threads`` is how many a program has, ``shared_bytes`` the memory that they share.
     """
@@ -240,7 +240,7 @@ class DeviceFunction:
     shared_bytes: int
 
     def launch(self, programs: int, arguments: Sequence[int]) -> None:
-        """Launch along one axis; parameters that are not given, scratch memory that nobody uses, are 0."""
+        """Launch a one-dimensional grid; missing parameters, unused scratch memory, are 0."""
         given = [*arguments, *[0] * (self.parameters - len(arguments))]
         words = [ctypes.c_uint64(value % 2**64) for value in given]
         pointers = (ctypes.c_void_p * len(words))(*[ctypes.addressof(word) for word in words])
@@ -249,7 +249,7 @@ class DeviceFunction:
 
 
 def loaded_function(binary: bytes, name: str, parameters: int, threads: int, shared_bytes: int) -> DeviceFunction:
-    """Return a kernel of a cubin, loaded into the current context, where it stays."""
+    """Load a kernel of a cubin into the current context, where it stays."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(binary))
     _call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
@@ -259,7 +259,7 @@ def loaded_function(binary: bytes, name: str, parameters: int, threads: int, sha
 
 
 def unload(module: int) -> None:
-    """Unload what a kernel was loaded into, by the driver's number; the device may not be at work on it."""
+    """Unload a module by the driver's number; the device must not be using it."""
     _library().cuModuleUnload(ctypes.c_void_p(module))  # after a fault, the driver does not care any more
 
 
@@ -273,7 +273,7 @@ def _primary_context(number: int) -> ctypes.c_void_p:
 
 @contextlib.contextmanager
 def _context_of(number: int) -> Iterator[None]:
-    """Work in the primary context of a device inside a with statement, in a thread that may have none, or another."""
+    """Use the primary context of a device inside a with statement."""
     _call("cuCtxPushCurrent_v2", _primary_context(number))
     try:
         yield
@@ -282,7 +282,7 @@ def _context_of(number: int) -> Iterator[None]:
 
 
 def use_device(number: int) -> None:
-    """Make the primary context of a device the current one of this thread; it stays for the life of the process.
+    """Make the primary context of a device current in this thread; it lives as long as the process.
 
     Raises:
         DriverError: there is no such device, or no driver.
@@ -291,7 +291,7 @@ def use_device(number: int) -> None:
 
 
 def current_device() -> int:
-    """Return the number of the device whose context is current in this thread."""
+    """Return the number of this thread's current device."""
     found = ctypes.c_int()
     _call("cuCtxGetDevice", ctypes.byref(found))
     return found.value
@@ -309,7 +309,7 @@ def capability_of(device: int) -> tuple[int, int]:
 
 
 def uuid_of(device: int) -> bytes:
-    """Return what tells a device from all others, whatever its number in this process; a MIG instance has its own."""
+    """Return the UUID of a device, independent of its number in this process; a MIG instance has its own."""
     found = ctypes.create_string_buffer(_UUID_BYTES)
     _call("cuDeviceGetUuid_v2", found, ctypes.c_int(device))
     return found.raw
@@ -321,7 +321,7 @@ def l2_bytes_of(device: int) -> int:
 
 
 def synchronize() -> None:
-    """Wait until the device has done all that it was asked.
+    """Wait for all submitted work of the device.
 
     Raises:
         DriverError: a kernel failed; the context is of no use any more.
@@ -331,7 +331,7 @@ def synchronize() -> None:
 
 
 def free_bytes() -> int:
-    """Return how much memory of the current device nobody has."""
+    """Return the free memory of the current device."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return free.value

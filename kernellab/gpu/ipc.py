@@ -43,7 +43,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The addresses among the arguments of a launch: ``views`` of its memories hold them, and ``numbers`` are them."""
+    """Addresses among the arguments of a launch: ``views`` of memories that hold them, and ``numbers``."""
 
     views: tuple[TensorSpec, ...] = ()
     numbers: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ class Tables:
 
 @dataclass(slots=True)
 class IpcExport:
-    """The storages of the arguments of one launch on ``device``, as another process imports them.
+    """The storages of a launch's arguments on ``device``, for import in another process.
 
     ``mutated`` are the names of what the kernel may write, None where that is not known; ``behind`` is the memory that
     it reaches through addresses among them. What another process maps is to be let go there before this object goes.
@@ -100,7 +100,7 @@ class IpcExport:
         return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
 
     def unshare(self) -> None:
-        """Forget what was shared by torch, once the other process has let go of it."""
+        """Release the memory shared through torch, after the other process has released it."""
         if self._shared:
             import torch  # it has shared something
 
@@ -118,7 +118,7 @@ class IpcExport:
         return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
 
     def _handle_of_torch(self, index: int, storage: Any) -> Any:
-        """Return what torch shares memory by that it has put together of pieces (``expandable_segments``).
+        """Return torch's handle for memory that only torch can share (``expandable_segments``).
 
         Raises:
             CannotExport: it cannot.
@@ -160,7 +160,7 @@ class IpcExport:
         return spec
 
     def _bare(self, name: str, value: Any) -> TensorSpec:
-        """Take an object along that is no tensor and has an address: only where that is no address."""
+        """Export a null pointer that is no tensor; another address cannot be exported."""
         if value.data_ptr():
             raise CannotExport(f"{name} is no tensor but an address")
         return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
@@ -195,18 +195,18 @@ class IpcExport:
 
 
 def _compile_time(name: str, value: object) -> ArgumentSpec:
-    """Return what stands for an argument that the compiled kernel does not look at."""
+    """Return the placeholder of an argument that the compiled kernel ignores."""
     return ScalarSpec(None)
 
 
 def moves_of(memories: Sequence[Memory], tensors: Sequence[Any]) -> Moves:
-    """Return where memories of another process lie in this one, as ``tensors`` of bytes."""
+    """Return the address ranges of another process's memories and their addresses here, in ``tensors`` of bytes."""
     pairs = zip(memories, tensors, strict=True)
     return tuple((memory.address, memory.size_bytes, tensor.data_ptr()) for memory, tensor in pairs if memory.address)
 
 
 def move_tables(tables: Tables, tensors: Sequence[Any], moves: Moves) -> None:
-    """Let the addresses in tables, which are copies, point to where ``moves`` says."""
+    """Rewrite the addresses in copied tables by ``moves``."""
     before, moved_to = -1, 0
     for storage, begin, end in sorted((v.storage, v.offset_bytes, v.offset_bytes + v.span_bytes) for v in tables.views):
         start = max(begin, moved_to) if storage == before else begin
@@ -216,7 +216,7 @@ def move_tables(tables: Tables, tensors: Sequence[Any], moves: Moves) -> None:
 
 
 def _move_words(memory: Any, moves: Moves) -> None:
-    """Let the addresses in bytes of memory point to where ``moves`` says."""
+    """Rewrite the addresses in bytes of memory by ``moves``."""
     if not isinstance(memory, DeviceBytes):
         move_addresses(words_of(memory), moves)
         return
@@ -228,7 +228,7 @@ def _move_words(memory: Any, moves: Moves) -> None:
 
 
 def with_moved_numbers(name: str, spec: ArgumentSpec, tables: Tables, moves: Moves) -> ArgumentSpec:
-    """Return an argument with the numbers in it that are addresses pointing to where ``moves`` says."""
+    """Return an argument with the addresses among its numbers rewritten by ``moves``."""
     if isinstance(spec, TupleSpec):
         items = (with_moved_numbers(f"{name}[{i}]", item, tables, moves) for i, item in enumerate(spec.items))
         return replace(spec, items=tuple(items))
@@ -238,7 +238,7 @@ def with_moved_numbers(name: str, spec: ArgumentSpec, tables: Tables, moves: Mov
 
 
 def argument_of(spec: ArgumentSpec, memories: Sequence[Any]) -> Any:
-    """Return what a spec stands for; ``memories`` are tensors of bytes, one per storage."""
+    """Return the value of an argument spec; ``memories`` are tensors of bytes, one per storage."""
     match spec:
         case TensorSpec():
             return tensor_of(spec, memories[spec.storage])
@@ -254,7 +254,7 @@ def argument_of(spec: ArgumentSpec, memories: Sequence[Any]) -> Any:
 
 
 def imported(memory: Memory) -> DeviceBytes:
-    """Return memory of another process, mapped into this one until it is let go; none has no address.
+    """Map memory of another process into this one until it is released; empty memory has no address.
 
     Raises:
         RuntimeError: the memory is gone, or the device cannot reach it.
@@ -269,7 +269,7 @@ def imported(memory: Memory) -> DeviceBytes:
 
 
 def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
-    """Return a tensor of torch on memory of the current device: the view that a spec describes, or all bytes."""
+    """Return a torch tensor on memory of the current device: the view of ``spec``, or all bytes."""
     import torch  # only what cannot do without it asks
 
     if memory.size_bytes:
@@ -280,7 +280,7 @@ def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
 
 
 def mapped_by_torch(memories: Iterable[Memory]) -> bool:
-    """Tell whether torch alone can map some of the memory of another process."""
+    """Whether some of the memories can only be mapped by torch."""
     return any(memory.handle is not None and not isinstance(memory.handle, IpcHandle) for memory in memories)
 
 

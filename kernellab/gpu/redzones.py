@@ -1,4 +1,4 @@
-"""Copies of memories in one allocation, with redzones around them, where writes out of bounds show."""
+"""Copies of memories in one allocation with redzones around them, which reveal writes out of bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Damage:
 
 
 def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: frozenset[str]) -> tuple[str | None, str]:
-    """Return the argument that was overrun, None where that is not known, and what happened.
+    """Return the overrun argument, None if unknown, and a description of the damage.
 
     ``names`` are the arguments that lie in each memory, ``mutated`` those that the kernel may write.
     """
@@ -62,7 +62,7 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class Redzones:
-    """One allocation of bytes, marked, and start and end in it of each copy; None for a memory that is not copied.
+    """One allocation filled with a pattern, and the span of each copy in it; None for a memory that is not copied.
 
     ``sums`` are those of the copies that nothing may write to.
     """
@@ -85,11 +85,11 @@ class Redzones:
         return self.room[span[0] : span[1]]
 
     def watch(self, index: int) -> None:
-        """Take any change of a copy, as it is now, for damage."""
+        """Count any later change of a copy as damage."""
         self.sums[index] = _sum(self.copy_of(index))
 
     def damages(self) -> list[Damage]:
-        """Return what was written into the redzones, and the watched copies that changed."""
+        """Return the damage to the redzones and to the watched copies."""
         found = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
         changed = [index for index, held in self.sums.items() if _sum(self.copy_of(index)) != held]
         return found + [Damage(index, index, 0, 0, 0) for index in changed]
@@ -118,7 +118,7 @@ class Redzones:
 def spans_of(
     memories: Sequence[Memory], copied: Sequence[bool], zone_bytes: int
 ) -> tuple[tuple[Span | None, ...], int]:
-    """Return where each copy starts and ends, aligned as the original is, and the size of the whole."""
+    """Return the span of each copy, aligned like its original, and the total size in bytes."""
     spans: list[Span | None] = []
     cursor = zone_bytes
     for memory, is_copied in zip(memories, copied, strict=True):
@@ -132,7 +132,7 @@ def spans_of(
 
 
 def room_like(memory: Any, size_bytes: int) -> Any:
-    """Return memory of so many bytes where another lies: on a GPU without torch, or a tensor on the same device."""
+    """Allocate ``size_bytes`` on the device of ``memory``, without torch or as a tensor like it."""
     if isinstance(memory, DeviceBytes):
         return allocated(size_bytes)
     import torch  # keeps `import kernellab` light
@@ -141,13 +141,13 @@ def room_like(memory: Any, size_bytes: int) -> Any:
 
 
 def _damage_in(room: Any, start: int, end: int) -> tuple[int, int, int] | None:
-    """Return how many bytes of a redzone are damaged, and the first and last place of one; None where all are whole."""
+    """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
     wrong = (room[start:end] != _pattern(start, end, room.device)).nonzero()
     return (wrong.numel(), start + int(wrong[0]), start + int(wrong[-1])) if wrong.numel() else None
 
 
 def _pattern(start: int, end: int, device: Any) -> Any:
-    """Return what the bytes of a redzone hold, from byte ``start`` to ``end`` of the allocation."""
+    """Return the redzone pattern from byte ``start`` to ``end`` of the allocation."""
     import torch
 
     first = start // 8

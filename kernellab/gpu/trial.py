@@ -1,4 +1,4 @@
-"""First launches on a GPU: in a worker process, which alone suffers when the kernel faults, hangs or runs wild.
+"""Trial launches on a GPU: a worker process runs the first launch and takes the damage of a faulty kernel.
 
 What a launch that went well says of later ones is kept. A kernel whose loaded values decide what it touches is tried
 with some of them. `kernellab.ir.containment` shows whether others within the same ranges can lead it out of its
@@ -68,7 +68,7 @@ def passed_trial(
     arguments: Sequence[tuple[str, ArgumentSpec]],
     sizes_bytes: Sequence[int],
 ) -> PassedTrial:
-    """Return the record of a launch that went well; ``sizes_bytes`` are those of the storages, by index."""
+    """Return the record of a clean trial; ``sizes_bytes`` are those of the storages, by index."""
     fields = {
         "schema": _SCHEMA,
         "grid": grid,
@@ -84,7 +84,7 @@ _WARM_S = 120.0
 
 @dataclass(slots=True)
 class GpuTrials:
-    """The GPU workers, and which specializations came back from them; ``log`` has earlier sessions.
+    """The GPU workers and the specializations that passed their trial; ``log`` has earlier sessions.
 
     A worker is a fork of a server that has imported what it needs, and has no context of its own: so the next one is
     there soon after a fault. ``preload`` is the module of all that workers are asked. Trials need no torch, which takes
@@ -104,13 +104,13 @@ class GpuTrials:
     _has_own_servers: bool = True
 
     def apart(self, timeout_s: float) -> GpuTrials:
-        """Return trials in other workers, forked off the servers of these; to be closed before these."""
+        """Return trials in other workers, forked from the same servers; close them before these."""
         return GpuTrials(
             timeout_s, preload=self.preload, _servers=self._servers, _lock=self._lock, _has_own_servers=False
         )
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
-        """Start the worker of a device in the background, up to a CUDA context."""
+        """Start the worker of a device in the background, including its CUDA context."""
 
         def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
@@ -119,7 +119,7 @@ class GpuTrials:
         in_background(run)
 
     def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
-        """Return once the worker of a device has its CUDA context, so that no launch pays for that with its time.
+        """Wait until the worker of a device has its CUDA context, so that no launch's time includes that.
 
         Raises:
             WorkerTimeout, WorkerDied: it does not start.
@@ -132,7 +132,7 @@ class GpuTrials:
         self.worker(device, with_torch=with_torch).prepare(job, _WARM_S)
 
     def prepare(self) -> None:
-        """Start the worker of the current device in the background, unless that was done before."""
+        """Start the worker of the current device in the background, once."""
         import torch  # only where there is a GPU
 
         device = torch.cuda.current_device()
@@ -151,13 +151,13 @@ class GpuTrials:
                 server.close()
 
     def has_passed(self, digest: str) -> bool:
-        """Tell whether a kernel needs no trial on the current device any more: it went well, or cannot be tried."""
+        """Whether a kernel needs no trial on the current device: it passed, or cannot be tried."""
         import torch  # only where there is a GPU
 
         return (digest, torch.cuda.current_device()) in self._passed
 
     def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
-        """Launch in the worker of the current device, unless an earlier session has done so with arguments like these.
+        """Run the trial launch on the current device's worker, unless an earlier session covers it.
 
         Raises:
             OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
@@ -203,11 +203,11 @@ class GpuTrials:
         return _result(outcome)
 
     def passed(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
-        """Note that a launch went well elsewhere in a worker, on copies between redzones; it is not tried again."""
+        """Record a clean launch elsewhere in a worker, on copies between redzones; its trial is skipped."""
         self._passed_elsewhere.add((digest, device, _launch_key(arguments, grid)))
 
     def _is_logged(self, record: PassedTrial, request: TrialRequest) -> bool:
-        """Tell whether an earlier session says that this launch goes well, with what its arguments hold now."""
+        """Whether an earlier session's trial covers this launch with the current values of its arguments."""
         with contextlib.suppress(StoreError):
             if self.log is None or record in self.log:
                 return self.log is not None
@@ -216,7 +216,7 @@ class GpuTrials:
         return False
 
     def _keep(self, record: PassedTrial, request: TrialRequest, exported: IpcExport, specs: Specs) -> None:
-        """Keep what a trial on copies says of launches like it, if it says anything."""
+        """Log a clean trial on copies if it holds for later launches."""
         compiled = request.compiled
         if self.log is None or compiled.effects.unknown:
             return
@@ -233,7 +233,7 @@ class GpuTrials:
                 self.log.add_within(record, ranges)
 
     def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
-        """Return how the trial ended in the worker, which is replaced after one that it does not survive."""
+        """Run the trial in the worker; replace the worker if it does not survive."""
         with_torch = mapped_by_torch(job.memories)  # the trial's own time does not pay for its import
         worker = self.worker(job.device, with_torch=with_torch)
         self.wait_ready(job.device, with_torch=with_torch)
@@ -254,7 +254,7 @@ class GpuTrials:
         return outcome
 
     def worker(self, device: int, *, with_torch: bool = False) -> Worker:
-        """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
+        """Return the worker of a device, started by its first job; ``with_torch`` has a process of its own."""
         kind = WorkerKind("gpu", preload=(self.preload,))
         if with_torch:
             kind = WorkerKind("gpu with torch", preload=(self.preload, "torch"))
@@ -267,7 +267,7 @@ class GpuTrials:
 
 
 def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
-    """Return what the launch is kept as once it went well."""
+    """Return the log entry of a launch, kept after a clean trial."""
     name = device_name(exported.device)
     return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, _sizes(exported))
 
@@ -277,7 +277,7 @@ def _sizes(exported: IpcExport) -> tuple[int, ...]:
 
 
 def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
-    """Return what one launch has in common with another on the same memory."""
+    """The key shared by launches on the same memory with the same arguments."""
     views = [
         (name, tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))
         for name, tensor in sorted(memory_of(arguments).items())
@@ -325,7 +325,7 @@ _SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 def ranges_held(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | None:
-    """Return the least and the greatest integer in each of some tensors, their bits read as signed.
+    """Return the smallest and largest integer of each named tensor, its bits read as signed.
 
     Everything from the first element to the last counts, also what a view leaves out in between. Waits for the current
     stream, once. None where one of the names is no tensor of integers with elements.
@@ -346,7 +346,7 @@ def ranges_held(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | 
 
 
 def lie_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether the tensors of a launch hold integers within some ranges."""
+    """Whether the integers in a launch's tensors lie within some ranges."""
     held = ranges_held(arguments, ranges)
     return held is not None and all(
         low <= held[name][0] and held[name][1] <= high for name, (low, high) in ranges.items()
@@ -362,7 +362,7 @@ def lasting_ranges(
     sizes_bytes: tuple[int, ...],
     before: Ranges | None,
 ) -> Ranges | None:
-    """Return the ranges of loaded values that a launch which went well holds for, None where it says nothing of others.
+    """Return the ranges of loaded values for which a clean trial holds, None if it holds for no others.
 
     ``specs`` are the arguments as data, ``sizes_bytes`` the storages by index. The ranges are those of the launch, wide
     enough for those kept ``before`` it where that is shown, too.

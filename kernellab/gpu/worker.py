@@ -1,4 +1,4 @@
-"""One trial launch: what the GPU worker is asked, does and answers, and the error for a trial that did not end well.
+"""One trial launch: its job, its outcome, the work in the GPU worker, and the error of a failed trial.
 
 A compiled kernel is launched on copies of its arguments between redzones. The notebook's memory is mapped only while it
 is copied, so that a kernel which runs wild has nothing of it to write to.
@@ -54,7 +54,7 @@ _OUTPUT_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """A device that a worker is to get ready for, its compute capability, (9, 0), and its UUID."""
+    """A device that a worker prepares for, its compute capability, (9, 0), and its UUID."""
 
     device: int
     capability: tuple[int, int]
@@ -82,7 +82,7 @@ class TrialJob:
 
 
 class Ending(StrEnum):
-    """How a trial ended: well, without a launch, with a fault of the device, or with memory written out of bounds."""
+    """The end of a trial: clean, refused without a launch, fault of the device, or memory damage."""
 
     CLEAN = "clean"
     REFUSED = "refused"
@@ -91,7 +91,7 @@ class Ending(StrEnum):
 
 
 class Placing(StrEnum):
-    """Where the arguments lay: all copied, those that the kernel writes copied, or all in the notebook's own memory."""
+    """The memory of the arguments: all copied, only written ones copied, or all the notebook's own."""
 
     COPIES = "copies"
     WRITTEN_COPIES = "written copies"
@@ -100,7 +100,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial. ``message`` is the driver's; ``output`` what the kernel printed."""
+    """The outcome of a trial. ``message`` is the driver's; ``output`` is the kernel's printed output."""
 
     ending: Ending
     placing: Placing
@@ -111,14 +111,14 @@ class TrialOutcome:
 
 @dataclass(slots=True)
 class _Worker:
-    """What this process has: scratch memory, which serves all launches since they follow each other; its kernels."""
+    """The state of this process: scratch memory, shared by its successive launches, and its kernels."""
 
     scratch: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
     kernels: Ahead | None = None
     is_warm: bool = False
 
     def scratch_of(self, size_bytes: int) -> DeviceBytes:
-        """Return memory of at least so many bytes."""
+        """Return scratch memory of at least ``size_bytes``."""
         if self.scratch.size_bytes < size_bytes:
             driver.synchronize()
             self.scratch = driver.allocated(size_bytes)
@@ -131,14 +131,14 @@ def _worker() -> _Worker:
 
 
 def use_device(number: int) -> None:
-    """Work on a device from now on, without torch; kernels that need scratch memory get it."""
+    """Work on a device from now on, without torch; provide scratch memory to kernels."""
     driver.use_device(number)
     use_driver_without_torch(driver.current_device, driver.capability_of)
     bring_scratch(_worker().scratch_of)
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
-    """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that.
+    """Make the CUDA context and load the redzone kernels, so that the first trial does not wait for them.
 
     Raises:
         UsageError: the number stands for another device here.
@@ -156,7 +156,7 @@ def warm_up(job: WarmUp, progress: object) -> None:
 
 
 def require_same(job: WarmUp, uuid: bytes) -> None:
-    """Refuse to work on another device than the one that is meant.
+    """Refuse to work on another device than the notebook's.
 
     Raises:
         UsageError: the device of that number has another UUID here.
@@ -169,19 +169,19 @@ def require_same(job: WarmUp, uuid: bytes) -> None:
 
 
 def scratch_in_use() -> DeviceBytes:
-    """Return the scratch memory that launches get now; a CUDA graph of one knows its address, and does not hold it."""
+    """Return the current scratch memory; a CUDA graph of a launch uses its address but does not keep it alive."""
     return _worker().scratch
 
 
 def await_kernels() -> None:
-    """Return once the worker's own kernels are compiled, if anybody has begun to."""
+    """Wait until the worker's own kernels are compiled, if their compilation was started."""
     kernels = _worker().kernels
     if kernels is not None:
         kernels.wait()
 
 
 def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
-    """Launch once and tell how it ended. After a fault, this process can do nothing more on the device."""
+    """Run a trial launch and return its outcome. After a fault, this process can no longer use the device."""
     use_device(job.device)
     printed = _printed_bytes()
     placed = _place(job.memories, job.tables)
@@ -216,7 +216,7 @@ def _launched(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[E
 
 @dataclass(slots=True)
 class _Placed:
-    """The memory of a trial. ``redzones`` are those around the copies, if there are any."""
+    """The memory of a trial. ``redzones`` surround the copies, if there are any."""
 
     placing: Placing
     tensors: list[Any]
@@ -224,7 +224,7 @@ class _Placed:
 
 
 def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
-    """Let the notebook's tables hold what the launch left in their copies, which are all that was copied."""
+    """Copy address tables that the launch changed back to the notebook's memory."""
     back = tuple((to, size_bytes, address) for address, size_bytes, to in moves)
     move_tables(job.tables, tensors, back)
     for memory, tensor in zip(job.memories, tensors, strict=True):
@@ -277,7 +277,7 @@ def _printed_bytes() -> int:
 
 
 def _printed_since(start: int) -> str:
-    """Return what this process, the kernel included, has printed to its log file since byte ``start``."""
+    """Return the output of this process, including the kernel, in its log file since byte ``start``."""
     size = min(_printed_bytes() - start, _OUTPUT_CHARS)
     try:
         return os.pread(1, size, start).decode(errors="replace") if size > 0 else ""
@@ -293,7 +293,7 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def subject_of(request: TrialRequest) -> str:
-    """Return how messages call a launch: kernel, constants, options and grid."""
+    """Return a launch's name in messages: kernel, constants, options and grid."""
     options = request.compiled.options
     config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
     constants = ", ".join(
@@ -305,7 +305,7 @@ def subject_of(request: TrialRequest) -> str:
 
 
 def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
-    """Return the error for a trial that did not end well."""
+    """Return the error of a failed trial."""
     if outcome.ending is Ending.FAULT:
         return _fault(request, exported, outcome)
     if outcome.ending is Ending.DAMAGE:
@@ -317,7 +317,7 @@ def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcom
 
 
 def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
-    """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
+    """Return the error of a device fault, at the access found at fault, else at the likely one."""
     state = _PARTLY if outcome.placing is Placing.ORIGINALS else UNTOUCHED
     text = f"{subject_of(request)} failed on the GPU: {first_line(outcome.message)}."
     if not any(words in outcome.message for words in _ADDRESS_FAULTS):
@@ -345,7 +345,7 @@ def _damage(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -
 
 
 def _likely(sites: tuple[Site, ...]) -> Site | None:
-    """Return the site that goes out of bounds most easily: one without a mask, and a write before a read."""
+    """Return the site most likely out of bounds: without a mask first, writes before reads."""
     return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
 
 
