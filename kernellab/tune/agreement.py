@@ -1,7 +1,7 @@
-"""Which configs of a tuning left the same outputs, and whether those are most: a vote, which calls no config wrong.
+"""Groups of configs that left equal outputs, and the majority among them; this vote calls no config wrong.
 
-Many right kernels leave other contents for another config: partial sums in a scratch buffer, locks, padding. So configs
-that differ from most are told from the others, and only a reference can say which are right.
+Many correct kernels leave different bytes for different configs: partial sums in a scratch buffer, locks, padding. So
+configs unlike the majority are marked, and only a reference can say which are right.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kernellab.source import Malformed, parsed_json, reading, require, require_t
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"
-"""The group of a row whose outputs say nothing, since two of its launches differ or nothing could be kept."""
+"""The group of a row without comparable outputs: two of its launches differ, or no copy could be kept."""
 DECIDES = "a reference decides (check=), or naming the arguments that count (outputs=)"
 
-_MOST_FOUNDERS = 8  # so many groups are compared with the others: the ones that a picture shows
-_MOST_COMPARED = 64  # with each of them but the first, which is compared with all
+_MOST_FOUNDERS = 8  # groups that are compared with the others; a picture shows as many
+_MOST_COMPARED = 64  # others per group; the first group is compared with all
 
 Compare = Callable[[Config, Sequence[Config]], list[tuple[OutputDifference, ...]]]
-"""Launches each config once, and tells how the outputs of the others differ from those of the first."""
+"""Launches each config once; returns the differences of the outputs of each other config from the first one's."""
 
 
 @dataclass(slots=True)
 class Outputs:
-    """What is known of the outputs of configs that ran, in the order of the list.
+    """The output groups of the configs that ran, in the order of the list.
 
-    ``groups`` has the group of each. ``pairs`` are the differences between two groups; none for two that are equal.
-    ``fresh`` configs were measured just now, so they are at hand; nobody has seen yet whether one that is alone in its
-    group repeats itself. ``trusted`` ones agree with a reference.
+    ``groups`` has the group of each config. ``pairs`` are the differences between two groups, () for equal ones.
+    ``fresh`` configs were measured in this tuning; whether two launches of one agree is only checked if it is alone in
+    its group. ``trusted`` configs agree with a reference.
     """
 
     groups: dict[Config, str]
@@ -51,12 +51,12 @@ class Outputs:
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
     def majority(self) -> list[Config]:
-        """Return the configs of the group that holds more than half of all that ran, if there is one."""
+        """Return the configs of the group that holds more than half of all that ran; [] without one."""
         largest = next(iter(self.members().values()), [])
         return largest if 2 * len(largest) > len(self.groups) else []
 
     def outvoted(self) -> list[Config]:
-        """Return the configs that are known to differ from most."""
+        """Return the configs with outputs that are known to differ from the majority's."""
         majority = self.majority()
         if not majority:
             return []
@@ -65,13 +65,13 @@ class Outputs:
         return [config for config, group in self.groups.items() if group in apart and config not in self.trusted]
 
     def _differ(self, group: str, other: str) -> bool:
-        """Tell whether two groups are known to differ: somebody compared them, or a bench that told them apart."""
+        """Whether two groups are known to differ, by a comparison or by their numbers on one bench."""
         if NOT_REPEATED in {group, other} or group == other:
             return False
         return bool(self.pairs.get(frozenset((group, other)))) or _told_apart((group, other))
 
     def agreement(self) -> Agreement:
-        """Return what a tuning tells of it."""
+        """Summarise the groups of equal outputs as an `Agreement`."""
         members = self.members()
         places = {group: place for place, group in enumerate(list(members)[:_MOST_FOUNDERS])}
         differences: dict[tuple[int, int], tuple[OutputDifference, ...]] = {}
@@ -88,10 +88,9 @@ class Outputs:
         )
 
     def settle(self, compare: Compare) -> None:
-        """Find out which groups are one, whether one holds more than half, and how the largest differ.
+        """Compare groups until the equal ones, the majority and the differences of the largest are known.
 
-        That takes a number of launches that grows with the number of groups, not with its square. What an error leaves
-        behind is true, but not all that could be known.
+        The number of launches is linear in the number of groups. After an error, the recorded part is valid.
         """
         done: list[str] = []
         if len(self.members()) > _MOST_FOUNDERS and not self.majority():
@@ -103,7 +102,7 @@ class Outputs:
             self._meet(founder, compare, done)
 
     def _meet(self, founder: str, compare: Compare, done: list[str]) -> None:
-        """Compare a group with those that it has not met, and join those that are equal."""
+        """Compare a group with all that it was not compared with, and merge the equal ones."""
         members = self.members()
         others = [group for group in members if group != founder]
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
@@ -119,18 +118,18 @@ class Outputs:
     def _ask(
         self, founder: str, others: Sequence[str], members: Mapping[str, Sequence[Config]], compare: Compare
     ) -> None:
-        """Enter how a group differs from others that it has not met."""
+        """Compare a group with others, and record the differences."""
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
         if new:
             found = compare(self._first(members[founder]), [self._first(members[group]) for group in new])
             self.pairs.update({frozenset((group, founder)): each for group, each in zip(new, found, strict=True)})
 
     def _first(self, configs: Sequence[Config]) -> Config:
-        """Return a config of a group, one that is at hand if possible."""
+        """Return a config of a group, a freshly measured one if possible."""
         return next((config for config in configs if config in self.fresh), configs[0])
 
     def _join(self, equal: Collection[str], founder: str) -> None:
-        """Make groups one, with what is known of each."""
+        """Merge groups of equal outputs, with the known differences of each."""
         if not equal:
             return
         self.groups = {config: founder if group in equal else group for config, group in self.groups.items()}
@@ -140,10 +139,10 @@ class Outputs:
                 self.pairs.setdefault(own, differing)
 
     def _leader(self, compare: Compare) -> str:
-        """Return the only group that may turn out to hold more than half, once those equal to it are joined.
+        """Return the only group that can have a majority once the groups equal to it are merged.
 
-        That is the majority vote of Boyer and Moore (https://www.cs.utexas.edu/~moore/best-ideas/mjrty), which compares
-        each group once, with the weight of its configs. As many as cannot depose the leader are compared at once.
+        The majority vote of Boyer and Moore (https://www.cs.utexas.edu/~moore/best-ideas/mjrty), weighted by the
+        configs of a group. Groups that together cannot overtake the leader are compared in one call.
         """
         members = self.members()
         waiting = deque((group, len(configs)) for group, configs in members.items())
@@ -165,12 +164,12 @@ class Outputs:
 
 
 def bench_group(bench: str, number: int) -> str:
-    """Return the group of a row by its number on a bench, which keeps the first few; a negative one is like none."""
+    """Return the group of a row by its number on a bench; negative numbers are of outputs unlike all that it keeps."""
     return f"{bench}.{number}"
 
 
 def _told_apart(groups: Iterable[str]) -> bool:
-    """Tell whether a bench told some of these groups apart: it compares each with those that it keeps."""
+    """Whether two of these groups have different numbers on one bench."""
     found: dict[str, list[int]] = {}
     for group in groups:
         bench, _, number = group.rpartition(".")
@@ -180,7 +179,7 @@ def _told_apart(groups: Iterable[str]) -> bool:
 
 
 def _part(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
-    """Take the next groups, at least one, that together weigh no more than the leader is ahead."""
+    """Take the next groups, at least one, with a joint weight of at most the leader's lead."""
     found: list[tuple[str, int]] = []
     while waiting and (not found or waiting[0][1] <= lead):
         found.append(waiting.popleft())
@@ -189,7 +188,7 @@ def _part(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
 
 
 def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Outputs:
-    """Return what rows say of the outputs of those configs that ran."""
+    """Return the output groups and differences that the rows of the configs that ran hold."""
     ran = {c: r for c, r in rows.items() if r.status in {Status.OK, Status.DIFFERS} and r.time_ms is not None}
     found = Outputs({config: _group(row) for config, row in ran.items()}, {}, fresh, {c for c in ran if ran[c].checked})
     for row in ran.values():
@@ -199,7 +198,7 @@ def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Ou
 
 
 def _differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
-    """Return how a row differs from other groups; nothing for a text that is not what a row keeps."""
+    """Return a row's differences from other groups, read from JSON; {} for a malformed text."""
     try:
         with reading("how outputs differ"):
             read = parsed_json(text).items()
@@ -213,7 +212,7 @@ def _differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
 
 
 def judged(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Config, Row]:
-    """Return the rows that change by what is known of their outputs: those that differ from most are told so."""
+    """Return the rows with a new group, new differences or a new status; those unlike the majority get `differs`."""
     outvoted, majority = set(outputs.outvoted()), outputs.majority()
     leader = outputs.groups[majority[0]] if majority else ""
     apart = _apart(outputs)
@@ -233,12 +232,12 @@ def judged(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Config, Row]:
 
 
 def _group(row: Row) -> str:
-    """Return the group of a row; those from before groups were kept agreed with each other, or with a reference."""
+    """Return the group of a row; a row older than groups is in that of its reference."""
     return row.group or f"checked {row.checked}"
 
 
 def _apart(outputs: Outputs) -> dict[str, str]:
-    """Return how each group differs from the largest, as JSON."""
+    """Return the differences of each group from the largest groups, as JSON."""
     largest = set(list(outputs.members())[:_MOST_FOUNDERS])
     found: dict[str, dict[str, Any]] = {}
     for pair, differing in outputs.pairs.items():
@@ -256,7 +255,7 @@ def _reason(differing: Sequence[OutputDifference], agreeing: int, ran: int) -> s
 
 
 def remark_of(agreement: Agreement) -> str:
-    """Return what the user should know where configs left different outputs, else ""."""
+    """Return the note for configs with different outputs; "" where all agree."""
     if not agreement.disagrees:
         return ""
     ran, largest = sum(map(len, agreement.groups)) + len(agreement.not_compared), len(agreement.groups[0])

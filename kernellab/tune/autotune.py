@@ -1,4 +1,4 @@
-"""The tunings that a lab starts: of a call, of an autotuned launch, of recorded ones; the launch of a winner."""
+"""The tunings that a lab starts: of a call, of an autotuned launch, of recorded launches; then the winner's launch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACCUMULATES = "The configs were not checked: the kernel reads what it writes, an
 
 
 def environment_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Environment:
-    """Return the environment of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
+    """Return the environment of a lab; nothing is timed where it compiles for another target than the GPU's."""
     return Environment(
         runtime.compiler,
         kernels,
@@ -47,9 +47,9 @@ def tune_and_launch(
     options: Options,
     opened: OpenEnvironment | None = None,
 ) -> Tuning:
-    """Tune a bound kernel, then launch the winner once where anything was timed here.
+    """Tune a bound kernel; launch the winner once if configs were timed in this process.
 
-    Where nothing can be, a process of the executor that owns a GPU measures the whole, with what ``opened`` gives it.
+    Without a GPU here, a process of the executor that owns one tunes, in the environment that ``opened`` returns there.
 
     Raises:
         UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
@@ -84,7 +84,7 @@ def tune_and_launch(
 def elsewhere_of(
     environment: Environment, call: UserCall, options: Options, opened: OpenEnvironment | None
 ) -> Tuning | None:
-    """Return the tuning as a process of the executor measured it; None where nothing is to be, or can be."""
+    """Tune in a process of the executor; None without such a process, or where this one measures."""
     if opened is None or options.executor is None or environment.make_bench is not None:
         return None
     from kernellab.tune.cluster_tuning import tuned_elsewhere  # most tunings need none of it
@@ -100,7 +100,7 @@ def best_config(
     meta: dict[str, Any],
     timeout_s: float | None,
 ) -> Any:
-    """Return the config that an autotuned kernel is to be launched with on the GPU, which may run another target.
+    """Return the config to launch an autotuned kernel with on the GPU, whatever target the lab compiles for.
 
     Raises:
         CannotRun: no config works.
@@ -118,7 +118,7 @@ def best_config(
 
 
 def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
-    """Return the config of an autotuned kernel for some launches, tuned first where it is not known.
+    """Return the best config of an autotuned kernel for some launches; tunes where it is unknown.
 
     Raises:
         CannotRun: no config works.
@@ -130,9 +130,9 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
 def tunings_of(
     runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], checks: Mapping[int, ReferenceFunction]
 ) -> list[Tuning]:
-    """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is.
+    """Tune each autotuned kernel among recorded launches once; their tensors keep their values.
 
-    ``checks`` are references by the identity of the record. Where the kernel reads what it writes, that has gone by.
+    ``checks`` are references by the `id` of the record; a kernel that reads what it writes is not compared.
     """
     environment, found = environment_of(runtime, kernels), {}
     for record in records:
@@ -158,7 +158,7 @@ def _reads_what_it_writes(kernel: Kernel, record: LaunchRecord) -> bool:
 
 
 def _supplied(kernel: Kernel) -> set[str]:
-    """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
+    """Return the parameters that the decorators of an autotuned kernel set; empty without configs."""
     from kernellab._triton.kernel import declared, heuristic_names
 
     configs = declared(kernel).configs
@@ -191,7 +191,7 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int |
 
 
 def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
-    """Return the devices to measure on.
+    """Return the GPU numbers to measure on, each once.
 
     Raises:
         UsageError: one does not exist, or nothing can be timed.
@@ -203,7 +203,7 @@ def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
 
 
 def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: Tuning, *, launched: bool) -> None:
-    """Enter the launch of the winner into the store; one that nobody timed or launched is a trial, and no default."""
+    """Store the launch of the winner; as a trial, and no default, if it was neither timed nor launched."""
     row = tuning.rows[tuning.winner or 0]
     launch = launches.of(row.config, tuning.best)
     compiled = runtime.compiler.compile(launch.job)

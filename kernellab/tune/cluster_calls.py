@@ -1,6 +1,6 @@
-"""Calls to the processes behind an executor that own a GPU: one at a time each, once more where a process is lost.
+"""Calls to the executor's processes that own a GPU: one at a time each, repeated once where a process is lost.
 
-What travels there, and back, are bytes alone, which Python itself unpacks.
+Calls and answers are sent as bytes, which `pickle.loads` unpacks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _RESTART_S = 15.0  # a nanny of dask starts a worker again within seconds
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of a module, and what it is called with; functions of the notebook may be in that.
+    """A function of a module with its argument, which may hold functions of the notebook.
 
-    ``subject`` is how messages name it: "the tuning of softmax".
+    ``subject`` names it in messages: "the tuning of softmax".
     """
 
     function: Callable[[Any], Any]
@@ -36,10 +36,10 @@ class Call:
     subject: str
 
     def travelling(self) -> bytes:
-        """Return the bytes that a process answers when it calls `pickle.loads` with them.
+        """Return the bytes of the call; a process runs it by `pickle.loads`.
 
         Raises:
-            UsageError: something in it cannot travel.
+            UsageError: a part of it cannot be pickled.
         """
         try:
             import cloudpickle
@@ -55,14 +55,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """The answer of a process that is not the one to ask: it owns a GPU of another kind."""
+    """The answer of a process that owns a GPU of another kind than the call asks for."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a call, by the number it was handed over with: the answer, or the error."""
+    """The result of a call, a `KernellabError` if it failed, with the call's number and its process."""
 
     number: int
     result: Any
@@ -80,11 +80,11 @@ class _Waiting:
 
 @dataclass(slots=True)
 class CallQueue:
-    """Hands calls to the processes of a cluster that own a GPU of one kind.
+    """Distributes calls to the processes of a cluster that own a GPU of one kind.
 
-    ``question`` is answered by a process with its `GpuOwner`, None where it owns no GPU; of several kinds, one with the
-    ``target`` counts. Processes that come later join where theirs is of the same kind. A call whose process is lost
-    goes to another one, once. All of it happens in the thread that takes the answers.
+    A process answers ``question`` with its `GpuOwner`, or None without a GPU; of several kinds, one with the ``target``
+    is chosen. Later processes join if their GPU is of that kind. A call is repeated once if its process is lost.
+    Everything runs in the thread that takes the results.
     """
 
     cluster: Cluster
@@ -102,22 +102,22 @@ class CallQueue:
     _ended: deque[Answered] = field(default_factory=deque)
     _seen: set[str] = field(default_factory=set)
     _looked_s: float = 0.0
-    _alone_s: float | None = None  # since when nobody has been there to call
+    _alone_s: float | None = None  # since when no process is left
 
     @property
     def lanes(self) -> int:
-        """How many calls are answered side by side."""
+        """The number of calls that run side by side."""
         return max(1, len(self._owners))
 
     @property
     def owner(self) -> GpuOwner | None:
-        """What the first of the processes that measure says of its GPU; None where none does."""
+        """The GPU owner of the first process that measures; None without any."""
         return next(iter(self._owners.values()), None)
 
     def open(self) -> GpuOwner | None:
-        """Ask the processes that are there what GPU they own; return what those that measure have, None without any.
+        """Ask all processes for the GPU that they own; return the first chosen owner, None without any.
 
-        Where none answers well, ``failure`` says why.
+        If no process owns a GPU, ``failure`` has the error.
         """
         names = sorted(self._names())
         for name in names if self.cluster.is_addressed else names[:1]:
@@ -135,16 +135,16 @@ class CallQueue:
         return self.owner
 
     def put(self, number: int, call: Call) -> None:
-        """Hand a call over.
+        """Submit a call under a number.
 
         Raises:
-            UsageError: something in it cannot travel.
+            UsageError: a part of it cannot be pickled.
         """
         self._waiting.append(_Waiting(number, call.subject, call.travelling()))
         self._hand_out()
 
     def take(self) -> Answered:
-        """Wait for the next call that is answered; one that cannot be has its error for a result."""
+        """Wait for the next call that ends; a failed one has its error as the result."""
         while not self._ended:
             self._look()
             self._hand_out()
@@ -158,14 +158,14 @@ class CallQueue:
         return self._ended.popleft()
 
     def close(self) -> None:
-        """Forget what has not begun; nothing is waited for."""
+        """Cancel all calls and questions, without waiting for any."""
         for future in self._futures():
             future.cancel()
         for forgotten in (self._running, self._asked, self._waiting):
             forgotten.clear()
 
     def _futures(self) -> list[Future[bytes]]:
-        """Return what is under way: calls, and questions."""
+        """Return the futures of all calls and questions under way."""
         return [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]
 
     def _names(self) -> frozenset[str]:
@@ -188,7 +188,7 @@ class CallQueue:
             self.failure = self.failure or WorkerError(f"{name} returned a {type(future).__name__} and no future.")
 
     def _told(self) -> dict[str, GpuOwner | None]:
-        """Return what processes have said of themselves since; of one that fails or says nothing in time, None."""
+        """Return the new answers about GPUs by process; None for a process that failed or timed out."""
         found: dict[str, GpuOwner | None] = {}
         for name, (future, since_s) in list(self._asked.items()):
             if not future.done() and self.clock() - since_s < self.limit_s:
@@ -235,7 +235,7 @@ class CallQueue:
                 self._ended.append(Answered(waiting.number, answer, name))
 
     def _look(self) -> None:
-        """See who has come and who has gone, once a second."""
+        """Refresh the list of processes, once a second."""
         for name, owner in self._told().items():
             self._join(name, owner)
         now_s = self.clock()
@@ -268,7 +268,7 @@ class CallQueue:
             )
 
     def _lose(self, name: str, waiting: _Waiting, exc: BaseException | None) -> None:
-        """Let a call wait for another process, unless it has lost two."""
+        """Queue a call again after its process was lost; fail it the second time."""
         if self.cluster.is_addressed:
             self._owners.pop(name, None)
             self._seen.discard(name)  # if it is there after all, it will be asked again
@@ -284,7 +284,7 @@ class CallQueue:
         self._ended.append(Answered(waiting.number, WorkerDied(text), name))
 
     def _give_up(self) -> None:
-        """Answer what waits in vain: nobody is there that could take it, nor comes in time."""
+        """Fail the waiting calls where no process is left, after the time that a restart takes."""
         if (
             self._running
             or self._asked
@@ -305,7 +305,7 @@ class CallQueue:
 
 
 def answered(message: bytes) -> bytes:
-    """Do what a call asks in this process, which others call; one call at a time. An error comes back as data."""
+    """Run one remote call in this process; an error comes back as data."""
     with one_at_a_time("measure"):
         return pickle.dumps(_answer(message))
 
@@ -322,18 +322,18 @@ def _answer(message: bytes) -> Any:
 
 
 def answer_of(data: bytes) -> Any:
-    """Return what a process answered, or a `KernellabError` if that was one."""
+    """Return the answer in the bytes of a process, or the `KernellabError` that it failed with."""
     found = pickle.loads(data)
     return found.exception() if isinstance(found, Failure) else found
 
 
 def _error_of(future: Future[bytes]) -> BaseException | None:
-    """Return what a call ended with that was no answer."""
+    """Return the error of a finished future; None if it succeeded."""
     return CancelledError() if future.cancelled() else future.exception()
 
 
 def _result(future: Future[bytes]) -> Any:
-    """Return what a process answered, or the error; one that lacks a module is told what to install."""
+    """Return the answer of a finished future, or its error; a missing module's says what to install."""
     exc = _error_of(future)
     if exc is None:
         data = future.result()

@@ -1,6 +1,6 @@
-"""Tunings and cases in processes of an executor that own a GPU: what is sent there, what they do, what comes back.
+"""Tunings and cases measured in the executor's processes that own a GPU.
 
-A tuning goes there as a whole, as does each case of a tuning over sizes, whose inputs are made there.
+A process runs a whole tuning, or a case of a tuning over sizes with inputs that it makes itself.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from kernellab.tune.tuning import Environment, Options, prepared, tuned
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
-"""Returns what a process measures with; None where it owns no GPU. It is called there, and has to be of a module."""
+"""Returns the environment of a process, None without a GPU. It runs there, so it must be a function of a module."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentWork:
-    """What another process is to do with a kernel, in an environment that ``open`` returns there.
+    """Work on a kernel for another process, in the environment that ``open`` returns there.
 
-    ``kind`` is that of the GPU, as `GpuOwner` says it; a process with another one declines. The kernel travels as its
-    closure, with the name under which the store has it; ``known`` are measurements of it, which are not made again.
-    ``work`` travels with what it holds, such as functions of the notebook.
+    ``kind`` is `GpuOwner.kind`; a process with another one declines. ``closure`` and ``name`` are the kernel's in the
+    store; ``known`` are its measurements, which are not repeated. ``work`` is pickled, with functions of the notebook.
     """
 
     open: OpenEnvironment
@@ -53,7 +52,7 @@ class SentWork:
     work: Callable[[Environment, Kernel], Any]
 
     def entered(self, environment: Environment) -> Kernel:
-        """Enter the kernel into the registry of this process, with what is known of it; return it."""
+        """Add the kernel and its known measurements to the registry of this process; return the kernel."""
         kernels = environment.kernels
         version = kernels.store.add(self.closure, version_digest(self.closure), self.name)
         history = kernels.store.history
@@ -63,7 +62,7 @@ class SentWork:
 
 
 def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
-    """Return the arguments of a call as bytes; views of one memory stay that."""
+    """Return the arguments of a call as bytes; tensors that share memory still do after unpacking."""
     import torch  # a launch needs it anyway
 
     buffer = io.BytesIO()
@@ -72,7 +71,7 @@ def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
 
 
 def unpacked_arguments(data: bytes, device: Device) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments again, their tensors on the GPU of this process if there is one."""
+    """Return the arguments of a call from bytes, tensors on this process's GPU if it has one."""
     import torch  # a launch needs it anyway
 
     place = "cpu" if device.index is None else f"cuda:{device.index}"
@@ -81,7 +80,7 @@ def unpacked_arguments(data: bytes, device: Device) -> tuple[tuple[Any, ...], di
 
 
 def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
-    """Return what this process says of its GPU, None where it owns none."""
+    """Return the GPU owner that this process is; None without a GPU."""
     environment = opened()
     if environment is None or environment.make_bench is None:
         return None
@@ -97,9 +96,9 @@ def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
 
 
 def done_here(sent: SentWork) -> Any:
-    """Do what was sent in this process, which an executor calls, while no other one here measures on its GPU.
+    """Run remote work in this process, under a lock of its GPU.
 
-    Return what that gives, or that it is `Declined`, since the GPU is of another kind.
+    Return its result, or `Declined` for a GPU of another kind.
     """
     environment, owner = sent.open(), owner_here(sent.open)
     if environment is None or owner is None or owner.kind != sent.kind:
@@ -115,13 +114,13 @@ def done_here(sent: SentWork) -> Any:
 
 
 def tuned_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
-    """Tune in this process, with arguments as `packed_arguments` makes them; the configs are in the rows alone."""
+    """Tune in this process, with arguments from `packed_arguments`; the result has configs in its rows only."""
     args, meta = unpacked_arguments(arguments, environment.device)
     return replace(tuned(environment, kernel, grid, args, meta, options), configs=())
 
 
 def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
-    """Return the queue of calls to the processes of an executor that own a GPU; nobody is asked yet.
+    """Return a queue of calls to the executor's processes that own a GPU; it asks none of them yet.
 
     Raises:
         UsageError: it is no executor.
@@ -133,7 +132,7 @@ def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) 
 def tuned_elsewhere(
     environment: Environment, opened: OpenEnvironment, call: UserCall, options: Options
 ) -> Tuning | None:
-    """Tune in a process of the executor that owns a GPU; None where there is none. The rows enter the store.
+    """Tune in an executor's process that owns a GPU, and store the rows here; None without such a process.
 
     Raises:
         KernellabError: what the tuning raised there, or that its processes were lost.
@@ -178,7 +177,7 @@ def _answer(queue: CallQueue, call: Call) -> Tuning:
 
 
 MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
-"""Makes what measures cases of a kernel in one process. It travels, with functions of the notebook that it holds."""
+"""Makes the measurer of a kernel's cases in one process. It is pickled, with functions of the notebook."""
 
 
 def measured_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, request: CaseRequest) -> MeasuredCase:
@@ -190,10 +189,10 @@ def measured_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, 
 
 @dataclass(slots=True)
 class ClusterCases:
-    """Measures cases in the processes of a queue, which is open; their rows enter the store here.
+    """Measures cases in the processes of an open queue; their rows are stored here.
 
-    ``owner`` is one of them, and the others have such a GPU. A process that is lost costs its case, which goes to
-    another one, once; then it comes back with its ``failure``.
+    All processes have a GPU of the same kind as ``owner``. The case of a lost process is measured by another one; if
+    that is lost, too, the case is returned with its ``failure``.
     """
 
     queue: CallQueue
@@ -207,24 +206,24 @@ class ClusterCases:
 
     @property
     def lanes(self) -> int:
-        """How many processes measure."""
+        """The number of processes that measure."""
         return self.queue.lanes
 
     @property
     def multiprocessors(self) -> int | None:
-        """How many each of the GPUs has."""
+        """The number of multiprocessors of each GPU; None if unknown."""
         return self.owner.multiprocessors
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know: who measures nothing, and who was lost."""
+        """Notes about processes that do not measure, or were lost."""
         return self.queue.notes
 
     def submit(self, request: CaseRequest, /) -> None:
-        """Hand a case over.
+        """Submit a case.
 
         Raises:
-            UsageError: what it needs cannot travel, such as an ``inputs`` that holds an open file.
+            UsageError: it cannot be pickled, for instance as its ``inputs`` holds an open file.
         """
         version, known = self.version, tuple(self._known())
         work = partial(measured_here, make=self.measurer, request=request)
@@ -235,7 +234,7 @@ class ClusterCases:
         self.queue.put(self._count, Call(done_here, sent, f"The case {sizes}"))
 
     def take(self) -> MeasuredCase:
-        """Wait for the next case that ends, in whatever order; its rows are in the store then."""
+        """Wait for the next case that ends, in any order; its rows are stored before it is returned."""
         answered = self.queue.take()
         request, found = self._requests.pop(answered.number), answered.result
         if not isinstance(found, MeasuredCase):
@@ -245,7 +244,7 @@ class ClusterCases:
         return found
 
     def close(self) -> None:
-        """Give up what has not begun; a process that measures ends its case by itself."""
+        """Cancel the cases that have not begun; a process ends the case that it measures by itself."""
         self.queue.close()
         self._requests.clear()
 
@@ -258,7 +257,7 @@ class ClusterCases:
         records.add([row for row in case.rows if known.get(row.config) != row])
 
     def _known(self) -> list[Measurement]:
-        """Return what the store knows of the kernel on such a GPU."""
+        """Return the stored measurements of the kernel on GPUs of the owner's kind."""
         found = self.environment.kernels.store.history.measurements(self.version.id)
         return [row.measurement for row in found if _is_of(row.measurement, self.owner)]
 
@@ -266,7 +265,7 @@ class ClusterCases:
 def cluster_cases(
     environment: Environment, executor: Any, opened: OpenEnvironment, kernel: Kernel, measurer: MakeMeasurer
 ) -> ClusterCases:
-    """Return what measures cases of a kernel in the processes of an executor that own a GPU.
+    """Return a measurer of cases that runs in the executor's processes that own a GPU.
 
     Raises:
         UsageError: it is no executor.

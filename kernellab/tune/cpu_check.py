@@ -1,4 +1,4 @@
-"""Configs of a tuning without a GPU, compared with a reference on the CPU: each distinct computation once."""
+"""Comparison of configs with a reference on the CPU, for a tuning without a GPU: once per distinct computation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Verdict = tuple[Status, str]
 
 @dataclass(slots=True)
 class CpuCheck:
-    """Compares configs with the reference of their launches, on copies, for ``left_s`` seconds at most.
+    """Compares configs with the reference on copies of their arguments, for at most ``left_s`` seconds in all.
 
-    ``timeout_s`` limits each of them. ``clock`` tells the seconds.
+    ``timeout_s`` limits each config. ``clock`` returns seconds.
     """
 
     interpret: Interpret
@@ -40,10 +40,10 @@ class CpuCheck:
     clock: Callable[[], float]
     compared: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
-    _known: dict[Any, Verdict | str] = field(default_factory=dict)  # or why one cannot be compared
+    _known: dict[Any, Verdict | str] = field(default_factory=dict)  # a text is the reason for no comparison
 
     def verdict(self, config: Config, compiled: Compiled) -> Verdict:
-        """Return the status of a config and its reason; one that is not checked keeps its status.
+        """Return the status of a config with its reason; NOT_TIMED if it cannot be checked.
 
         Raises:
             UsageError: the reference does not fit the outputs.
@@ -64,7 +64,7 @@ class CpuCheck:
 
     @property
     def note(self) -> str:
-        """How many configs were compared, and why the others were not."""
+        """The number of configs that were compared, and the reasons for the others."""
         total = self.compared + sum(self.skipped.values())
         done = "launched on the CPU, and compared with the reference"
         if not self.skipped:
@@ -112,7 +112,7 @@ class CpuCheck:
 
 
 def _computation(config: Config, launch: KernelLaunch) -> Any:
-    """Return what tells launches apart that compute something else: options of the compiler change nothing of it."""
+    """Return a key of the values that a launch computes, which compiler options do not change."""
     plain = (bool, int, float, str, type(None))
     scalars = tuple((name, value) for name, value in launch.arguments.items() if isinstance(value, plain))
     return config.parameters, launch.grid, launch.before, scalars

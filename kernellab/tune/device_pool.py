@@ -1,4 +1,4 @@
-"""Several benches side by side, one per device: which GPUs measure, whether it pays, and whether their times agree."""
+"""Benches on several devices side by side: which of them measure, and whether their times agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Task = tuple[Implementation, int, Callable[[], float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a candidate on a bench, by its place in the pool: its times, or the error."""
+    """The times of a candidate, or its error, with the place of its bench in the pool."""
 
     candidate: Implementation
     result: Measured | KernellabError
@@ -39,9 +39,9 @@ class Taken:
 
 @dataclass(slots=True)
 class _Pace:
-    """How long measuring takes on one device, and which share of the time it is at that; of the latest few configs.
+    """The seconds per config of one device, and its share of busy time, over the latest configs.
 
-    The first config pays for setting the bench up, and tells nothing.
+    The first config is left out, since it includes the setup of the bench.
     """
 
     count: int = 0
@@ -50,7 +50,7 @@ class _Pace:
     _latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LATEST))  # waited, at work
 
     def add(self, begin_s: float, end_s: float) -> None:
-        """Take one measurement."""
+        """Add one measurement."""
         self.count += 1
         self.total_s += end_s - begin_s
         if self.count > 1:
@@ -58,7 +58,7 @@ class _Pace:
         self._end_s = end_s
 
     def saves_s(self, left: int, devices: int) -> float:
-        """Return the seconds that so many devices save on what is left; nothing where one waits for the compiler."""
+        """Return the seconds that several devices save on the rest; 0 where compiling is the bottleneck."""
         if not self._latest:
             return 0.0
         waited_s, at_work_s = map(sum, zip(*self._latest, strict=True))
@@ -68,18 +68,16 @@ class _Pace:
 
 @dataclass(slots=True)
 class DevicePool:
-    """Measures candidates on benches, each on a device of its own; ``devices`` are their indices.
+    """Measures candidates on benches, each on its own device; ``devices`` are their indices.
 
-    ``makers`` make the benches, each when something is first to be measured there: where every outcome is known, none
-    is. The first bench is the reference. It measures alone until it is known how long that takes; the others join
-    where that saves `WORTH_S` seconds, since a device needs a worker, and copies of the arguments, first. One that
-    joins times a config that the reference has timed, while the reference goes on, and measures nothing else if its
-    median is off by more than `AGREEMENT`. So rows of two devices are only compared where these agree. The threshold is
-    well below the share by which a config may be behind the best and still reach the final (`Policy.finalist_factor`):
-    a device's bias keeps no winner out.
+    ``makers`` make the benches, each at its first measurement. The first bench is the reference. It measures alone
+    until its pace is known; the others join if that saves `WORTH_S` seconds, since a device first needs a worker and
+    copies of the arguments. A device that joins times one config of the reference, and takes no part if its median is
+    off by more than `AGREEMENT`. That threshold is well below `Policy.finalist_factor`, the lag with which a config
+    still enters the final, so the bias of a device excludes no winner.
 
-    With ``at_once`` above one, a single device measures so many candidates by one request: those that wait when
-    `flush` is called, or the rest.
+    With ``at_once`` above one, a single device measures that many candidates per request; `flush` and `rest` measure
+    the candidates that still wait.
     """
 
     makers: Sequence[Callable[[], Bench]]
@@ -105,7 +103,7 @@ class DevicePool:
 
     @property
     def reference(self) -> Bench:
-        """The bench of the first device, which the others are compared with and on which finals are held."""
+        """The bench of the first device; the times of the others are compared with it, and finals run on it."""
         return self.bench(0)
 
     def bench(self, place: int) -> Bench:
@@ -117,20 +115,20 @@ class DevicePool:
 
     @property
     def is_shared(self) -> bool:
-        """Whether configs are measured by several threads, so that the reference may be at work at any time."""
+        """Whether several threads measure configs, so that the reference bench may be busy at any time."""
         return bool(self._threads)
 
     def get_ready(self) -> None:
-        """Let the reference load what it needs. If it fails, it says so when it is to measure something."""
+        """Let the reference bench load its data; an error appears with its first measurement."""
         with suppress(KernellabError):
             self.reference.get_ready()
 
     def expect(self, count: int) -> None:
-        """Take note that so many candidates are to come, at most."""
+        """Set the largest number of candidates that will be submitted."""
         self._left = count
 
     def submit(self, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> None:
-        """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
+        """Measure a candidate: now, or as soon as a device is free. ``bound`` is called when it starts."""
         self._left -= 1
         if self._threads:
             self._running += 1
@@ -150,7 +148,7 @@ class DevicePool:
             self._share(taken)
 
     def flush(self) -> None:
-        """Measure the candidates that wait for others."""
+        """Measure the candidates that wait for a batch to fill."""
         tasks, self._waiting = self._waiting, []
         if not tasks:
             return
@@ -164,14 +162,14 @@ class DevicePool:
         self._finished += [Taken(candidate, result, 0) for candidate, result in pairs]
 
     def final_bench(self, batch_s: float) -> tuple[Bench | SharedRounds, int]:
-        """Return what holds a final, and on how many devices; a batch of its rounds takes one ``batch_s`` seconds."""
+        """Return the bench of a final with its number of devices; one batch of rounds takes ``batch_s`` seconds."""
         if not self._agreeing or batch_s < _SHARED_BATCH_S:
             return self.reference, 1
         benches = [self.bench(place) for place in (0, *self._agreeing)]
         return SharedRounds(benches), len(benches)
 
     def finished(self) -> Iterator[Taken]:
-        """Yield what is there, without waiting."""
+        """Yield the results that are ready, without waiting."""
         found, self._finished = self._finished, []
         yield from found
         if self._failure is not None:
@@ -180,11 +178,11 @@ class DevicePool:
             yield self._next()
 
     def rest(self) -> Iterator[Taken]:
-        """Yield everything that is still to come, as it comes."""
+        """Yield all other results, waiting for each."""
         self.flush()
         yield from self.finished()
         while self._running:
-            yield self._next()  # each that is begun comes, since a bench gives up by itself
+            yield self._next()  # comes for sure, since a bench has a timeout
 
     def _next(self) -> Taken:
         self._running -= 1
@@ -194,15 +192,15 @@ class DevicePool:
         return taken
 
     def group_of(self, place: int, group: int) -> tuple[int, int]:
-        """Return the place and number of a group of outputs, the same for those that are known to be equal.
+        """Return the place and number of an output group; groups known to be equal have the same.
 
-        Every other bench measured the config by which all are compared before any other, so its group is 0 there.
+        Every other bench measures the config that all have in common first, so its group has number 0 there.
         """
         is_common = place > 0 and group == 0 and self._common_group >= 0
         return (0, self._common_group) if is_common else (place, group)
 
     def close(self) -> None:
-        """Start nothing more, wait for what is running, and close the benches that were made."""
+        """Start no more measurements, wait for those that run, and close the benches."""
         if self._pace.count and len(self.makers) > 1 and not self._threads:
             self.notes.append(
                 f"device {self.devices[0]} measured alone, in {self._pace.total_s:.1f} s: another would have saved "
@@ -218,11 +216,11 @@ class DevicePool:
             bench.close()
 
     def _measure_all(self, index: int, tell: Told) -> None:
-        """Measure on one bench, in a thread of its own, whatever comes, until there is nothing more."""
+        """Measure candidates from the queue on one bench, in this thread, until the queue ends."""
         while (task := self._tasks.get()) is not None and not self._stop.why:
             try:
                 self._taken.put(self._measured(index, *task))
-            except BaseException as exc:  # noqa: BLE001 - whoever takes the results gets it
+            except BaseException as exc:  # noqa: BLE001 - raised where results are taken
                 self._taken.put(exc)
 
     def _measured(self, index: int, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> Taken:
@@ -232,12 +230,12 @@ class DevicePool:
             return Taken(candidate, exc, index)
 
     def _share(self, taken: Taken) -> None:
-        """Let every device that agrees with the reference on one config join it."""
+        """Start the other devices; each joins if its time of one config agrees with the reference bench's."""
         assert isinstance(taken.result, Measured)
         try:
             expected_ms = self._median_ms(0, taken.candidate, taken.result)
         except KernellabError:
-            return  # the next config will do
+            return  # try again after the next config
         self._common_group = taken.result.group
         joining = [
             partial(self._join, place, taken.candidate, taken.result, expected_ms)
@@ -251,7 +249,7 @@ class DevicePool:
         try:
             if not self._agrees(place, candidate, measured, expected_ms):
                 return
-        except BaseException as exc:  # noqa: BLE001 - whoever takes the results gets it
+        except BaseException as exc:  # noqa: BLE001 - raised where results are taken
             self._failure = exc
             return
         self._agreeing.append(place)
@@ -279,7 +277,7 @@ class DevicePool:
 
 
 def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the devices to measure on, each once; ``count`` GPUs there are, with these model names.
+    """Return the GPU numbers to measure on, each once; there are ``count`` GPUs with these model names.
 
     Raises:
         UsageError: there is no such device, or they are of different models.
@@ -306,16 +304,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SharedRounds:
-    """Holds rounds on benches whose devices agree, the first of which is the reference.
+    """Divides the rounds of a final among benches on equally fast devices; the first is the reference.
 
-    Who stands where follows from ratios of times of one round, so it matters to none on which device that was. Every
-    config has as many rounds on each as all others, so that their medians can be compared, too.
+    Standings follow from ratios of times within one round, so they do not depend on its device. All configs have the
+    same number of rounds on each device, so their medians are comparable, too.
     """
 
     benches: Sequence[Bench]
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
-        """Return the times of each in ms, one per round; see `Bench.interleave`."""
+        """Return the times of each implementation in ms, one per round; see `Bench.interleave`."""
         count = len(self.benches)
         shares = [rounds // count + (place < rounds % count) for place in range(count)]
         pairs = zip(self.benches, shares, strict=True)
@@ -323,7 +321,7 @@ class SharedRounds:
         return [tuple(time for part in parts for time in part[place]) for place in range(len(implementations))]
 
     def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
-        """Return the median time of each in ms with a warm L2, of one on one device."""
+        """Return the median time of each implementation in ms with a warm L2, each on one device."""
         count = len(self.benches)
         hands = [implementations[place::count] for place in range(count)]
         pairs = zip(self.benches, hands, strict=True)
@@ -332,7 +330,7 @@ class SharedRounds:
 
 
 def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what some calls return, each made in a thread of its own; raise the first error."""
+    """Run calls in a thread each, and return their results; raise the first error."""
 
     def source(place: int, stop: Stop) -> Iterator[tuple[int, T]]:
         yield place, calls[place]()

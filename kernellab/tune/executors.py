@@ -1,23 +1,23 @@
-"""Executors of the user: the processes behind one, and compiling on whatever `concurrent.futures.Executor` there is.
+"""Executors of the user: their processes, and compiling on any `concurrent.futures.Executor`.
 
-The processes are known by name where it tells: workers of dask, engines of ipyparallel, or so many. Those measure that
-own a GPU each, all of one kind, since times of two kinds cannot be compared.
+Processes have names if the executor lists them (workers of dask, engines of ipyparallel), else numbers. Processes that
+own a GPU measure; all of them have one kind of GPU, since times of two kinds are not comparable.
 
-For a compile, what travels is a `CompileJob`, as bytes that compile it when they are unpickled, and the files of the
-compiled kernel come back. So the executor's workers need kernellab and the same Triton, and share no disk with the
-notebook; one that has no kernellab says so, since what it is called with is a function of Python itself.
+A `CompileJob` is sent as bytes that compile it when they are unpickled, and the files of the compiled kernel are
+returned. So the workers need kernellab and the same Triton, and no disk in common with the notebook. A worker without
+kernellab gives a clear error, since it is called with `pickle.loads`, which Python has.
 
 Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and ipyparallel
 (``client.load_balanced_view().executor``), from scripts and from cells:
 
 - An interrupt comes back within a second with what was compiled, and the executor can be used again. Jupyter, though,
   interrupts the processes that a notebook started as well: that ends the workers of a ``LocalCluster`` of dask, and may
-  break a process pool, whatever the cell was at. Make a new one then; engines of ipyparallel survive.
-- A worker that dies costs dask nothing, which starts the compile anew, and ipyparallel the config at work, whose row
-  says so; a process pool breaks, and what it had compiled counts.
-- A config that ends the compiler costs dask four workers, which its cluster starts again, before its row says so.
-- Of a cluster that is closed, what it had compiled counts, and the notes of the tuning say what became of the rest.
-  Where all engines of ipyparallel die, that takes as long as a compile may take (``KERNELLAB_TIMEOUT``).
+  break a process pool. Make a new one then; engines of ipyparallel survive.
+- If a worker dies, dask repeats its compile; with ipyparallel, the row of its config has the error; a process pool
+  breaks, and its finished compiles count.
+- A config that kills the compiler kills four workers of dask, which restarts them, before its row has the error.
+- If a cluster is closed, its finished compiles count, and the notes of the tuning name the error. If all engines of
+  ipyparallel die, that takes the timeout of a compile (``KERNELLAB_TIMEOUT``).
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ _SUCH_AS = ", such as client.get_executor() of dask, or client.load_balanced_vie
 
 
 class Cluster(Protocol):
-    """Where calls go. ``is_addressed`` tells whether one can be sent to a process by its name."""
+    """The processes of an executor; ``is_addressed`` says whether a call can go to a process by its name."""
 
     @property
     def is_addressed(self) -> bool:
         """Whether a name stands for one process."""
 
     def names(self) -> frozenset[str]:
-        """Return the processes that are there now."""
+        """Return the names of the current processes."""
 
     def submit(self, name: str, data: bytes) -> Future[bytes]:
-        """Let a process call `pickle.loads` with some bytes."""
+        """Call `pickle.loads` with some bytes in a process."""
 
 
 def cluster_of(executor: Any) -> Cluster:
@@ -96,7 +96,7 @@ def cluster_of(executor: Any) -> Cluster:
 
 
 def executor_of(given: Any) -> Any:
-    """Return the executor of a client or a view of dask or ipyparallel; what is none of these as it is."""
+    """Return the executor of a client or a view of dask or ipyparallel; any other object unchanged."""
     if callable(getattr(given, "get_executor", None)):
         return given.get_executor(pure=False)
     view = given.load_balanced_view() if callable(getattr(given, "load_balanced_view", None)) else given
@@ -115,7 +115,7 @@ class DaskWorkers:
     is_addressed: bool = True
 
     def names(self) -> frozenset[str]:
-        """Return the workers that are there now, have the resources, and are among those that are asked for.
+        """Return the current workers that the options of the executor select.
 
         Raises:
             WorkerError: the scheduler does not answer.
@@ -127,7 +127,7 @@ class DaskWorkers:
         return frozenset(address for address, worker in found.items() if self._may_be_asked(address, worker))
 
     def submit(self, name: str, data: bytes) -> Future[bytes]:
-        """Let a worker call `pickle.loads`; nothing else of dask happens to it, as to be tried again elsewhere."""
+        """Call `pickle.loads` on a worker; dask neither retries it nor moves it to another."""
         resources = {name: value for name, value in self.options.items() if name == "resources" and value}
         executor = self.client.get_executor(
             workers=[name], allow_other_workers=False, pure=False, retries=0, **resources
@@ -145,26 +145,26 @@ class DaskWorkers:
 
 @dataclass(slots=True)
 class Engines:
-    """The engines of a client of ipyparallel; those of a ``view``, if it names some. Names are their numbers."""
+    """The engines of an ipyparallel client, or those that a ``view`` selects; names are their numbers."""
 
     client: Any
     view: Any = None
     is_addressed: bool = True
 
     def names(self) -> frozenset[str]:
-        """Return the engines that are there now."""
+        """Return the numbers of the current engines."""
         targets = getattr(self.view, "targets", None)
         wanted = set(targets) if isinstance(targets, list | tuple) else {targets} if isinstance(targets, int) else set()
         return frozenset(str(number) for number in self.client.ids if not wanted or number in wanted)
 
     def submit(self, name: str, data: bytes) -> Future[bytes]:
-        """Let an engine call `pickle.loads`."""
+        """Call `pickle.loads` on an engine."""
         return self.client[int(name)].apply_async(pickle.loads, data)  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)
 class Unnamed:
-    """The processes of an executor that tells nothing of them; which of them takes a call is its own choice."""
+    """The processes of an executor that does not name them; the executor chooses which one runs a call."""
 
     executor: Executor
     count: int = 1
@@ -175,16 +175,16 @@ class Unnamed:
         return frozenset(map(str, range(max(1, self.count))))
 
     def submit(self, name: str, data: bytes) -> Future[bytes]:
-        """Let some process call `pickle.loads`."""
+        """Call `pickle.loads` in some process."""
         return self.executor.submit(pickle.loads, data)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOwner:
-    """What a process says of its GPU, which is the only one that it uses.
+    """A process with the one GPU that it uses.
 
-    ``gpu`` is the same for two processes that share one: its UUID. ``visible`` is how many the process could use,
-    ``multiprocessors`` how many this GPU has, None where that is not known.
+    ``gpu`` is its UUID, the same for two processes that share it. ``visible`` is the number of GPUs that the process
+    could use, ``multiprocessors`` that of this GPU, None if unknown.
     """
 
     device: Device
@@ -194,14 +194,14 @@ class GpuOwner:
 
     @property
     def kind(self) -> str:
-        """Model, driver, target and Triton: what rows of measurements have to agree in to be compared."""
+        """Model, driver, target and Triton; only measurements with the same kind are comparable."""
         device = self.device
         return f"{device.name}, driver {device.driver}, {device.target}, Triton {device.facts['triton']}"
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The processes that measure, by name, and why others do not."""
+    """The names of the processes that measure, and notes about those that do not."""
 
     kind: str
     names: tuple[str, ...]
@@ -209,10 +209,10 @@ class Owners:
 
 
 def owners_of(found: Mapping[str, GpuOwner | None], target: str | None = None) -> Owners:
-    """Return the processes that are to measure: all of one kind, one for each GPU.
+    """Choose the processes that measure: all of one kind, one for each GPU.
 
-    That is a kind with the ``target`` if there is one, and of these the one that most have; with as many of two, that
-    of the first name. What owns no GPU (None) is left out without a note.
+    Kinds with the ``target`` come first, then the most common kind, then the kind of the first name. Processes without
+    a GPU (None) are left out without a note.
     """
     own, notes = _one_for_each_gpu(found)
     counts = Counter(owner.kind for owner in own.values())
@@ -250,7 +250,7 @@ def _one_for_each_gpu(found: Mapping[str, GpuOwner | None]) -> tuple[dict[str, G
 
 @dataclass(frozen=True, slots=True)
 class RemoteBuilt:
-    """A compiled kernel as files, under the digest that its worker gives the job."""
+    """The files of a compiled kernel, with the digest of its job in the worker."""
 
     digest: str
     files: Mapping[str, bytes]
@@ -258,10 +258,10 @@ class RemoteBuilt:
 
 @dataclass(slots=True)
 class ExecutorPool:
-    """Stands in for the pool of compile workers: its jobs run on an executor, which stays open.
+    """A pool of compile workers that runs its jobs on an executor, which stays open.
 
-    ``failure`` is the error that made the executor useless, if one did. An executor that finishes nothing for as long
-    as a compile may take is given up.
+    ``failure`` is the error that broke the executor, None while it works. An executor that finishes no compile within
+    the timeout of one counts as broken.
     """
 
     executor: Executor
@@ -277,7 +277,7 @@ class ExecutorPool:
 
     @property
     def workers(self) -> range:
-        """As many entries as jobs are handed over at once."""
+        """One entry per job that is submitted at once."""
         count = getattr(self.executor, "_max_workers", None)
         return range(min(_MOST_WAITING, count + 1) if isinstance(count, int) else _MOST_WAITING)
 
@@ -288,14 +288,14 @@ class ExecutorPool:
         progress: Progress | None = None,
         stop: Stop | None = None,
     ) -> None:
-        """Compile the kernel of a `BuildRequest` and write its files where that says.
+        """Compile the kernel of a `BuildRequest`, and write its files to the request's folder.
 
-        Where it is asked to stop, the executor forgets what it has not begun, and nothing of it is waited for.
+        When it is stopped, jobs that have not begun are cancelled, and no job is waited for.
 
         Raises:
             KernellabError: the kernel does not compile.
-            WorkerDied: it was asked to stop.
-            WorkerError: the executor broke, finishes nothing, or has another Triton.
+            WorkerDied: it was stopped.
+            WorkerError: the executor broke, timed out, or has another Triton.
         """
         if self.failure is not None:
             raise self.failure
@@ -320,7 +320,7 @@ class ExecutorPool:
             (request.folder / name).write_bytes(content)
 
     def interrupt(self) -> None:
-        """Let the executor forget what it has not begun, and wait for nothing of it."""
+        """Cancel the jobs that have not begun, without waiting."""
         self._at_work.ask()
 
     def _result(self, job: Job[BuildRequest, None], payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
@@ -352,7 +352,7 @@ class ExecutorPool:
         return future
 
     def _awaited(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
-        """Wait as long as the executor finishes anything."""
+        """Wait for a result, at most ``timeout_s`` after the executor finished its last compile."""
         begin_s = time.monotonic()
         while not wait([future], _LOOK_S).done:
             if stop.why:
@@ -370,7 +370,7 @@ class ExecutorPool:
         return future.result()
 
     def _told(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
-        """Return what a job failed with, where that was no error of the kernel."""
+        """Return the error of a job that failed for another reason than its kernel."""
         if isinstance(exc, BrokenExecutor):
             return self._failed(_broken(exc))
         if lacks_a_module(exc):
@@ -385,7 +385,7 @@ class ExecutorPool:
 
 
 def built(job: CompileJob) -> RemoteBuilt | Failure:
-    """Compile a job in this process, which runs for an executor; an error of the kernel comes back as data."""
+    """Compile a job in this process for an executor; an error of the kernel comes back as data."""
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
         with one_at_a_time("compile"), Scratch() as folder:
@@ -409,15 +409,15 @@ def _broken(exc: BrokenExecutor) -> WorkerError:
 
 
 def lacks_a_module(exc: BaseException) -> bool:
-    """Tell whether a worker could not import something; ipyparallel gives the error of an engine by its name."""
+    """Whether a worker could not import a module; ipyparallel gives an engine's error by its name."""
     return isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}
 
 
 @dataclass(frozen=True, slots=True)
 class Travelling:
-    """A call of a function where this is unpickled, by `pickle.loads`, which every process knows.
+    """A function call that runs where this is unpickled, so that a process needs only `pickle.loads`.
 
-    What a worker of dask is called with, and cannot unpickle, ends that worker, and the next.
+    A call that a worker of dask cannot unpickle would kill the worker, and the next one.
     """
 
     function: Callable[[Any], Any]
@@ -429,8 +429,8 @@ class Travelling:
 
 @cache
 def one_at_a_time(what: str) -> threading.Lock:
-    """Return what lets one thread of this process do something at a time.
+    """Return the lock of this process for a kind of work.
 
-    That is to ``compile``, since Triton's front end keeps state of its own, or to ``measure``: several share its GPU.
+    ``compile``: Triton's front end has global state. ``measure``: threads share the GPU.
     """
     return lock()

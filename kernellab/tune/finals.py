@@ -1,4 +1,4 @@
-"""The final of a tuning: the fastest configs, interleaved, until one stands out or the rest cannot be told apart."""
+"""The final of a tuning: interleaved rounds of the fastest configs, until one wins or the others tie."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from kernellab.tune.result import Row, times_of
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How much is measured before a config is dropped, and before a winner is called.
+    """The number of runs before a config is dropped, and before a winner is called.
 
-    ``at_once`` configs that have compiled are measured by one request. One gets no more ``screen_runs`` if both of its
-    first two take ``loser_factor`` times the best median so far. Those within ``finalist_factor`` of the third fastest
-    and within ``loser_factor`` of the fastest, ``max_finalists`` at most, meet in the final: a few runs can mislead
-    about the fastest. They are measured ``batch_rounds`` at a time, up to ``max_rounds`` or ``finals_s`` seconds; a
-    batch of ``early_s`` seconds at most may be measured while the last configs compile. A difference below
-    ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of
-    generated spaces. ``reference`` identifies the values that outputs are compared with; where it is "", they are
-    compared with each other, those named in ``outputs`` or all. With ``longest_first``, the order in which configs
-    compile is not that of the list: see `kernellab.tune.tuner`.
+    One request measures ``at_once`` compiled configs. A config gets no more of its ``screen_runs`` if the first two
+    take ``loser_factor`` times the best median so far. Finalists are within ``finalist_factor`` of the third fastest
+    (a few runs can mislead about the fastest) and within ``loser_factor`` of the fastest, at most ``max_finalists``.
+    They are measured in batches of ``batch_rounds``, up to ``max_rounds`` or ``finals_s`` seconds; batches of at most
+    ``early_s`` seconds may run while the last configs compile. A difference below ``tie_margin`` is a tie. ``budget_s``
+    and ``budget_configs`` bound the search. Generated configs with more than ``max_spill_bytes`` are dropped.
+    ``reference`` identifies the reference values; if it is "", outputs are compared with each other, those in
+    ``outputs`` or all. With ``longest_first``, configs compile in descending order of compile time, not in list order.
     """
 
     screen_runs: int = 4
@@ -49,7 +48,7 @@ class Policy:
 
 
 Rounds = Bench | SharedRounds
-"""What holds rounds: a bench, or several that share them."""
+"""Where rounds are measured: on one bench, or divided among several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Final:
 
 
 def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
-    """Return the configs that meet in a final, the fastest first."""
+    """Return the configs that enter the final, the fastest first."""
     times_ms = times_of(rows.values())
     fastest = sorted(times_ms, key=times_ms.__getitem__)
     if not fastest:
@@ -73,9 +72,9 @@ def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
 
 @dataclass(slots=True)
 class FinalRounds:
-    """Finalists measured against each other, a batch of rounds at a time. Who has lost is measured no more.
+    """Finalists measured against each other in batches of rounds; those that have lost are measured no more.
 
-    ``devices`` of the bench hold rounds at the same time, and the seconds of each count.
+    ``devices`` measure rounds at the same time, and the seconds of each count.
     """
 
     bench: Rounds
@@ -90,7 +89,7 @@ class FinalRounds:
     _spent_s: float = 0.0
 
     def measure(self) -> None:
-        """Measure one batch; it is decided when every config has won, lost or tied, or the rounds are used up."""
+        """Measure one batch; the final is decided once each config has won, lost or tied, or no rounds are left."""
         begin_s = self.clock()
         active = [candidate for candidate in self.finalists if candidate.index not in self._lost]
         measured = self.bench.interleave(active, self.policy.batch_rounds)
@@ -104,14 +103,14 @@ class FinalRounds:
         self.is_decided = is_spent or not stand.open or len(self.finalists) - len(self._lost) == 1
 
     def result(self) -> tuple[Standing, dict[int, list[float]]]:
-        """Measure to the end; return who stands where, and the times of each finalist in milliseconds."""
+        """Measure until the final is decided; return the standing, and the times of each finalist in ms."""
         while not self.is_decided:
             self.measure()
         assert self._stand is not None
         return self._stand, self._times_ms
 
     def failures(self) -> dict[Config, KernellabError]:
-        """Measure each finalist alone, and return the errors of those that fail; together, none can be told."""
+        """Measure each finalist alone, and return the errors of those that fail."""
         found: dict[Config, KernellabError] = {}
         for candidate in self.finalists:
             try:
@@ -123,10 +122,9 @@ class FinalRounds:
 
 @dataclass(slots=True)
 class EarlyFinals:
-    """Rounds that begin before all configs are measured, between those that would meet if no other came.
+    """Rounds of a final that start before all configs are measured.
 
-    Other finalists begin anew, and what was measured before is dropped. So the final goes on with the last early one if
-    that had all of its finalists, and begins anew if a config came late that belongs in it.
+    Rounds are kept while the finalists are the same, and start again when they change.
     """
 
     policy: Policy
@@ -135,16 +133,16 @@ class EarlyFinals:
     _has_failed: bool = False
 
     def rounds_of(self, bench: Rounds, devices: int, finalists: tuple[Implementation, ...]) -> FinalRounds:
-        """Return the rounds of these finalists: those under way, if they are theirs."""
+        """Return the rounds of these finalists, continuing those under way if they are the same."""
         if self._rounds is None or self._rounds.finalists != finalists:
             self._rounds = FinalRounds(bench, devices, finalists, self.policy, self.clock)
         return self._rounds
 
     def measure(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
-        """Measure a batch of those rows that qualify, if all are candidates; tell whether more can be measured.
+        """Measure a batch of the rows that qualify, if all are candidates; return whether more can follow.
 
-        After an error nothing can: the final itself will raise it. Nor does an early final take seconds from a budget,
-        or keep configs waiting that are there to be measured meanwhile.
+        None follows after an error, which the final will raise again. There is no early final with a budget in seconds,
+        or with long batches, which would delay configs that wait to be measured.
         """
         chosen = qualified(rows, self.policy)
         batch_s = self.policy.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
@@ -156,7 +154,7 @@ class EarlyFinals:
         return self.go_on()
 
     def go_on(self) -> bool:
-        """Measure a batch of the rounds under way; tell whether more can be measured."""
+        """Measure a batch of the rounds under way; return whether more can follow."""
         if self._rounds is None or self._rounds.is_decided:
             return False
         try:
@@ -168,7 +166,7 @@ class EarlyFinals:
 
 
 def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
-    """Bring a final to its end; return who won, and the rows of the finalists with what was measured."""
+    """Finish a final; return its winner and ties, and the rows of the finalists with their measurements."""
     if not rounds.finalists:
         return Final(None, ()), {}
     stand, times_ms = rounds.result()

@@ -24,7 +24,7 @@ MAX_GRID_Y = MAX_GRID[1]
 
 @dataclass(frozen=True, slots=True)
 class BlockedExtents:
-    """The extents of one of several kernels in a launch; without ``has_x_block``, a program takes one of ``xnumel``."""
+    """The extents of one of several kernels in a launch; without ``has_x_block``, its ``XBLOCK`` is 1."""
 
     xnumel: int
     ynumel: int | None = None
@@ -57,7 +57,7 @@ def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -
 
 @generator(**_EXTENTS)
 def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
-    """Return the grid of batched products, whose batches stand along z: its blocks come first, in x."""
+    """Return the grid of batched matrix products, with the batches along z."""
 
     def grid(meta: Mapping[str, Any]) -> Grid3:
         x, y = ceil_div(xnumel, meta.get("XBLOCK", 1)), ceil_div(ynumel, meta.get("YBLOCK", 1))
@@ -68,7 +68,7 @@ def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
 
 @generator(**_EXTENTS)
 def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
-    """Return the two-dimensional grid whose y extent runs over into z where it exceeds the limit of the device.
+    """Return a two-dimensional grid; a y extent beyond the device limit overflows into z.
 
     A program's block along y is ``program_id(1) + program_id(2) * num_programs(1)``; the last ones may lie beyond.
     """
@@ -93,7 +93,7 @@ def cooperative(xnumel: int) -> Grid:
 
 @generator(**_EXTENTS)
 def mixed_order(xnumel: int) -> Grid:
-    """Return the grid of a kernel whose programs go through ``RSPLIT_SIZE`` rows each, ``XBLOCK`` at a time.
+    """Return the grid of a kernel with ``RSPLIT_SIZE`` rows per program, taken in steps of ``XBLOCK``.
 
     The grid raises:
         UsageError: its rows are no multiple of that block.
@@ -121,7 +121,7 @@ def split_scan(xnumel: int, r0_numel: int) -> Grid:
 
 @generator(kernels=_KERNELS, least=COUNT)
 def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
-    """Return the grid of several kernels that take their programs one after the other; x has ``least`` or more.
+    """Return the grid of several kernels with consecutive programs along x, at least ``least`` in all.
 
     All have the same ``XBLOCK`` and ``YBLOCK``, and as many programs along y as the one with the most.
     """
@@ -135,7 +135,7 @@ def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 
 @generator(kernels=_KERNELS, least=COUNT)
 def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
-    """Return the grid of several kernels that take programs in turn: each gets as many as the one with the most."""
+    """Return the grid of several kernels that take programs in turn, all as many as the largest one."""
 
     def grid(meta: Mapping[str, Any]) -> Grid3:
         most = max(_x_blocks(kernel, meta) for kernel in kernels)
@@ -146,7 +146,7 @@ def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 
 @generator(kernels=_KERNELS, least=COUNT)
 def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
-    """Return the grid of several kernels, each with blocks of its own (``XBLOCK_0``), all of whose tiles stand in x."""
+    """Return the one-dimensional grid of several kernels, each with its own blocks (``XBLOCK_0``)."""
 
     def grid(meta: Mapping[str, Any]) -> Grid3:
         tiles = 0
@@ -162,14 +162,14 @@ def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
 
 @generator(**_EXTENTS)
 def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
-    """Return a grid that no config changes."""
+    """Return a grid that is the same for all configs."""
     extents = _within_limits("grids.fixed", (x, y, z), "a smaller grid")
     return lambda meta: extents
 
 
 @generator(grids=_GRIDS)
 def per_config(grids: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid:
-    """Return the grid that takes the extents listed for a config: those of the first entry whose values it has.
+    """Return a grid with listed extents: those of the first entry with the values of the config.
 
     The grid raises:
         UsageError: no entry has the values of the config.

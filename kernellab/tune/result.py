@@ -1,4 +1,4 @@
-"""What a tuning tells: a row per config, also as a measurement in the store; how far it is; who won, and what ties."""
+"""The results of a tuning: a row per config (also as a measurement in the store), the winner, ties and progress."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row(OutcomeRow):
-    """The outcome of one config; its ``time_ms`` is what configs are ranked by.
+    """The outcome of one config; configs are ranked by ``time_ms``.
 
     ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
     ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it.
     ``checked`` identifies the reference that the outputs were compared with, or is ""; ``device_index`` is the GPU
     that timed it.
 
-    Rows of one ``group`` left equal outputs, in whatever tuning; ``apart`` tells how those of other groups differ, as
-    JSON. ``outputs`` are the arguments that were compared, with commas, or "" for all: see `kernellab.tune.agreement`.
+    Rows of one ``group`` have equal outputs, also across tunings; ``apart`` has the differences from other groups as
+    JSON. ``outputs`` are the compared arguments, with commas, or "" for all: see `kernellab.tune.agreement`.
     """
 
     config: Config
@@ -57,7 +57,7 @@ class Row(OutcomeRow):
 
     @property
     def resources(self) -> tuple[float, ...]:
-        """What ties are broken by: spilled bytes, then registers of a block, then its shared memory."""
+        """The tie-breakers: spilled bytes, then registers of a block, then its shared memory."""
         warps = self.config.num_warps or 4
         return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
 
@@ -69,12 +69,12 @@ def times_of(rows: Iterable[Row]) -> dict[Config, float]:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Which configs that ran left equal outputs, where no reference says which are right.
+    """Groups of configs with equal outputs, for a tuning without a reference.
 
-    ``groups`` are configs that agree, the largest group first; it holds more than half of those that ran where it
-    ``has_majority``. It ``disagrees`` where two groups are known to differ; not all need have met. ``differences`` are
-    those of the outputs of two of the largest groups, by their places. ``not_compared`` configs are in no group: two of
-    their launches differ, or nothing could be kept.
+    ``groups`` are sorted by size, the largest first; ``has_majority`` if it holds more than half of the configs that
+    ran. ``disagrees`` if two groups are known to differ (not all pairs are compared). ``differences`` are those between
+    two of the largest groups, by their places. ``not_compared`` configs have no group: two of their launches differ, or
+    no copy could be kept.
     """
 
     groups: tuple[tuple[Config, ...], ...]
@@ -85,7 +85,7 @@ class Agreement:
 
     @property
     def arguments(self) -> tuple[OutputDifference, ...]:
-        """The arguments in which any two groups differ, each with the most elements and the largest difference."""
+        """The arguments with different values between groups, each with its largest differences."""
         found: dict[str, OutputDifference] = {}
         for each in (each for differing in self.differences.values() for each in differing):
             before = found.get(each.argument, each)
@@ -99,10 +99,10 @@ class Agreement:
 class Tuning(Shown):
     """The result of tuning one kernel for one set of arguments.
 
-    ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time,
-    ``from_cache`` tells that every outcome was known before. ``provenance`` says where the numbers come from: device,
-    target, versions, key. ``configs`` are the `triton.Config`s of the rows, hooks included. ``agreement`` tells whose
-    outputs are equal, None where a reference decided, or nothing ran. ``is_interrupted`` tells that the user ended it.
+    ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time;
+    ``from_cache`` if all outcomes were stored before. ``provenance`` has device, target, versions and key. ``configs``
+    are the `triton.Config`s of the rows, hooks included. ``agreement`` groups the configs by outputs; it is None with a
+    reference, or if nothing ran. ``is_interrupted`` if the user interrupted it.
     """
 
     kernel: str
@@ -129,7 +129,7 @@ class Tuning(Shown):
 
     @property
     def outvoted(self) -> Row | None:
-        """The fastest config of all, if only its outputs keep it from winning: they differ from those of most."""
+        """The fastest config, if it cannot win because its outputs differ from the majority's; else None."""
         ran = [row for row in self.rows if row.status in {Status.OK, Status.DIFFERS} and row.time_ms is not None]
         fastest = min(ran, key=lambda row: row.time_ms or 0.0, default=None)
         return fastest if fastest is not None and fastest.status is Status.DIFFERS else None
@@ -147,7 +147,7 @@ class Tuning(Shown):
 
     @property
     def tied(self) -> tuple[Any, ...]:
-        """The configs that cannot be told from the best."""
+        """The configs that tie with the best."""
         return tuple(self.configs[index] for index in self.ties)
 
     @cached_property
@@ -190,7 +190,7 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
 
 
 def _plain(tuning: Tuning) -> dict[str, Any] | None:
-    """Return the agreement of a tuning with labels of the index in place of configs."""
+    """Return the agreement of a tuning as plain data, with labels of the index for configs."""
     found = tuning.agreement
     if found is None:
         return None
@@ -210,7 +210,7 @@ def _plain(tuning: Tuning) -> dict[str, Any] | None:
 
 
 def _ranks(tuning: Tuning) -> dict[int, int]:
-    """Return the rank of every config that ran well, from 1: the winner, those tied with it, the rest by time."""
+    """Return the ranks from 1 of the configs that ran well: the winner, its ties, the others by time."""
     good = [index for index, row in enumerate(tuning.rows) if row.status is Status.OK and row.time_ms is not None]
 
     def place(index: int) -> tuple[int, float]:
@@ -230,7 +230,7 @@ def _nothing_works(tuning: Tuning) -> str:
 
 
 def row_before(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
-    """Return the row of a config before it is measured. One that can run is not timed for no reason so far."""
+    """Return the row of a config that is not measured yet."""
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
     resources = result.resources
@@ -247,10 +247,10 @@ _OWN = {"config", "status", "time_ms"}
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The measurements of one kernel for one kind of launch on one kind of device.
+    """The stored measurements of a kernel for one kind of launch on one kind of device.
 
-    ``version_id`` is the version they are entered under. They are found again by their key alone, so that a new
-    version of the decorators (another list of configs) still finds them.
+    New rows get ``version_id``. Reads go by ``key`` alone, so that a new version of the decorators (another list of
+    configs) still finds them.
     """
 
     history: History
@@ -259,13 +259,13 @@ class Records:
     device: str
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append rows; committed when this returns. Those that were not measured for want of time or a GPU are not."""
+        """Append rows and commit them; rows without a measurement (NOT_TIMED) are skipped."""
         kept = [measurement_of(row, self.key, self.device) for row in rows if row.status is not Status.NOT_TIMED]
         if kept:
             self.history.add_measurements(self.version_id, kept)
 
     def known(self) -> dict[Config, Row]:
-        """Return the latest row of every config that was measured under this key, with what is known of its outputs."""
+        """Return the latest row of each config that was measured under this key, with its output group."""
         found: dict[str, Row] = {}
         for entry in self.history.measurements(key=self.key):
             row = row_of(entry.measurement)
@@ -275,7 +275,7 @@ class Records:
 
 
 def _with_group(row: Row, before: Row | None) -> Row:
-    """Return a row with the group of outputs of an earlier one, if it was made where nobody compared these."""
+    """Return a row, with the output group of an earlier one if it has none."""
     if row.group or before is None:
         return row
     return replace(row, group=before.group, apart=before.apart, outputs=row.outputs or before.outputs)
@@ -288,7 +288,7 @@ def measurement_of(row: Row, key: str, device: str) -> Measurement:
 
 
 def row_of(measurement: Measurement) -> Row | None:
-    """Return the row of a measurement; None for one that something else than a tuning made."""
+    """Return the row of a measurement; None if it is not from a tuning."""
     names = {f.name for f in fields(Row)} - _OWN
     if "standing" not in measurement.details:
         return None
@@ -302,14 +302,13 @@ Stage = Literal["start", "screening", "final", "done"]
 
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """A tuning so far.
+    """The progress of a tuning.
 
-    ``total`` configs were asked for: ``known`` of them were measured before, ``compiled`` were compiled since, and
-    ``measured`` of those timed. ``failed`` ones cannot be ranked, ``ended`` counts those of this tuning that are
-    through. ``best`` is the fastest config in words, with its median ``best_ms``; ``times_ms`` are the medians in the
-    order in which they came, of many the best and the worst of each stretch. ``fastest`` are the rows of the fastest
-    few, ``latest`` of those that ended last; ``left_s`` is about how many seconds the configs that were asked for will
-    still take, None where nothing tells. So an event is no larger for a long list than for a short one.
+    Of ``total`` configs, ``known`` have stored rows, ``compiled`` were compiled in this tuning, ``measured`` timed,
+    ``failed`` cannot be ranked, and ``ended`` have an outcome from this tuning. ``best`` is the text of the fastest
+    config, ``best_ms`` its median; ``times_ms`` are the medians in order, thinned for a long list. ``fastest`` and
+    ``latest`` are a few rows; ``left_s`` are the estimated seconds left, None if unknown. The size of an event does not
+    grow with the list.
     """
 
     kernel: str
@@ -332,7 +331,7 @@ Watch = Callable[[TuningProgress], None]
 
 
 def unwatched(progress: object) -> None:
-    """Watch nothing."""
+    """Ignore the progress."""
 
 
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
@@ -342,14 +341,14 @@ _FASTEST, _LATEST = 8, 3
 
 @dataclass(slots=True)
 class _Curve:
-    """Times in their order; of many, the best and the worst of each stretch, whose length grows with their number."""
+    """Times in order; a long series keeps the best and the worst of each stretch."""
 
     _times_ms: list[float] = field(default_factory=list)
     _begun: list[float] = field(default_factory=list)  # of a stretch
     _length: int = 1
 
     def add(self, time_ms: float) -> None:
-        """Take the next time."""
+        """Add the next time."""
         self._begun.append(time_ms)
         if len(self._begun) == self._length:
             self._times_ms += _ends(self._begun)
@@ -361,7 +360,7 @@ class _Curve:
 
     @property
     def times_ms(self) -> tuple[float, ...]:
-        """What is kept of them."""
+        """The times of the curve."""
         return (*self._times_ms, *_ends(self._begun))
 
 
@@ -375,7 +374,7 @@ def _ends(times_ms: Sequence[float]) -> Sequence[float]:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts configs as `TuningProgress` has them, and keeps the fastest row."""
+    """The counts of `TuningProgress`, and the fastest rows."""
 
     known: int = 0
     compiled: int = 0
@@ -397,13 +396,13 @@ class Counts:
         self._enter(row)
 
     def add(self, row: Row) -> None:
-        """Count what became of a config."""
+        """Count a config of this tuning that ended."""
         self.ended += 1
         self._latest.append(row)
         self._enter(row)
 
     def reopen(self, count: int) -> None:
-        """Take back that configs ended, which are compiled once more and then measured."""
+        """Subtract configs that will be compiled again and then measured."""
         self.compiled -= count
         self.ended -= count
 
@@ -415,14 +414,14 @@ class Counts:
             del self._fastest[_FASTEST:]
 
     def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
-        """Count anew what failed, and what is best: a row that was good may be so no longer. A winner is the best."""
+        """Count failures and find the fastest rows again, after rows changed; a winner comes first."""
         good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
         self._failed = sum(row.status not in _FINE for row in rows.values())
         self._fastest = nsmallest(_FASTEST, good, key=lambda row: (row.config != winner, row.time_ms))
         self._latest = deque((rows[row.config] for row in self._latest), maxlen=_LATEST)
 
     def progress(self, kernel: str, stage: Stage, total: int, left_s: float | None = None) -> TuningProgress:
-        """Return the event that tells of this; ``total`` configs were asked for."""
+        """Return the counts as an event; ``total`` is the number of requested configs."""
         return TuningProgress(
             kernel=kernel,
             stage=stage,

@@ -1,8 +1,8 @@
-"""Searches: which configs to try next. They never touch a GPU; a tuner asks, measures and tells.
+"""Searches: which configs to try next. They never use a GPU; a tuner asks them, measures, and reports the times.
 
-A search is asked for configs until it gives none, and is told the outcome of each before it is asked again. A descent
-starts at the best config that the store knows of this launch, or of the one most like it; and what compiling tells of
-the registers of a config suggests another one beside it.
+A tuner calls `ask` until it returns no configs, and `tell` for each config before the next `ask`. A descent starts at
+the best stored config of this launch, or of the most similar one. The registers of a compiled config may suggest a
+variant with a smaller block.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SEARCHES: tuple[Searching, ...] = ("exhaustive", "random", "descent", "optuna")
 
 @runtime_checkable
 class Search(Protocol):
-    """Chooses configs. Each is asked for at most once."""
+    """Chooses configs to try, each at most once."""
 
     def ask(self) -> list[Config]:
         """Return configs to try side by side; none when the search is over."""
 
     def tell(self, config: Config, time_ms: float | None) -> None:
-        """Take the time of a config that was asked for; None where it has none."""
+        """Report the time of a config; None if it has none."""
 
 
 @dataclass(slots=True)
 class Exhaustive:
-    """Tries every config, all of them at once: the tuner stops those that clearly lose."""
+    """Tries all configs at once; the tuner drops clear losers early."""
 
     configs: Iterable[Config]
     _asked: bool = False
@@ -50,7 +50,7 @@ class Exhaustive:
         return [] if asked else list(dict.fromkeys(self.configs))
 
     def tell(self, config: Config, time_ms: float | None) -> None:
-        """An exhaustive search learns nothing."""
+        """Ignore the time."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Random:
     _given: int = 0
 
     def ask(self) -> list[Config]:
-        """Return the next configs of the draw."""
+        """Return the next random configs."""
         found: list[Config] = []
         while len(found) < min(self.batch, self.count - self._given) and len(self._seen) < self.space.size:
             index = self._unseen()
@@ -81,7 +81,7 @@ class Random:
         return found
 
     def tell(self, config: Config, time_ms: float | None) -> None:
-        """A random search learns nothing."""
+        """Ignore the time."""
 
     def _unseen(self) -> int:
         if 2 * len(self._seen) < self.space.size:
@@ -96,7 +96,7 @@ class Random:
 
 @dataclass(slots=True)
 class CoordinateDescent:
-    """Walks from a config to better neighbours until there is none.
+    """Moves from a config to its best neighbour until none is better.
 
     A neighbour has one tunable value changed: a block size or ``num_warps`` doubled or halved, ``num_stages`` by one.
     A step is taken for an improvement of more than ``threshold``. With ``all_directions``, once no single change
@@ -130,12 +130,12 @@ class CoordinateDescent:
         return fresh
 
     def tell(self, config: Config, time_ms: float | None) -> None:
-        """Keep the time of a config; one without a time is never stepped to."""
+        """Record the time of a config; one without a time is never moved to."""
         if time_ms is not None:
             self._times[config] = time_ms
 
     def _moved(self) -> bool:
-        """Step to the best config known, if it improves by enough."""
+        """Move to the fastest config so far; return False if it improves by too little."""
         leader = min(self._times, key=lambda config: self._times[config])
         if self._best is not None and self._times[leader] >= self._times[self._best] * (1 - self.threshold):
             return False
@@ -188,7 +188,7 @@ class OptunaSearch:
     _given: int = 0
 
     def ask(self) -> list[Config]:
-        """Return the sampler's next suggestions that are new and that the space allows."""
+        """Return the sampler's next suggestions that are new and allowed by the space."""
         found: list[Config] = []
         drawn = 0
         while len(found) < min(self.batch, self.count - self._given) and drawn < 20 * self.batch:
@@ -233,7 +233,7 @@ def _failed() -> Any:
 
 
 def _tunable(values: Mapping[str, Any]) -> list[str]:
-    """Return the names whose values can be doubled or stepped: positive integers."""
+    """Return the names of values that can be doubled or stepped: positive integers."""
     fixed = {"num_ctas", "maxnreg"}
     return [n for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0 and n not in fixed]
 
@@ -255,10 +255,10 @@ def search_of(
     seed: int,
     start: Callable[[Fits], Config | None],
 ) -> Search:
-    """Return the search that is asked for by name; one of the user's own as it is.
+    """Return a search by its name; a user's `Search` object unchanged.
 
-    ``given`` are the configs of the call, a `Space` for some searches, ``originals`` those to try. ``start`` gives the
-    best known config of those that fit, for a descent.
+    ``given`` are the configs of the call (some searches need a `Space`), ``originals`` those to try. ``start`` returns
+    the best stored config that fits, for a descent.
 
     Raises:
         UsageError: there is no such search, or it draws from a `Space` and there is none.
@@ -284,22 +284,22 @@ def search_of(
 
 
 def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:
-    """Return the best config that the store knows for such launches of a kernel, else for launches like these."""
+    """Return the best stored config of this kind of launch, else of the most similar launches."""
     found = best_known(known or records.known(), fits)
     return found or best_nearby(records.history.measurements(records.version_id), records.key, fits)
 
 
 def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
-    """Return the fastest config that ran well and ``fits``, of those whose values the store keeps as they are."""
+    """Return the fastest config that ran well, ``fits``, and can be restored from JSON."""
     times_ms = times_of(rows.values())
     whole = [each for each in times_ms if not any(isinstance(value, Kept) for value in each.values.values())]
     return min(filter(fits, whole), key=times_ms.__getitem__, default=None)
 
 
 def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Config | None:
-    """Return the best config of the launches most like those of ``key``, out of measurements of the same kernel.
+    """Return the best config of the launches most similar to those of ``key``, from measurements of one kernel.
 
-    Like each other are launches on one model of device, with one signature, whose sizes are few doublings apart.
+    Similar launches have the same model of device, the same signature, and sizes a few doublings apart.
     """
     by_key: dict[str, dict[Config, Row]] = {}
     for entry in entries:
@@ -315,7 +315,7 @@ def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Conf
 
 
 def _distance(wanted: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Return how far two kinds of launches are apart: device, signature, doublings of the sizes."""
+    """Return the distance between two kinds of launches: device, signature, doublings of the sizes."""
     device = other.get("device") != wanted.get("device")
     return device, other.get("signature") != wanted.get("signature"), _doublings(_sizes(wanted), _sizes(other))
 
@@ -326,14 +326,14 @@ def _sizes(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _doublings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """Return how many doublings lie between the sizes of two launches; infinitely many where their names differ."""
+    """Return the doublings between the sizes of two launches; infinite if their names differ."""
     if ours.keys() != theirs.keys():
         return inf
     return sum(_doublings_between(value, theirs[name]) for name, value in ours.items())
 
 
 def _doublings_between(value: object, other: object) -> float:
-    """Return how many doublings lie between two numbers that are kept as text; of other texts, 0 if equal, else 1."""
+    """Return the doublings between two numbers in text; for other texts, 0 if equal, else 1."""
     try:
         first, second = abs(float(str(value))), abs(float(str(other)))
     except ValueError:
@@ -342,10 +342,10 @@ def _doublings_between(value: object, other: object) -> float:
 
 
 MOST_SPILLED_BYTES = 256
-"""A config of a generated list that spills more, in bytes per thread, is not measured while others are left.
+"""A generated config that spills more bytes per thread is not measured while others are left.
 
-Inductor draws that line at 16 registers, and not for kernels of the user, some of which are fastest with spills
-(torch/_inductor/runtime/triton_heuristics.py): so listed configs are all measured.
+Inductor's limit is 16 registers, and does not apply to user kernels, of which some are fastest with spills
+(torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
 """
 
 _LEAST_HALVED = 64
@@ -354,11 +354,10 @@ _LEAST_HALVED = 64
 def halved_for_registers(
     config: Config, registers: int, limits: DeviceLimits, names: Sequence[str] = ("R0_BLOCK", "R1_BLOCK", "RBLOCK")
 ) -> Config | None:
-    """Return a config with half of its largest block among ``names``, where registers keep a multiprocessor from being
-    full; None where half of it would let no more blocks reside, or there is no block of 64 at least.
+    """Return a config with its largest block among ``names`` halved, if registers limit its occupancy; else None.
 
-    ``registers`` are those of a thread of the compiled config. That is Inductor's rule for reductions
-    (``_dynamic_scale_rblock`` in torch/_inductor/runtime/triton_heuristics.py).
+    None, too, if no block has 64 or more. ``registers`` are those of a thread of the compiled config. The rule is
+    Inductor's for reductions (``_dynamic_scale_rblock`` in torch/_inductor/runtime/triton_heuristics.py).
     """
     values, warps = config.values, config.num_warps or 4
     blocks = [name for name in names if type(values.get(name)) is int and values[name] >= _LEAST_HALVED]
@@ -372,7 +371,7 @@ def halved_for_registers(
 
 
 def relieved(space: Space, config: Config, registers: int, limits: DeviceLimits) -> Config | None:
-    """Return the config of a space with half of the largest block that the space has in two; None as above."""
+    """Halve the largest block within the values of a space, to save registers; None if that does not help."""
     values = config.values
     numbers = [name for name, _ in config.parameters if type(values[name]) is int]
     names = [name for name in numbers if values[name] // 2 in space.values.get(name, ())]
@@ -381,7 +380,7 @@ def relieved(space: Space, config: Config, registers: int, limits: DeviceLimits)
 
 
 def suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
-    """Return what the registers of a config that was compiled suggest to try; None where no configs are ``given``."""
+    """Return a variant of a compiled config with fewer registers; None without ``given`` configs."""
     if given is None or limits is None or not row.registers:
         return None
     if isinstance(given, Space):

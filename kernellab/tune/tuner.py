@@ -1,4 +1,4 @@
-"""The pipeline: configs are asked for, compiled side by side, measured as they arrive, and settled in a final."""
+"""The tuning pipeline: ask for configs, compile them side by side, measure each, and decide in a final."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernellab.tune.search import Search
 
 
 def longest_first(configs: Iterable[Config]) -> list[Config]:
-    """Return configs by how long they may compile; equals keep their order.
+    """Return configs in descending order of their estimated compile time; the sort is stable.
 
     The compiler unrolls what each thread holds of a block, once per stage of a pipelined loop. So the product of the
     block sizes over the threads, times the stages, ranks the configs of one kernel; it tells nothing of two kernels.
@@ -63,7 +63,7 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tuning found: a row per config in the order of the asking, the winner, and what ties with it."""
+    """The result of a tuner: a row per config in the order of asking, the winner, and its ties."""
 
     rows: Mapping[Config, Row]
     winner: Config | None
@@ -125,7 +125,7 @@ class Tuner:
         self._kept = set(self.listed)
 
     def run(self) -> Outcome:
-        """Tune, and return what was found; an interrupt or a spent budget keeps what there is.
+        """Run the tuning; after an interrupt or a spent budget, return the result so far.
 
         Raises:
             LaunchError: the arguments fit no config.
@@ -156,7 +156,7 @@ class Tuner:
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted, self._agreement)
 
     def _check_untimed(self) -> None:
-        """Compare the configs that fit with the reference where nothing is timed; `checked` marks those that agree."""
+        """Compare untimed configs with the reference on the CPU; those that agree get `checked`."""
         if self.pool is not None or self.check is None:
             return
         for config in [config for config in self._rows if config in self._candidates]:
@@ -166,7 +166,7 @@ class Tuner:
             self._rows[config] = replace(self._rows[config], status=status, reason=reason, checked=checked)
 
     def _best_so_far(self) -> Config | None:
-        """Return the fastest config after an interrupt; None where there is none."""
+        """Return the fastest config after an interrupt; None without any."""
         self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
         self._judge(launches=False)
         return min(self._good(), key=self._time_of, default=None)
@@ -185,7 +185,7 @@ class Tuner:
         self._spare_some()
 
     def _suggested_by(self, configs: Iterable[Config]) -> list[Config | None]:
-        """Return what compiling configs suggests to try; nothing where a number of configs is what may be tried."""
+        """Return configs with fewer registers to try; none where the number of configs is limited."""
         if self.policy.budget_configs is not None:
             return []
         return [self.suggested(each, self._rows[each]) for each in configs]
@@ -200,7 +200,7 @@ class Tuner:
         self._screen([config for config in asked if config not in self.known])
 
     def _spare_some(self) -> None:
-        """Measure those that spill least, if none is left that spills little."""
+        """If only spilling configs are left, measure those that spill least."""
         if self.policy.max_spill_bytes is None or self.pool is None or self._good():
             return
         spilling = [config for config, row in self._rows.items() if row.status is Status.PRUNED]
@@ -214,7 +214,7 @@ class Tuner:
         self._counts.add_known(row)
 
     def _screen(self, configs: list[Config]) -> None:
-        """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished.
+        """Compile configs and measure each; configs begun before the budget is spent are finished.
 
         Raises:
             LaunchError: the arguments fit none of them.
@@ -240,7 +240,7 @@ class Tuner:
     def _compiled(
         self, order: Sequence[Config], idle: Callable[[], bool] | None = None
     ) -> Iterator[tuple[Config, Compiled | KernellabError]]:
-        """Yield each config with what came of compiling it, as it comes; jobs are made on the way, not all before."""
+        """Compile configs, and yield each with its result; jobs are made one by one, not all in advance."""
         jobs = [partial(self._job, config) for config in order]
         both_ends = self.policy.longest_first and idle is not None
         for index, result in self.stream(jobs, from_both_ends=both_ends, idle=idle) if jobs else ():
@@ -258,7 +258,7 @@ class Tuner:
         return job
 
     def _take(self, config: Config, result: Compiled | KernellabError) -> None:
-        """Enter what became of a config that was compiled, or let it be measured if it can run."""
+        """Record the compile result of a config; submit the config for measurement if it can run."""
         if config in self._refused:
             row = self._rows[config] = Row(config, Status.COMPILE_ERROR, self._refused[config].message)
             self._counts.add(row)
@@ -286,7 +286,7 @@ class Tuner:
         return None if best_ms is None else best_ms * self.policy.loser_factor
 
     def _enter(self, taken: Taken) -> None:
-        """Enter what a bench says of a candidate.
+        """Record the measurement of a candidate.
 
         Raises:
             UsageError: the bench was asked something wrong, which is no fault of the config.
@@ -319,7 +319,7 @@ class Tuner:
         return self._with_rate(timed, candidate)
 
     def _group(self, taken: Taken, measured: Measured) -> str:
-        """Return the group of outputs as rows keep it; what is like nothing that the bench keeps has its own so far."""
+        """Return the output group of a row; outputs unlike any that the bench keeps get a group of their own."""
         if measured.group == NOT_COMPARED or self.pool is None:
             return NOT_REPEATED
         if measured.group == NO_GROUP:
@@ -335,7 +335,7 @@ class Tuner:
         self.watch(self._counts.progress(self.kernel, stage, len(self._rows), left_s))
 
     def _left_s(self) -> float | None:
-        """Return about how long the rest takes, from the pace since the first config ended; None before that tells."""
+        """Return the estimated seconds left, from the pace since the first config ended; None until it is known."""
         now_s, ended = self.clock(), self._counts.ended
         if ended == 1 and self._first_s is None:
             self._first_s = now_s
@@ -346,7 +346,7 @@ class Tuner:
         return max(0.0, min(bounds)) if bounds else None
 
     def _judge(self, *, launches: bool) -> None:
-        """Find out whose outputs are equal, and tell the configs that differ from most; a reference has told by itself.
+        """Group the configs by their outputs, and mark those that differ from the majority.
 
         Without ``launches``, what is known must do; so it is where nothing was measured.
         """
@@ -365,7 +365,7 @@ class Tuner:
         self._counts.recount(self._rows)
 
     def _compared(self, config: Config, others: Sequence[Config]) -> list[tuple[OutputDifference, ...]]:
-        """Launch configs again to tell how the outputs of some differ from those of one; see `Bench.compare`."""
+        """Launch configs again, and return how the outputs of the others differ from those of the first."""
         self._compile_adopted([config, *others])
         lost = next((each for each in (config, *others) if each not in self._candidates), None)
         if lost is not None or self.pool is None:
@@ -379,7 +379,7 @@ class Tuner:
         return found
 
     def _settled(self) -> Final | None:
-        """Return what an earlier final decided, if that still holds for these rows."""
+        """Return the decision of an earlier final if it still holds for the current rows."""
         good = self._good()
         winners = [config for config in good if self._rows[config].standing == "winner"]
         if len(winners) != 1 or self._submitted:
@@ -392,7 +392,7 @@ class Tuner:
         return Final(winners[0], tuple(tied))
 
     def _finals(self, pool: DevicePool) -> Final:
-        """Measure the fastest configs against each other, and enter what that says: also of one that fails there."""
+        """Run the final between the fastest configs, and record its result; a config that fails there is dropped."""
         chosen = qualified(self._rows, self.policy)
         if not chosen:
             return Final(None, ())
@@ -421,14 +421,14 @@ class Tuner:
         return final
 
     def _expel(self, failures: Mapping[Config, KernellabError]) -> None:
-        """Enter the configs that failed where the fastest meet."""
+        """Record the failures of finalists."""
         for config, error in failures.items():
             self._rows[config] = replace(_failed(self._candidates[config], error), device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
         self._judge(launches=False)
 
     def _measure_early(self) -> bool:
-        """Go on with the final of what is known while the last configs compile; tell whether more can be measured.
+        """Continue an early final while the last configs compile; return whether more can follow.
 
         It counts if none of those that are still to come belongs in it. Who is in it is looked up anew once some share
         of the configs has come since.
@@ -457,7 +457,7 @@ class Tuner:
         )
 
     def _compile_adopted(self, configs: list[Config]) -> None:
-        """Compile the configs that earlier rows let in: the final launches them."""
+        """Compile configs known from earlier tunings, for the final."""
         for config, result in self._compiled([config for config in configs if config not in self._candidates]):
             if not isinstance(result, KernellabError) and result.resources.fits:
                 self._candidates[config] = self.implementation(config, result, self._places[config])

@@ -1,4 +1,4 @@
-"""One tuning: what is asked and worked with, its configs and known rows, the measuring of it, and the result."""
+"""One tuning: its options and environment, its configs and stored rows, the run, and the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WITHOUT_GPU = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to tune.
+    """The options of a tuning.
 
     ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
     limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
@@ -83,7 +83,7 @@ Progress = Callable[[str], AbstractContextManager[Watch]]
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
+    """The compiler, registry, device and benches of a tuning; without ``make_bench`` nothing is timed.
 
     There, ``interpret`` runs configs on the CPU, to compare them with a reference; None compares none.
     ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
@@ -101,7 +101,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTuning:
-    """A tuning of which nothing is compiled: its launches and configs, and the rows of earlier ones under its key.
+    """A tuning that is ready to run: launches, configs, and the stored rows under its key.
 
     The configs to try are ``launches.originals``; all of them are ``listed``, and ``left_out`` has rows of the others.
     Those of a `Space`, and of `workloads`, ``is_generated``: nobody insists on any of them, and others may join them.
@@ -114,7 +114,7 @@ class PreparedTuning:
     records: Records
 
     def known(self, options: Options) -> dict[Config, Row]:
-        """Return the rows that hold for it, but for a ``fresh`` one.
+        """Return the stored rows that hold for this tuning; none for a ``fresh`` one.
 
         Those are of outputs that were compared with these reference values, or with each other. A config that was not
         measured since it spills is left out of a generated list alone.
@@ -142,7 +142,7 @@ def prepared(
     version: Version | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> PreparedTuning:
-    """Return a tuning of launches; ``version`` is that of the kernel, where it was looked up before.
+    """Prepare a tuning of launches; ``version`` is the kernel's, if the caller knows it.
 
     ``sizes`` are those of a case among several: its rows are those of no other, whatever an autotuner's ``key`` names.
 
@@ -162,7 +162,7 @@ def prepared(
 
 
 def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> dict[Config, Any]:
-    """Return the `triton.Config`s to try by their values, those included that pruning leaves out for some arguments.
+    """Return the `triton.Config`s to try by their values, including those that pruning drops for some arguments.
 
     Raises:
         UsageError: there are no configs.
@@ -174,7 +174,7 @@ def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> 
 
 
 def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
-    """Return the configs that a call or an autotuner gives.
+    """Return the configs of a call, or of the kernel's autotuner.
 
     Raises:
         UsageError: neither does.
@@ -190,7 +190,7 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
 
 
 def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
-    """Let launches know the user's configs and hooks; return all by their values, and rows of those that are pruned."""
+    """Set the configs and hooks of launches; return all configs by their values, and the rows of pruned ones."""
     from kernellab._triton.kernel import declared, pruned
 
     kept, reasons = pruned(launches.kernel, configs, launches.args, launches.meta)
@@ -213,7 +213,7 @@ def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Con
 
 
 def _named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
-    """Return the arguments that are compared; None for all.
+    """Return the names of the arguments to compare; None for all.
 
     Raises:
         UsageError: they are no names.
@@ -226,21 +226,21 @@ def _named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
 
 
 def reference_identity(launches: Launches) -> str:
-    """Return what identifies the values that are compared with; "" where there are none."""
+    """Return the identity of the reference and the compared outputs; "" without a reference."""
     if launches.reference is None:
         return ""
     return " ".join(filter(None, (launches.reference.identity, joined_names(launches.outputs))))
 
 
 def joined_names(outputs: frozenset[str] | None) -> str:
-    """Return names of outputs as rows keep them, by name; "" for none."""
+    """Return names of outputs as rows store them: sorted, with commas; "" for none."""
     return ",".join(sorted(outputs or ()))
 
 
 def tuned(
     environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
 ) -> Tuning:
-    """Tune a kernel for these arguments, which hold afterwards what they held before.
+    """Tune a kernel for these arguments; they have the same values afterwards.
 
     Raises:
         UsageError: there are no configs, or the options are wrong.
@@ -252,7 +252,7 @@ def tuned(
 
 
 def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
-    """Measure what was prepared at ``start_s``; see `tuned`."""
+    """Run a prepared tuning that started at ``start_s``; see `tuned`."""
     launches, records, originals = tuning.launches, tuning.records, tuning.launches.originals
     _take_reference(launches, next(iter(originals)), options, environment)
     check = _cpu_check(environment, launches, options)
@@ -299,7 +299,7 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
 
 
 def _cpu_check(environment: Environment, launches: Launches, options: Options) -> CpuCheck | None:
-    """Return what compares configs on the CPU where nothing is timed; None without a reference."""
+    """Return the comparison with the reference on the CPU; None without a reference, or where a GPU measures."""
     if environment.make_bench is not None or environment.interpret is None or launches.reference is None:
         return None
     left_s = SECONDS_AT_MOST if options.budget_s is None else min(options.budget_s, SECONDS_AT_MOST)
@@ -308,7 +308,7 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
 
 
 def _take_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
-    """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
+    """Compute the reference values; note options of the autotuner that are not followed."""
     from kernellab._triton.kernel import declared
 
     if options.check is not None:
@@ -333,7 +333,7 @@ def _take_reference(launches: Launches, config: Config, options: Options, enviro
 
 
 def _compiler(environment: Environment, options: Options) -> Compiler:
-    """Return what compiles: the workers of the lab, or those of an executor."""
+    """Return the compiler of the lab, or one that compiles on the executor."""
     if options.executor is None:
         return environment.compiler
     from kernellab.tune.executors import ExecutorPool, executor_of  # most tunings need none of it
@@ -343,7 +343,7 @@ def _compiler(environment: Environment, options: Options) -> Compiler:
 
 
 def _complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
-    """Return what made an executor useless on the way; raise it if the tuning came to nothing for that."""
+    """Return a note about an executor that failed; raise its error if the tuning has no winner."""
     failure = getattr(compiler.pool, "failure", None)
     if failure is not None and outcome.winner is None:
         raise failure
@@ -351,7 +351,7 @@ def _complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
 
 
 def _pool(environment: Environment, launches: Launches, options: Options) -> DevicePool | None:
-    """Return the devices that measure; None where there is no GPU."""
+    """Return the devices that measure; None without a GPU."""
     make = environment.make_bench
     if make is None:
         return None
@@ -375,7 +375,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
 
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
-    """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
+    """Return the bytes that a launch moves; note a `restore_value` of an argument that is not written."""
     from kernellab._triton.kernel import declared
 
     effects, stated = compiled.effects, declared(launches.kernel).restore_value
@@ -386,7 +386,7 @@ def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None
 
 
 def _require_outputs(launches: Launches, config: Config, compiled: Compiled) -> None:
-    """Raise where an argument is named that the kernel does not write.
+    """Raise if ``outputs`` names an argument that the kernel does not write.
 
     Raises:
         UsageError: one is.

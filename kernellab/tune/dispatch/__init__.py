@@ -1,4 +1,4 @@
-"""One decision for all sizes: a few configs of a kernel, and the rule that picks one of them for the sizes at hand.
+"""Tuning over sizes: a few configs of a kernel, and a rule that picks one of them for given sizes.
 
 `Dispatch` is the result, `Rule` what picks. A case is one combination of sizes; `CaseRequest` says what is to be
 measured of it, `MeasuredCase` what came of that, and a `CaseMeasurer` measures them, here or elsewhere.

@@ -35,7 +35,7 @@ _BYTES = 32 * 2**20
 
 
 def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
-    """Write dispatches of one kernel as a table; what a file has of other devices and versions of Triton stays in it.
+    """Write dispatches of one kernel to a table; entries for other devices and Triton versions stay in the file.
 
     Raises:
         UsageError: the file cannot be written, or is the table of another kernel.
@@ -55,7 +55,7 @@ def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
 
 
 def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
-    """Raise where a dispatch is none of the same kernel over the same sizes.
+    """Raise if two dispatches are of different kernels or sizes.
 
     Raises:
         UsageError: it is not.
@@ -99,12 +99,12 @@ def _sizes(dispatch: Dispatch) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def shown_config(config: Config) -> dict[str, Any]:
-    """Return constexprs and options of a config as JSON, without what is the default of all."""
+    """Return the constexprs and options of a config as JSON, without defaults."""
     return {name: value for name, value in config.stored.items() if (name, value) != ("num_ctas", 1)}
 
 
 def read_table(path: str | Path) -> tuple[Dispatch, ...]:
-    """Return the dispatches of a table, one for each device and version of Triton; they have no kernel.
+    """Return the dispatches of a table, one per device and Triton version; they have no kernel.
 
     Raises:
         UsageError: the file is no table, or one of a later release.
@@ -145,7 +145,7 @@ _UNSET = {"num_warps": None, "num_stages": None}
 
 
 def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
-    """Write dispatches as files of a folder, in the layout of vLLM: see above.
+    """Write dispatches to a folder in vLLM's layout (see above).
 
     Raises:
         UsageError: a file cannot be written.
@@ -174,7 +174,7 @@ def _by_size(content: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """A config of a folder: for which sizes and on which device it was chosen, and what else the name of the file says.
+    """A config of a folder, with the sizes and device that it was chosen for, and other parts of the file name.
 
     ``key`` is the size that the file is keyed by, whose name it does not tell; ``triton`` is "" where it is not told.
     """
@@ -188,7 +188,7 @@ class FileConfig:
 
 
 def read_folder(folder: str | Path, device: str | None = None) -> tuple[FileConfig, ...]:
-    """Return the configs of a folder in the layout of vLLM, of one device or of all; `Config.to_triton` makes each one.
+    """Return the configs of a folder in vLLM's layout, for one device or all; see `Config.to_triton`.
 
     Raises:
         UsageError: a file of the folder is none of that layout.

@@ -1,4 +1,4 @@
-"""A dispatch as a file: one module of plain Triton that chooses its config by the sizes, or an operator that does."""
+"""Export of a dispatch: a module of plain Triton, or an operator, that picks its config by the sizes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def export_dispatch(
     kind: str | None,
     others: Sequence[Dispatch | str | Path],
 ) -> Exported:
-    """Write a dispatch; ``kind`` None goes by the suffix of ``to``: ``.json`` is a table, else it is a module.
+    """Write a dispatch; without a ``kind``, ``to`` decides: ``.json`` is a table, anything else a module.
 
     Raises:
         UsageError: there is no such kind, or it cannot be written so.
@@ -74,7 +74,7 @@ def export_dispatch(
 
 
 def _require_decision(dispatch: Dispatch) -> None:
-    """Raise where no time is behind a dispatch: what it picks is then the first config that compiles.
+    """Raise if no case of a dispatch was timed: its rule then picks the first config that compiles.
 
     Raises:
         UsageError: nothing was timed, as without a GPU.
@@ -87,7 +87,7 @@ def _require_decision(dispatch: Dispatch) -> None:
 
 
 def exported_by(text: str, kind: str | None, names: Mapping[str, Any]) -> Dispatch | str | int:
-    """Return what is exported under a name: a dispatch that a variable holds, or that of a kernel; else a kept kernel.
+    """Return the object to export under a name: a dispatch (of a variable or a kernel), else a stored kernel.
 
     Raises:
         UsageError: a dispatch is asked for, and there is none.
@@ -118,7 +118,7 @@ def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
 def _recorded(
     kernels: Registry, runtime: Runtime, dispatch: Dispatch, known: Sequence[Dispatch]
 ) -> tuple[RecordedVersion, Chooser]:
-    """Return the kernel with launches of few cases, the smallest last, and how its launch finds a config.
+    """Record launches of a few cases, the smallest last; return the kernel with them, and how it picks a config.
 
     Raises:
         UsageError: they cannot be made, or a size follows from none of the arguments.
@@ -142,7 +142,7 @@ def _recorded(
 
 
 def _by_device(known: Sequence[Dispatch]) -> tuple[Decision, ...]:
-    """Return a decision for each device, of the first that has one."""
+    """Return one decision per device, from its first dispatch."""
     found: dict[str, Decision] = {}
     for each in known:
         decision = _decision(each)
@@ -190,7 +190,7 @@ def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
 
 
 def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[list[Sample], Any]:
-    """Return the launches of few cases, the smallest last, and that as it was compiled."""
+    """Return the launches of a few cases, the smallest last, and the compiled kernel of the last one."""
     from kernellab._triton.kernel import jit_function
 
     assert dispatch.arguments is not None
@@ -216,7 +216,7 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
 
 
 def _reference_text(check: Any, names: Collection[str]) -> str:
-    """Return what outputs were compared with, as an expression over parameters; "" where it is no such."""
+    """Return the reference as an expression over parameters; "" if it is not one."""
     text = check if isinstance(check, str) else ""
     if isinstance(check, FunctionType) and check.__name__ == "<lambda>":
         with contextlib.suppress(SourceError):
@@ -225,7 +225,7 @@ def _reference_text(check: Any, names: Collection[str]) -> str:
 
 
 def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
-    """Return the smallest case, then for each size the smallest that differs from it in that one.
+    """Return the smallest case, and for each size the smallest case where that size differs.
 
     Raises:
         UsageError: no case worked.
@@ -241,7 +241,7 @@ def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[Measur
 
 
 def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -> list[Sample]:
-    """Return the launches with constexprs that vary from case to case as arguments, but for some names.
+    """Turn constexprs that vary between cases into arguments, except for some names.
 
     A size that is a constexpr is no default of a launch.
     """
@@ -259,7 +259,7 @@ def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -
 
 
 def _formula(name: str, samples: Sequence[Sample], made: set[str], version: Version) -> str:
-    """Return a size as an expression over the arguments that a caller gives; one of the same name comes first.
+    """Return a size as an expression over the caller's arguments; one named like the size comes first.
 
     Raises:
         UsageError: none of them has its value in all cases.

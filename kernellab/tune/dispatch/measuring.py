@@ -1,4 +1,4 @@
-"""Cases measured in this process: inputs are made, and a short tuning takes the configs that the forecasts leave.
+"""Measuring of cases in this process: make the inputs, then run a short tuning of the most promising configs.
 
 Within a case, forecasts say what to try, what was measured corrects them, and losers are dropped.
 """
@@ -49,7 +49,7 @@ SHORT_FINALS = Policy(
 
 @dataclass(frozen=True, slots=True)
 class CaseSpec:
-    """What all cases have in common: the grid, arguments that no size changes, what makes the others, the configs.
+    """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
 
     ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace ``given`` arguments.
     """
@@ -76,7 +76,7 @@ class CaseSpec:
         return Arguments(bench, parameter_names(kernel)).of(number, dict(sizes))
 
     def options(self, search: ForecastSearch) -> Options:
-        """Return how a case is tuned."""
+        """Return the tuning options of a case."""
         check = None
         if self.check is not None:
             from kernellab.measure.reference import check_of  # most have none
@@ -88,7 +88,7 @@ class CaseSpec:
 
 @dataclass(slots=True)
 class LocalCases:
-    """Measures cases one after the other, on the GPU of this process. Without one, configs are only compiled."""
+    """Measures cases one after the other on this process's GPU; without a GPU, configs are only compiled."""
 
     environment: Environment
     kernel: Kernel
@@ -100,11 +100,11 @@ class LocalCases:
     _ahead: CompilingAhead | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
-        """Note a case."""
+        """Queue a case."""
         self._waiting.append(request)
 
     def take(self) -> MeasuredCase:
-        """Measure the case that was noted first; a failure of the whole case is in the answer."""
+        """Measure the first queued case; if it fails as a whole, the result has its ``failure``."""
         clock, request = self.environment.clock, self._waiting.pop(0)
         begin_s = clock()
         try:
@@ -114,13 +114,13 @@ class LocalCases:
         return replace(found, seconds=clock() - begin_s)
 
     def close(self) -> None:
-        """Forget what was noted, and compile nothing more."""
+        """Drop the queued cases, and stop compiling ahead."""
         self._waiting.clear()
         if self._ahead is not None:
             self._ahead.close()
 
     def _measured(self, request: CaseRequest) -> MeasuredCase:
-        """Measure a case; its rows are in the store then.
+        """Measure a case, and store its rows.
 
         Raises:
             KernellabError: the case as a whole failed.
@@ -156,7 +156,7 @@ class LocalCases:
 
 
 class CompilingAhead:
-    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
+    """Compiles jobs in the background until it is closed."""
 
     def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
         self._compiler, self._jobs = compiler, jobs
@@ -166,7 +166,7 @@ class CompilingAhead:
             self._work.begin()
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop compiling."""
         self._closed.set()
         if self._work is not None:
             self._work.await_end(_END_S)
@@ -183,11 +183,11 @@ class CompilingAhead:
 
 
 class _Closed(Exception):
-    """Nothing more is to be compiled."""
+    """Stops the compile stream when compiling ahead is closed."""
 
 
 def _compiling_ahead(compiler: Compiler, launches: Launches, request: CaseRequest) -> CompilingAhead:
-    """Let configs that the first case does not ask for compile while others are measured, the longest first."""
+    """Compile configs that the first case does not ask for while others are measured, the longest first."""
     asked = {forecast.config for forecast in request.forecasts}
     left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
     jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
@@ -207,7 +207,7 @@ def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:
 
 
 def _resident(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
-    """Return how many programs of each config one multiprocessor holds at a time, from its occupancy."""
+    """Return the programs of each config that fit on one multiprocessor, from its occupancy."""
     if limits is None:
         return {}
     warps = limits.threads_per_multiprocessor // limits.warp_threads
@@ -226,7 +226,7 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class ForecastSearch:
-    """Asks for the configs of a request, a few at a time, as long as one of them may be the best. A `tune.Search`.
+    """Asks for the configs of a request in small batches, while one of them may be the best. A `tune.Search`.
 
     ``known`` are configs that the store knows; they are asked for first, and cost nothing.
     """
@@ -238,7 +238,7 @@ class ForecastSearch:
     _has_begun: bool = False
 
     def ask(self) -> list[Config]:
-        """Return the next configs; none where no other can be the best, or so many were measured as are asked for."""
+        """Return the next configs; none when no other can be the best, or ``at_most`` are measured."""
         if not self._has_begun:
             self._has_begun = True
             self._given |= self.known
@@ -255,13 +255,13 @@ class ForecastSearch:
         return found
 
     def tell(self, config: Config, time_ms: float | None) -> None:
-        """Take the median of a config; None where it could not be measured."""
+        """Record the median of a config; None if it could not be measured."""
         if time_ms is not None:
             self._times_ms[config] = time_ms
 
 
 def hopeful(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config, float]) -> list[Forecast]:
-    """Return the forecasts of those that may still be the best, the most hopeful first, given what was measured.
+    """Return the forecasts of configs that may still be the best after these times, the most promising first.
 
     All forecasts of a case may be off in common: by how much, the configs that were measured tell, each with the weight
     of its own precision.

@@ -1,4 +1,4 @@
-"""Tuning over sizes with what a lab has: the plan is asked, a measurer measures, what is known becomes a dispatch."""
+"""Tuning over sizes: a plan chooses cases, a measurer measures them, and a rule fitted to them is the dispatch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tuned_over(
     opened: OpenEnvironment | None = None,
     max_configs: int = 8,
 ) -> Dispatch:
-    """Tune a bound kernel over sizes; ``spec`` says what is measured of each, with the configs as they were given.
+    """Tune a bound kernel over sizes; ``spec`` has the user's configs and how a case is measured.
 
     ``opened`` is what a process of the executor measures with, ``max_configs`` how many the rule may have.
 
@@ -101,7 +101,7 @@ def tuned_over(
 def measurer_of(
     environment: Environment, kernel: Kernel, spec: CaseSpec, executor: Any, opened: OpenEnvironment | None
 ) -> tuple[CaseMeasurer, tuple[str, ...]]:
-    """Return who measures, with what is to be said of it: processes of the executor that own a GPU, else this one."""
+    """Return the measurer and its notes: the executor's processes that own a GPU, else this process."""
     if executor is None or opened is None:
         return LocalCases(environment, kernel, spec), ()
     from kernellab.tune.cluster_tuning import cluster_cases  # most need none of it
@@ -117,7 +117,7 @@ def measurer_of(
 
 @dataclass(slots=True)
 class OverSizes:
-    """One tuning over sizes, with what it has come to."""
+    """One tuning over sizes, and its progress."""
 
     kernel: str
     table: Table
@@ -132,7 +132,7 @@ class OverSizes:
     _latest: str = ""
 
     def run(self) -> Dispatch:
-        """Measure, and return the dispatch; after an interrupt, that of what is known.
+        """Measure all cases, and return the dispatch; after an interrupt, the dispatch so far.
 
         Raises:
             UsageError: no case could be measured at all.
@@ -152,7 +152,7 @@ class OverSizes:
         return self._dispatch(is_interrupted)
 
     def _measure(self) -> bool:
-        """Measure until the plan has nothing more to ask; tell whether the user ended it."""
+        """Measure until the plan has no more requests; return whether the user interrupted it."""
         while True:
             while len(self._under_way) < self.measurer.lanes and (request := self.plan.ask()) is not None:
                 self._under_way[request.number] = request
@@ -191,7 +191,7 @@ class OverSizes:
         )
 
     def _left_s(self) -> float | None:
-        """Return about how long the rest takes, from the pace so far and the share of the budget that is left."""
+        """Return the estimated seconds left, from the pace so far and the rest of the budget."""
         if not self._measured or len(self._cases) < 2:
             return None
         share = self.plan.left / max(1, self._measured)
@@ -226,7 +226,7 @@ class OverSizes:
 
 
 def joined(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
-    """Return what is known of a case after it was measured once more; a later row of a config stands for an earlier."""
+    """Merge two measurements of a case; a later row of a config replaces an earlier one."""
     rows: dict[Config, Row] = {row.config: row for row in (*before.rows, *after.rows)}
     return replace(
         after,
@@ -242,12 +242,12 @@ def joined(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
 
 
 def size_words(sizes: Mapping[str, int]) -> str:
-    """Return sizes in words: ``M=16, N=32``."""
+    """Return sizes as text: ``M=16, N=32``."""
     return ", ".join(f"{name}={value}" for name, value in sizes.items())
 
 
 def outcome_words(case: MeasuredCase) -> str:
-    """Return what came of a case in words."""
+    """Return the outcome of a case as text."""
     if case.failure:
         return f"{size_words(case.sizes)}: {case.failure}"
     times = case.times_ms
@@ -258,7 +258,7 @@ def outcome_words(case: MeasuredCase) -> str:
 
 
 def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
-    """Return the sizes of each case: of a dict of values all combinations, of a `Space` those that it allows.
+    """Return the sizes of each case: all combinations of a dict of values, or the combinations of a `Space`.
 
     A list of dicts names each case by itself. ``known`` are the names that the kernel or ``inputs`` takes, none if any
     name is.
@@ -283,7 +283,7 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an integer of numpy as one of Python, anything else as it is."""
+    """Return a numpy integer as a Python one; any other value unchanged."""
     whole = whole_number(value)
     return value if whole is None else whole
 

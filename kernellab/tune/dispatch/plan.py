@@ -1,4 +1,4 @@
-"""What to measure next, as a pure core that is asked and told; and from what was measured to the rule.
+"""The plan of a tuning over sizes: which cases and configs to measure next; then the rule, and its regrets.
 
 That is which case, and which of its configs; then which few configs serve all sizes, and what is lost with them. Sizes
 between those that were measured count by what the model expects there. What the rule loses is told for the measured
@@ -36,7 +36,7 @@ _UNMEASURED = 0.03  # what a config that was not measured on a case is taken to 
 
 @dataclass(frozen=True, slots=True)
 class PlanPolicy:
-    """How much is measured.
+    """The measurement budget of a tuning over sizes, and how it is divided.
 
     ``share`` of the table of cases and configs is measured at most, known rows aside. On the first case, ``first``
     configs are; on others, ``at_least`` and ``at_most`` so many at the first visit. A config is tried there where it
@@ -70,7 +70,7 @@ class PlanPolicy:
 
 
 class _Cell(NamedTuple):
-    """A config that was not tried on a case, with what that is worth."""
+    """A config that was not tried on a case, with the expected value of measuring it."""
 
     worth: float
     case: int
@@ -79,7 +79,7 @@ class _Cell(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Asked for the next case to measure, and told what came of it; several cases may be under way.
+    """Chooses the next case to measure; several cases may be under way.
 
     First comes a case of middle size, on which many configs are tried; then the others, each as unlike those before it
     as can be, so that the model soon knows what sizes change. Then all cases are looked at together, in a few rounds: a
@@ -103,18 +103,18 @@ class Plan:
 
     @property
     def budget(self) -> int:
-        """How many configs are measured at most, over all cases; at least the ``first`` ones and some of each case."""
+        """The maximum number of measured configs over all cases; covers the ``first`` ones and a few of each case."""
         policy, cases, configs = self.policy, len(self.table.cases), len(self.table.configs)
         least = min(configs, policy.first) + (cases - 1) * min(configs, policy.at_least)
         return max(least, int(policy.share * cases * configs))
 
     @property
     def left(self) -> int:
-        """How many of them are left, less those that cases under way may take."""
+        """The rest of the budget, less the configs that cases under way may take."""
         return self.budget - self._spent - sum(self._under_way.values())
 
     def ask(self) -> CaseRequest | None:
-        """Return what to measure next; None where nothing is left, or what is under way has to come back first."""
+        """Return the next request; None if none is left, or if cases under way must end first."""
         if self._waiting:
             fit = self.table.fit(self.policy.stale) if self._is_timed else None
             return self._begin(self._waiting.pop(0), fit)
@@ -123,7 +123,7 @@ class Plan:
         return self._round.pop(0) if self._round else None
 
     def tell(self, case: MeasuredCase) -> None:
-        """Take what came of a case."""
+        """Record the result of a case."""
         self._under_way.pop(case.number, None)
         self.table.enter(case)
         timed = [row for row in case.rows if row.status not in {Status.NOT_TIMED, Status.PRUNED}]
@@ -136,7 +136,7 @@ class Plan:
             self._exhausted.add(case.number)
 
     def _begin(self, case: int, fit: Fit | None) -> CaseRequest:
-        """Return the request of a case that nobody has measured."""
+        """Return the first request of a case."""
         policy, count = self.policy, len(self.table.configs)
         if fit is None:
             first = min(count, policy.first if not self._under_way else max(policy.at_most, 1))
@@ -156,7 +156,7 @@ class Plan:
         return CaseRequest(case, sizes, forecasts, at_least, at_most, spread, self.policy.doubt, self.policy.margin)
 
     def _forecasts(self, case: int, fit: Fit) -> tuple[Forecast, ...]:
-        """Return what is expected of all configs, the most hopeful first."""
+        """Return the forecasts of all configs, the most promising first."""
         logs, spreads = fit.log_times(case), fit.spreads(case, with_case=False)
         order = np.argsort(logs - self.policy.doubt * spreads, kind="stable")
         places = [int(place) for place in order if not self.table.is_hopeless(case, int(place))]
@@ -166,7 +166,7 @@ class Plan:
         return Forecast(self.table.configs[place], float(np.exp(logs[place])), float(spreads[place]))
 
     def _next_round(self) -> list[CaseRequest]:
-        """Return requests of the cases on which most is to be found, for this round's part of what is left."""
+        """Return requests for the most valuable cells, within this round's share of the budget."""
         fit = self.table.fit()
         if fit is None or self.left <= 0 or not self._rounds_left:
             return []
@@ -187,7 +187,7 @@ class Plan:
         return found
 
     def _take(self, cells: Sequence[_Cell], most: int, visited: dict[int, dict[int, None]]) -> None:
-        """Add cells to those that a round visits, until there are so many, on no more cases than it may visit."""
+        """Add cells to a round until it has ``most``, on no more cases than a round may visit."""
         cases = ceil(self.policy.revisited * len(self.table.cases))
         for cell in cells:
             if sum(map(len, visited.values())) >= most:
@@ -196,13 +196,13 @@ class Plan:
                 visited.setdefault(cell.case, {})[cell.place] = None
 
     def _gains(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
-        """Return untried configs with how much they are expected to be faster than the best of the case."""
+        """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
         found = (_Cell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried(case))
         return [cell for cell in found if cell.worth > _LEAST_GAIN]
 
     def _lessons(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Cell]:
-        """Return untried configs of the rule with what a time tells: most where one may be good, and is not known."""
+        """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
         times = self.table.times_of(case)
         best = log(min(times.values()))
         served = min((log(times[place]) for place in rule if place in times), default=inf)
@@ -219,13 +219,13 @@ class Plan:
 
 
 def _expected_gain(best: float, mean: float, spread: float) -> float:
-    """Return by how much a normal variable is expected to be below ``best`` (Jones, Schonlau and Welch 1998)."""
+    """Return the expected improvement of a normal variable on ``best`` (Jones, Schonlau and Welch 1998)."""
     z = (best - mean) / spread
     return spread * (z * 0.5 * (1.0 + erf(z / sqrt(2.0))) + exp(-0.5 * z * z) / sqrt(2.0 * pi))
 
 
 def first_configs(configs: Sequence[Config], count: int) -> list[Config]:
-    """Return so many configs that lie far apart, none of those that compile longest where there are enough others.
+    """Return ``count`` configs that lie far apart, without those that compile longest if there are enough.
 
     The first case waits for these: the longest of 48 matrix products takes ten times the shortest to compile.
     """
@@ -236,7 +236,7 @@ def first_configs(configs: Sequence[Config], count: int) -> list[Config]:
 
 
 def spread_out(design: Array, count: int) -> list[int]:
-    """Return the places of so many configs that lie far apart: the middle one, then each farthest from those taken.
+    """Return the places of points that lie far apart: the central one, then always the farthest from the others.
 
     Gonzalez 1985, *Clustering to minimize the maximum intercluster distance*.
     """
@@ -249,7 +249,7 @@ def spread_out(design: Array, count: int) -> list[int]:
 
 
 def decided(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
-    """Return the rule of what is known, with the model; where nothing was timed, the first config that fits."""
+    """Return the rule fitted to a table, with its model; if nothing was timed, a rule of the first config that fits."""
     names = tuple(table.cases[0])
     fit = table.fit()
     if fit is None:
@@ -269,7 +269,7 @@ def decided(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
 
 
 def best_set(table: Table, fit: Fit, at_most: int) -> list[int]:
-    """Return the places of at most so many configs that lose least, on measured cases and on sizes between them.
+    """Return the places of at most ``at_most`` configs with the least loss, on measured cases and sizes between.
 
     They are chosen one after the other, and then exchanged while that helps; the first of them is the best alone. A
     config without any time is none of them.
@@ -294,7 +294,7 @@ def _exchanged(chosen: list[int], timed: Sequence[int], losses: Array) -> list[i
 
 
 def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
-    """Return places in the order in which each takes most of what the ones before it lose."""
+    """Return places in the order in which each reduces the remaining loss most."""
     chosen: list[int] = []
     left, lost = np.full(len(losses), np.inf), np.inf
     while len(chosen) < min(at_most, len(places)):
@@ -307,14 +307,14 @@ def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
 
 
 def _best_added(losses: Array, left: Array, places: Sequence[int]) -> tuple[int, float]:
-    """Return the place that takes most of what is left to lose, and what is lost then."""
+    """Return the place that reduces the remaining loss most, and the loss with it."""
     totals = np.minimum(left[:, None], losses[:, list(places)]).sum(axis=0)
     best = int(totals.argmin())
     return places[best], float(totals[best])
 
 
 def _losses(table: Table, fit: Fit) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
-    """Return what each config loses as a logarithm, on sizes between the cases and on the cases themselves."""
+    """Return the loss of each config as a logarithm, on sizes between the cases and on the cases."""
     between = table.features(_sizes_between(table.cases))
     logs = np.log((between * fit.weights_ms).sum(axis=2))
     unmeasured = logs - logs.min(axis=1, keepdims=True)
@@ -337,7 +337,7 @@ def _weighted(losses: Array, bound: float, weight: float) -> Array:
 
 
 def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Return sizes that a rule may be asked for: half of them near the lines between two cases, half anywhere within.
+    """Return sizes to judge a rule by: half of them near lines between two cases, half anywhere within.
 
     They are uniform in their logarithms, and multiples of what divides all values of a size.
     """
@@ -362,7 +362,7 @@ def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
 
 
 def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
-    """Return what the first of some configs lose, the first two, and so on."""
+    """Return the losses of the first config, of the first two, and so on."""
     (between, *_), (cases, *_) = _losses(table, fit)
     found = []
     for some in range(1, len(chosen) + 1):
@@ -373,7 +373,7 @@ def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverSte
 
 
 def regrets_of(table: Table, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
-    """Return what a rule loses on each case."""
+    """Return the regret of a rule on each case."""
     places = {config: place for place, config in enumerate(table.configs)}
     own = [places[config] for config in rule.configs]
     return tuple(_regret(table, rule, fit, case, own) for case in cases)
@@ -400,7 +400,7 @@ def _regret(table: Table, rule: Rule, fit: Fit | None, case: MeasuredCase, own: 
 
 
 def _estimated(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float | None:
-    """Return what would be lost on a case if it had not been measured; None where no other was.
+    """Return the regret on a case for a rule fitted without it; None if no other case was timed.
 
     Where what the rule would pick was not measured on the case, it counts with the time that is expected of it now.
     """

@@ -1,4 +1,4 @@
-"""What tuning over sizes tells: what is measured of a case, the rule that picks, what that loses, and how far it is.
+"""Results of a tuning over sizes: requests and measured cases, the dispatch with its regrets, and progress.
 
 A case is one combination of sizes.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of a config: its time in milliseconds, None where nothing tells.
+    """The expected time of a config in milliseconds; None if unknown.
 
     ``spread`` is the standard deviation of the logarithm of that time: 0.05 where it may well be off by 5 %.
     """
@@ -37,7 +37,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class CaseRequest:
-    """What is to be measured of a case: configs in the order of trying, each until it cannot be the best any more.
+    """The configs to measure on a case, in the order of trying; it ends when no other can be the best.
 
     ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
     where its forecast, less ``doubt`` times its ``spread``, is not faster than the best one by more than ``margin``, a
@@ -58,7 +58,7 @@ class CaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """What is known of a case: a row for each config that was tried, or known before.
+    """The measurements of a case: a row for each config that was tried, or known before.
 
     ``grids`` are the extents of the grid of configs, as far as it was called; ``resident`` is how many programs of a
     config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the
@@ -87,28 +87,28 @@ class MeasuredCase:
 
 
 class CaseMeasurer(Protocol):
-    """Measures cases, ``lanes`` of them side by side. Rows enter the store before a case comes back.
+    """Measures cases, ``lanes`` of them side by side. Rows are stored before a case is returned.
 
     A case that fails comes back with its ``failure``; nothing is raised for it.
     """
 
     @property
     def lanes(self) -> int:
-        """How many cases are worth handing over before the first has come back."""
+        """The number of cases to submit before the first result is taken."""
 
     def submit(self, request: CaseRequest, /) -> None:
-        """Hand a case over."""
+        """Submit a case."""
 
     def take(self) -> MeasuredCase:
-        """Wait for the next case that ends, in whatever order; raises `KeyboardInterrupt` where that is interrupted."""
+        """Wait for the next case that ends, in any order; an interrupt raises `KeyboardInterrupt`."""
 
     def close(self) -> None:
-        """Give up what has not ended."""
+        """Cancel the cases that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """What the rule loses on one case, as a ratio: 1.02 is two percent more time than the best.
+    """The loss of a rule on one case as a ratio of times: 1.02 is 2 % slower than the best.
 
     ``config`` is the one that the rule picks, ``best`` the fastest that was measured there. ``estimated`` is the regret
     if the case had not been measured: that of a rule that was fitted to the others; None where that cannot be told.
@@ -126,7 +126,7 @@ class Regret:
 
 @dataclass(frozen=True, slots=True)
 class CoverStep:
-    """What so many configs lose, as ratios: on the measured cases, the mean and the worst; on sizes between, the mean.
+    """The losses with ``configs`` configs, as ratios: mean and worst over measured cases, mean over sizes between.
 
     What was not measured counts with what is expected of it.
     """
@@ -139,7 +139,7 @@ class CoverStep:
 
 @dataclass(frozen=True, repr=False)
 class Dispatch(Shown):
-    """The result of tuning one kernel over sizes: few configs, and a rule that picks one for the sizes at hand.
+    """The result of tuning a kernel over sizes: a few configs, and a rule that picks one for given sizes.
 
     ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same
     order. ``originals`` are the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are
@@ -190,7 +190,7 @@ class Dispatch(Shown):
         return {}
 
     def choose(self, **sizes: int) -> Any:
-        """Return the `triton.Config` for some sizes; the second time for the same ones, it is a lookup.
+        """Return the `triton.Config` for some sizes; repeated sizes are a dict lookup.
 
         Raises:
             UsageError: a size is missing, no integer, or none of those that were tuned over.
@@ -208,7 +208,7 @@ class Dispatch(Shown):
     def export(
         self, to: str | Path, *, kind: str | None = None, others: Sequence[Dispatch | str | Path] = ()
     ) -> Exported:
-        """Write the kernel with this decision as a module that needs nothing of the lab; or the decision as a table.
+        """Write the kernel with this decision as a module that does not need the lab, or the decision as a table.
 
         ``kind`` is ``dispatch``, ``torch-op``, ``table`` or ``vllm``: see `Lab.export`. ``others`` are decisions for
         other devices, or tables that have such.
@@ -265,7 +265,7 @@ class Dispatch(Shown):
         return self._table(records, columns).astype(numbers)
 
     def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
-        """Return a frame with what is known of the whole in ``attrs``."""
+        """Return a frame with the provenance and notes of the dispatch in ``attrs``."""
         imported_whole("pandas")
         import pandas as pd  # keeps this module light
 
@@ -286,7 +286,7 @@ class Dispatch(Shown):
 
 @dataclass(frozen=True, slots=True)
 class DispatchProgress:
-    """A dispatch so far: ``done`` of ``total`` cases are measured, with ``measured`` configs of a ``budget`` in all.
+    """The progress of a tuning over sizes: ``done`` of ``total`` cases, ``measured`` configs of a ``budget``.
 
     ``under_way`` are the cases that are being measured, ``latest`` is the last one that ended, in words; ``failed``
     counts cases that could not be measured. ``left_s`` is about how many seconds the rest takes, None where nothing

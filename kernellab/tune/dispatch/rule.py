@@ -1,4 +1,4 @@
-"""The rule of a dispatch: which config is launched for which sizes, as data that JSON holds and Python source says.
+"""The rule of a dispatch: which config is launched for which sizes, as JSON and as Python source.
 
 A case that was measured has its config in a table. For other sizes, each config has a cost: the time of a launch, of a
 wave, of a wave for each step of a size, and so on, fitted to what was measured. What tells configs apart is how their
@@ -37,7 +37,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A factor of the number of programs: a size over ``block``, rounded up; ``size`` "" is the constant ``block``."""
+    """A factor of the number of programs: ``size`` over ``block``, rounded up; just ``block`` if ``size`` is ""."""
 
     size: str
     block: int = 1
@@ -56,7 +56,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a part of the time grows with: a launch, its waves or its rounds, times the sizes that are named.
+    """A term of the time model: per launch, wave or round, times the named sizes.
 
     With ``odd``, it counts only where that size is no multiple of `ALIGNMENT`.
     """
@@ -66,7 +66,7 @@ class Term:
     odd: str = ""
 
     def value(self, sizes: Mapping[str, int], waves: int, rounds: int) -> float:
-        """Return what the milliseconds of this term are multiplied with; an array where sizes are arrays."""
+        """Return the factor of this term's weight; an array if the sizes are arrays."""
         count = 1 if self.per == "launch" else waves if self.per == "wave" else rounds
         counts = not self.odd or sizes[self.odd] % ALIGNMENT > 0
         return 1.0 * count * prod(sizes[name] for name in self.sizes) * counts
@@ -81,7 +81,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The time of a config in milliseconds: ``weights_ms``, one for each term of the rule, times what these count.
+    """The time of a config in milliseconds: a weight per term of the rule (``weights_ms``) times the term's value.
 
     ``programs`` are the factors of the number of its programs, of which ``slots`` run at a time on the whole device. Of
     a persistent kernel, they are those of the number of its tiles, and ``slots`` is the number of programs at most.
@@ -93,7 +93,7 @@ class Cost:
     weights_ms: tuple[float, ...]
 
     def values(self, terms: Sequence[Term], sizes: Mapping[str, int], multiprocessors: int) -> list[float]:
-        """Return what each weight is multiplied with for some sizes."""
+        """Return the factor of each weight for some sizes."""
         programs = prod(extent.value(sizes) for extent in self.programs)
         waves, rounds = -(-programs // self.slots), -(-programs // multiprocessors)
         return [term.value(sizes, waves, rounds) for term in terms]
@@ -106,7 +106,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Picks a config for sizes: that of a ``known`` case, else the one whose cost is least.
+    """Picks a config for sizes: the measured best of a ``known`` case, else the config of least cost.
 
     ``names`` are the sizes in the order of the keys of ``known``, whose values are places in ``costs``. It holds for a
     device with so many ``multiprocessors``.
@@ -124,7 +124,7 @@ class Rule:
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """The configs that it picks from."""
+        """The configs of the rule."""
         return tuple(cost.config for cost in self.costs)
 
     def place(self, **sizes: int) -> int:
@@ -138,7 +138,7 @@ class Rule:
         return self.cheapest(dict(zip(self.names, key, strict=True))) if found is None else found
 
     def cheapest(self, sizes: Mapping[str, int]) -> int:
-        """Return the place of the config whose cost is least, whatever is known of these sizes.
+        """Return the place of the config with the least cost, ignoring known cases.
 
         Raises:
             UsageError: the rule has no configs.
@@ -156,7 +156,7 @@ class Rule:
         return tuple(whole[name] or 0 for name in self.names)
 
     def source(self, name: str = "choose") -> str:
-        """Return a Python function of the sizes that gives what `place` gives, and needs nothing else."""
+        """Return the source of a Python function of the sizes with the same result as `place`; it imports nothing."""
         known = [f"        {key!r}: {place}," for key, place in self.known.items()]
         found = ["    known = {", *known, f"    }}.get(({', '.join(self.names)},))"] if known else ["    known = None"]
         lines = [
@@ -173,7 +173,7 @@ class Rule:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The rule as values that JSON has."""
+        """The rule as JSON values."""
         return {
             "schema": SCHEMA,
             "sizes": list(self.names),
@@ -193,7 +193,7 @@ class Rule:
 
     @classmethod
     def from_json(cls, given: Any) -> Rule:
-        """Return the rule of such values.
+        """Return the rule from the values of `as_json`.
 
         Raises:
             UsageError: they are none of a rule.
@@ -215,7 +215,7 @@ class Rule:
 
 
 def whole_number(value: object) -> int | None:
-    """Return an integer, of numpy's kinds as well, as one of Python; None for anything else, a bool included."""
+    """Return an integer (numpy's included) as a Python int; None for anything else, and for a bool."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
 
@@ -236,7 +236,7 @@ def _read_cost(given: Any) -> Cost:
 
 
 def _require_sound(rule: Rule) -> None:
-    """Raise `Malformed` unless a rule that was read is one, whose source may be executed."""
+    """Raise `Malformed` unless a rule read from JSON is complete, and its source safe to execute."""
     require_type(rule, Rule, "the rule")
     extents = [extent for cost in rule.costs for extent in cost.programs]
     for name in rule.names:
@@ -257,7 +257,7 @@ def _require_sound(rule: Rule) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SeenGrid:
-    """The grid of a config for some sizes, as the user's function gave it."""
+    """The grid of a config for some sizes, from the user's grid function."""
 
     sizes: Mapping[str, int]
     config: Config
@@ -270,13 +270,13 @@ Factor = tuple[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class ProgramsFormula:
-    """The number of programs as factors, and how many there are ``at_most``, as a persistent kernel has them."""
+    """The number of programs as factors, with a maximum ``at_most`` for a persistent kernel."""
 
     factors: tuple[Factor, ...]
     at_most: int | None = None
 
     def gives(self, seen: SeenGrid) -> bool:
-        """Tell whether this is the number of programs of a grid."""
+        """Whether the formula gives the number of programs of a grid."""
         value, programs = _value(self.factors, seen), prod(seen.grid)
         return programs == (value if self.at_most is None else min(value, self.at_most))
 
@@ -292,7 +292,7 @@ class ProgramsFormula:
 
 
 def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
-    """Return what gives the number of programs of all grids that were seen; None where no such product does."""
+    """Return a formula for the number of programs of all these grids; None if no product fits."""
     if not seen:
         return None
     found = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
@@ -311,7 +311,7 @@ def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...]
 
 
 def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
-    """Return a product that gives the programs but where these are the most that were seen."""
+    """Return a product for the number of programs, limited to the largest number in these grids."""
     counts = [prod(each.grid) for each in seen]
     most = max(counts)
     for factors in _products(seen[0]):
@@ -322,7 +322,7 @@ def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
 
 
 def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
-    """Yield the products that may be, those of few factors first; a size is in each of them once, as is a parameter."""
+    """Yield candidate products, shortest first; each has a size at most once."""
     blocks = [name for name, value in first.config.parameters if type(value) is int and value > 0]
     dividers: list[str | int] = [*blocks, 1]
     single: list[Factor] = [(size, by) for size in first.sizes for by in dividers]

@@ -1,4 +1,4 @@
-"""What is known of the table of cases and configs: the times that were measured, and a model of all others.
+"""The table of cases by configs: the measured times, and a model that predicts the others.
 
 The model gives the time of every config on every case, with how sure that is, from the few that were measured. The
 logarithm of a time is that of a sum of terms (launch, waves, rounds, each times steps of a size), plus an offset of
@@ -50,7 +50,7 @@ _OUTLIERS = 4.0  # degrees of freedom of Student's t
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Standard deviations of logarithms before anything is measured.
+    """Standard deviations of logarithms before any measurement.
 
     ``level`` of the weight of a term, ``slope`` of how it changes with a parameter of the configs (by one standard
     deviation of that), ``own`` of what a config has beside these, ``case`` of what all configs of a case are off by,
@@ -66,7 +66,7 @@ class Prior:
 
 @dataclass(slots=True)
 class Table:
-    """Cases by configs: times, rows, and a model that is fitted anew when something was entered.
+    """Cases by configs: times, rows, and a model that is fitted again after new measurements.
 
     ``cases`` are sizes by name, ``multiprocessors`` those of the device; ``terms`` are those of the model, in the order
     of its weights.
@@ -92,7 +92,7 @@ class Table:
         self._design = design_of(self.configs)
 
     def enter(self, case: MeasuredCase) -> None:
-        """Take what was measured of a case. The next `fit` knows it."""
+        """Add the measurements of a case."""
         places = {config: place for place, config in enumerate(self.configs)}
         self.multiprocessors = case.provenance.get("multiprocessors", self.multiprocessors)
         for row in case.rows:
@@ -104,7 +104,7 @@ class Table:
         self._see([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
 
     def _see(self, seen: Sequence[SeenGrid]) -> None:
-        """Keep the formula of programs if it gives these grids, too; else look for another one."""
+        """Add grids, and search for another formula of the programs if the current one does not fit them."""
         is_first = not self._seen
         self._seen += seen
         if is_first or not all(self.formula is not None and self.formula.gives(each) for each in seen):
@@ -127,12 +127,12 @@ class Table:
 
     @property
     def timed_cases(self) -> list[int]:
-        """The places of the cases of which something was timed."""
+        """The places of the cases with a time."""
         return sorted(case for case, times in self._times_ms.items() if times)
 
     @property
     def timed_configs(self) -> list[int]:
-        """The places of the configs that were timed on a case."""
+        """The places of the configs with a time."""
         return sorted(set().union(*self._times_ms.values()))
 
     def times_of(self, case: int) -> dict[int, float]:
@@ -140,7 +140,7 @@ class Table:
         return dict(self._times_ms.get(case, {}))
 
     def is_hopeless(self, case: int, config: int) -> bool:
-        """Tell whether a config need not be tried on a case: it failed there, does not compile, or fails often."""
+        """Whether to skip a config on a case: it failed there, does not compile, or fails often."""
         row = self.rows.get((case, config))
         if row is not None and row.status is not Status.OK:
             return True
@@ -148,7 +148,7 @@ class Table:
         return any(status in _BROKEN for status in failed) or len(failed) >= _MOST_FAULTS
 
     def fit(self, tolerated: float = 0.0) -> Fit | None:
-        """Return the model, fitted to what was entered; None where nothing was timed.
+        """Return the model fitted to all measurements; None if nothing was timed.
 
         An earlier one will do where no more than a ``tolerated`` share of the times is new.
         """
@@ -169,7 +169,7 @@ class Table:
         return self._fit
 
     def slots(self) -> list[int]:
-        """Return how many programs of each config run at a time; of one that nobody compiled, as of those like it."""
+        """Return the number of programs of each config that run at a time; uncompiled ones use the nearest config's."""
         known = sorted(self._resident)
         counts = [1] * len(self.configs)
         if known:
@@ -181,7 +181,7 @@ class Table:
         return found if most is None else [min(count, most) for count in found]
 
     def features(self, cases: Sequence[Mapping[str, int]]) -> Array:
-        """Return what the weights of the terms are multiplied with: cases, configs, terms."""
+        """Return the factors of the terms' weights: cases by configs by terms."""
         names = list(self.cases[0])
         sizes = {name: np.array([case[name] for case in cases], dtype=np.float64) for name in names}
         programs = np.ones((len(cases), len(self.configs)))
@@ -207,7 +207,7 @@ class Table:
 
 
 def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None) -> tuple[Term, ...]:
-    """Return the terms of a kernel's time: launches, waves and rounds, alone and for each size within a program.
+    """Return the terms of the time model: launches, waves and rounds, alone and times each size of a program's loop.
 
     Those are the sizes that the number of programs does not depend on; where it depends on all of them and these are
     few, all are, since programs may run over what they are also counted by. A size that is odd in some cases and not in
@@ -226,7 +226,7 @@ def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What is known of all times: logarithms of the weights, a row for each config and a column for each term.
+    """The fitted model: logarithms of the weights, a row for each config and a column for each term.
 
     ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases.
     ``misfits`` are the mean squares of what each config is off by, as a logarithm.
@@ -244,7 +244,7 @@ class Fit:
 
     @property
     def weights_ms(self) -> Array:
-        """The weights of the terms for each config, in milliseconds, for the time to expect.
+        """The weights of the terms in milliseconds, configs by terms, for the expected time.
 
         That of a config that the terms do not describe well is longer than the most likely one, as the mean of a
         lognormal variable is.
@@ -259,7 +259,7 @@ class Fit:
         return found
 
     def spreads(self, case: int, *, with_case: bool = True) -> Array:
-        """Return the standard deviation of what each config would be measured as, as a logarithm.
+        """Return the standard deviation of the logarithm of each config's predicted time.
 
         It is without that of the common offset if not ``with_case``, on a case that was not measured.
         """
@@ -275,7 +275,7 @@ class Fit:
         return spreads
 
     def weights_without(self, case: int) -> Array:
-        """Return `weights_ms` as they would be if a case had not been measured."""
+        """Return `weights_ms` of a model fitted without a case."""
         precisions = self._linear.precisions.copy()
         precisions[case] = 0.0
         solved = _solved(replace(self._linear, precisions=precisions), self.design, self.prior)
@@ -285,7 +285,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """The model around an estimate: shares of the terms in each time, and how precisely that is known.
+    """The model linearised around an estimate: shares of the terms in each time, and their precisions.
 
     ``targets`` are what shares times logarithms of weights, plus offsets, are to come to. Arrays are over cases,
     configs and terms in this order; ``precisions`` are 0 where nothing was measured.
@@ -298,7 +298,7 @@ class _Linear:
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """The solution of a linear step, with what its variances are made of.
+    """The solution of a linear step, with the matrices of its variances.
 
     ``within`` is the covariance of the weights of a config given plane and offsets, configs by terms by terms,
     ``coupling`` what an offset of a case moves them by, and ``between`` the covariance of plane and offsets.
@@ -312,7 +312,7 @@ class _Solved:
 
 
 def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
-    """Fit the weights to what was measured.
+    """Fit the weights to the measured times.
 
     ``design`` are the parameters of the configs, ``log_times`` the logarithms of milliseconds, cases by configs, NaN
     where nothing was measured. ``start`` is an earlier fit of the same table, from which the way is shorter.
@@ -341,7 +341,7 @@ def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start
 
 
 def _typical(features: Array) -> Array:
-    """Return the median of each feature where it counts; 1 where it never does."""
+    """Return the median of the positive values of each feature; 1 if it has none."""
     counts = np.where(features > 0, features, np.nan)
     counts[0, ~(features > 0).any(axis=0)] = 1.0
     found: Array = np.nanmedian(counts, axis=0)
@@ -362,7 +362,7 @@ def _linear(
 
 
 def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
-    """Solve for weights (less the base), plane and offsets."""
+    """Solve a linear step for weights (less the base), plane and offsets."""
     shares, precisions = linear.shares, linear.precisions
     cases, configs, terms = shares.shape
     own = prior.own**-2
@@ -396,7 +396,7 @@ def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
 
 
 def design_of(configs: Sequence[Config]) -> Array:
-    """Return the parameters and options of configs as numbers: doublings of positive ones, one column for each word.
+    """Return the parameters and options of configs as numbers: logarithms of positive ones, a column per word.
 
     Columns have mean 0 and standard deviation 1; what is the same for all has none.
     """

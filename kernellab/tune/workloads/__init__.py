@@ -1,4 +1,4 @@
-"""Configs by workload: what is worth trying for a pointwise kernel, a reduction, a product, an attention.
+"""Configs by workload: candidates for a pointwise kernel, a reduction, a product or an attention.
 
 The rules are those of Inductor for GPUs of NVIDIA and AMD (torch/_inductor/runtime/triton_heuristics.py), and the tests
 compare the two. An extent is a number of elements, or a `range` of such numbers for a kernel of many sizes; numbers are

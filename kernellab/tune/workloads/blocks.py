@@ -1,4 +1,4 @@
-"""What all generators of configs share: extents as powers of two, and what a device allows of blocks and warps."""
+"""Common rules of all generators of configs: extents as powers of two, limits of a device on blocks and warps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _is_count(value: object) -> bool:
 
 
 def is_positive(value: object) -> bool:
-    """Tell whether a value is a count of at least one, as extents and blocks are."""
+    """Whether a value is a positive integer, as extents and blocks are."""
     return _is_count(value) and value != 0
 
 
@@ -71,7 +71,7 @@ _RULES = {
 
 
 def generator(**own: CallRule) -> Callable[[_Made], _Made]:
-    """Return a decorator of public generators of configs and grids: they check how they are called, as verbs do.
+    """Return a decorator for public generators of configs and grids: it checks their arguments.
 
     ``own`` says what parameters may hold whose names mean something else elsewhere. A generator then raises
     `UsageError` for a call that does not fit.
@@ -90,7 +90,7 @@ def list_of(kind: type, expected: str, *, least: int = 0) -> CallRule:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRules:
-    """What the rules ask of a device: its vendor, threads of a warp, and the generation, 9 for cuda:90 or gfx942."""
+    """The properties of a device that the rules use: vendor, threads per warp, generation (9 for cuda:90, gfx942)."""
 
     is_amd: bool
     warp_size: int
@@ -98,7 +98,7 @@ class DeviceRules:
 
     @property
     def longest_reduction_block(self) -> int:
-        """The longest block along a reduced dimension that is tried without knowing more."""
+        """The longest default block along a reduced dimension."""
         return 1024 if self.generation >= 10 else 2048
 
     def max_block(self, axis: str) -> int:
@@ -106,7 +106,7 @@ class DeviceRules:
         return _MAX_BLOCK_X_OF_AMD if self.is_amd and axis == "X" else MAX_BLOCK[axis]
 
     def warps(self, wanted: int, *, most: int = 8, least: int = 2, register_intensive: bool = False) -> int:
-        """Return a number of warps within limits that are meant for warps of 32 threads; those of 64 count twice."""
+        """Return a number of warps within limits for warps of 32 threads; a warp of 64 counts twice."""
         if self.warp_size == 64:
             most, least = -(-most // 2), -(-least // 2)
         if register_intensive:
@@ -114,7 +114,7 @@ class DeviceRules:
         return power_of_two(min(max(wanted, least), most))
 
     def within_grid(self, block: int, hint: int, num_warps: int) -> int:
-        """Return a block along x that is large enough for the grid: NVIDIA limits its programs, AMD its threads."""
+        """Return a block along x, doubled until the grid fits: NVIDIA limits its programs, AMD its threads."""
         unit = num_warps * self.warp_size if self.is_amd else 1
         while -(-hint // block) * unit > MAX_GRID["X"] and block < min(hint, self.max_block("X")):
             block *= 2
@@ -122,7 +122,7 @@ class DeviceRules:
 
 
 def require_choice(parameter: str, got: object, choices: tuple[str, ...]) -> None:
-    """Raise where a value is not among those that the rules know.
+    """Raise if a value is not among the choices.
 
     Raises:
         UsageError: it is not.
@@ -132,7 +132,7 @@ def require_choice(parameter: str, got: object, choices: tuple[str, ...]) -> Non
 
 
 def rules_of(target: Target | str) -> DeviceRules:
-    """Return what the rules ask of a target.
+    """Return the properties of a target that the rules use.
 
     Raises:
         UnknownTarget: a text names none.
@@ -144,13 +144,13 @@ def rules_of(target: Target | str) -> DeviceRules:
 
 
 def for_all_hints(rule: Callable[..., Iterable[Config]], *numels: Numel) -> list[Config]:
-    """Return the distinct configs that a rule gives for the powers of two that the extents are rounded up to."""
+    """Return the distinct configs of a rule for all powers of two that the extents are rounded up to."""
     hints = product(*(list(hints_of(numel)) for numel in numels))
     return distinct(config for each in hints for config in rule(*each))
 
 
 def hints_of(numel: Numel) -> Iterator[int]:
-    """Yield the power of two that an extent is rounded up to; of a range, each that one of its members is, ascending.
+    """Yield the power of two that an extent is rounded up to; for a range, those of its members, ascending.
 
     Raises:
         UsageError: the extent is neither, or a range without members.
@@ -180,10 +180,10 @@ def distinct(configs: Iterable[Config]) -> list[Config]:
 
 
 def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is no less."""
+    """Round up to a power of two."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def with_waves(parameters: Iterable[tuple[str, int]], waves_per_eu: int | None) -> tuple[tuple[str, int], ...]:
-    """Return parameters with the number of waves that the compiler for AMD is to make room for, where it is given."""
+    """Return parameters with ``waves_per_eu`` (waves that the AMD compiler makes room for), unless it is None."""
     return (*parameters, *([] if waves_per_eu is None else [("waves_per_eu", waves_per_eu)]))

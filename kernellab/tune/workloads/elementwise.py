@@ -1,4 +1,4 @@
-"""Configs for kernels that compute each element of a block by itself."""
+"""Configs for kernels that compute each element of a block independently."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLAT: dict[int, list[tuple[int, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A block to start from; ``per_warp`` is in elements, and ``num_warps`` counts where it is given."""
+    """A block to start from; ``per_warp`` is in elements, ``num_warps`` overrides it."""
 
     shape: tuple[int, ...]
     per_warp: int = 256
@@ -80,7 +80,7 @@ def pointwise(
 
 
 def _wishes(hints: tuple[int, ...], rules: DeviceRules, tile: Tile) -> list[_Wish]:
-    """Return the blocks for a device: those of any, then those that are worth it on AMD alone."""
+    """Return the starting blocks for a device: the common ones, then those for AMD only."""
     block = _block(hints)
     if len(hints) == 1:
         found = [_Wish((block,)), _Wish((block // 2,), per_warp=64)]
@@ -99,7 +99,7 @@ def _wishes(hints: tuple[int, ...], rules: DeviceRules, tile: Tile) -> list[_Wis
 
 
 def _base_count(hints: tuple[int, ...]) -> int:
-    """Return how many blocks are for any device."""
+    """Return the number of blocks that are tried on every device."""
     return 2 if len(hints) == 1 else len(_FLAT[len(hints)]) + len(hints)
 
 
@@ -108,12 +108,12 @@ def _block(hints: tuple[int, ...]) -> int:
 
 
 def _rods(axes: int, length: int) -> list[tuple[int, ...]]:
-    """Return a block along each of the axes."""
+    """Return one block along each axis."""
     return [tuple(length if at == axis else 1 for at in range(axes)) for axis in range(axes)]
 
 
 def _config(rules: DeviceRules, hints: tuple[int, ...], wish: _Wish) -> Config:
-    """Return a block of the size that is wished for, moved to where the extents have room and the grid needs it."""
+    """Return a config with a block of the wished size, reshaped to fit the extents and the grid."""
     blocks = _fitted(rules, hints, wish.shape)
     warps = wish.num_warps
     if warps is None:

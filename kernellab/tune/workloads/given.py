@@ -1,4 +1,4 @@
-"""Configs that do not follow from extents: those that somebody has settled, and lists of other configs made into one.
+"""Configs that do not depend on extents: fixed ones, and lists made from other lists.
 
 Several kernels in one launch each have blocks of their own, ``XBLOCK_0``, ``XBLOCK_1``. What a kernel demands of its
 configs beyond their speed are least blocks, and one rounding for all runs.
@@ -24,25 +24,25 @@ _LEAST = CallRule("a positive integer for each block", lambda value: all(map(is_
 
 @generator()
 def template(num_warps: int, num_stages: int) -> list[Config]:
-    """Return the one config of a kernel whose blocks stand in its text."""
+    """Return the one config of a kernel with blocks fixed in its source."""
     return [Config(num_warps=num_warps, num_stages=num_stages)]
 
 
 @generator()
 def foreach(*, exhaustive: bool = False) -> list[Config]:
-    """Return configs for a kernel over a list of tensors, whose blocks stand in its text: warps are left to choose."""
+    """Return configs for a kernel over a list of tensors, with blocks fixed in its source: only warps vary."""
     return [Config(num_warps=warps, num_stages=1) for warps in ((1, 2, 4, 8) if exhaustive else (8,))]
 
 
 @generator()
 def fixed(values: Mapping[str, Any]) -> list[Config]:
-    """Return the one config with these parameters and options, the latter by their names: ``num_warps``."""
+    """Return one config with these parameters and options (such as ``num_warps``)."""
     return [Config.of(values)]
 
 
 @generator()
 def given(configs: Iterable[Mapping[str, Any] | Config | Any] = ()) -> list[Config]:
-    """Return the user's configs, each a dict of values, a `triton.Config`, or one of the lab's; without any, Triton's.
+    """Return the user's configs (dicts, `triton.Config`s or the lab's); without any, Triton's default.
 
     Raises:
         UsageError: one is something else.
@@ -62,7 +62,7 @@ def _config(config: Any) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Subkernel:
-    """One of the kernels of a launch: the configs that it would have alone, the first to start from, and its elements.
+    """One kernel of a combined launch: its configs when launched alone (the first is the start), and its size.
 
     ``numel`` is the product of its extents, as powers of two: of equal ones, it need not be exact.
     """
@@ -82,7 +82,7 @@ _SUBKERNELS = list_of(Subkernel, "a list of Subkernel")
 
 @generator(subkernels=_SUBKERNELS)
 def combined(subkernels: Sequence[Subkernel], *, equal_together: bool = False) -> list[Config]:
-    """Return configs for several kernels in one launch: the first of each, then changes of it, one after the other.
+    """Return configs for several kernels in one launch: the first of each together, then variations of it.
 
     The first config has the most warps and stages of all. The others change the blocks of one kernel, the largest
     first; or, with ``equal_together``, those of all kernels equal to it. The last ones change warps and stages.
@@ -117,7 +117,7 @@ def _groups(subkernels: Sequence[Subkernel], equal_together: bool) -> list[list[
 
 
 def _named(configs: dict[int, Config]) -> dict[str, Any]:
-    """Return values of configs by place: blocks get it into their names, compile options are those of the launch."""
+    """Return the parameters of several configs; names of blocks get the place of their kernel as a suffix."""
     return {
         f"{name}_{place}" if name.endswith("BLOCK") else name: value
         for place, config in configs.items()
@@ -153,7 +153,7 @@ def rename_blocks(configs: Sequence[Config], **names: str) -> list[Config]:
 
 @generator(configs=_CONFIGS, least=_LEAST)
 def covering(configs: Sequence[Config], **least: int) -> list[Config]:
-    """Return the configs whose blocks are no smaller, after the first one with its blocks made as large.
+    """Return the configs with at least these blocks; the first config comes first, its blocks raised.
 
     A TMA descriptor demands that: the last extent of its block has 16 bytes or more. So there is one config at least.
 
@@ -173,7 +173,7 @@ def covering(configs: Sequence[Config], **least: int) -> list[Config]:
 
 @generator(configs=_CONFIGS)
 def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> list[Config]:
-    """Return the configs with no smaller ``XBLOCK`` and ``R0_BLOCK`` (or ``RBLOCK``), where they have them.
+    """Return the configs with ``XBLOCK`` and ``R0_BLOCK`` (or ``RBLOCK``) raised to a minimum, if they have them.
 
     Where one grows, the other is halved, the reduced one first, so that tiles keep their size if the least allows it.
     """
@@ -185,7 +185,7 @@ def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> li
 
 @generator(configs=_CONFIGS)
 def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[Config]:
-    """Return the one config of a reduction that is taken without any measurement, so that all runs round alike.
+    """Return one config of a reduction, chosen without measuring, so that all runs round alike.
 
     Blocks of four reduced elements or fewer go, and those of one row unless some access is ``contiguous`` along the
     reduced extent. Of the rest, that with the second-largest reduced block stays, then of warps, then of rows.
@@ -203,12 +203,12 @@ def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[
 
 
 def _those(configs: Sequence[Config], hold: Callable[[Config], bool]) -> list[Config]:
-    """Return the configs for which something holds, or all where it holds for none."""
+    """Return the configs that satisfy a predicate, or all if none does."""
     return [config for config in configs if hold(config)] or list(configs)
 
 
 def _raised(config: Config, least: Mapping[str, int]) -> dict[str, int]:
-    """Return the blocks, raised to their least; then halved, in order, while the tile is larger than it was."""
+    """Return the blocks raised to their minimum, then halved in order while the tile is larger than before."""
     values = config.values
     tile = prod(values[name] for name in least if name in values)
     blocks = {name: max(values[name], block) for name, block in least.items() if name in values}

@@ -1,4 +1,4 @@
-"""Spaces for products of tiles: too many configs for a list, so that a search goes through them.
+"""Search spaces for products of tiles, which have too many configs for a list.
 
 What bounds them is the shared memory of the target, which holds the tiles under way: what Triton compiles for NVIDIA
 has there as many as stages, and for AMD one less.
@@ -56,7 +56,7 @@ def attention(
 
 
 def _shared_elements(target: Target | str, element_bytes: int) -> int:
-    """Return how many elements the shared memory of a program holds; of a target without a data sheet, an H100's."""
+    """Return the elements that fit into a program's shared memory; H100's if the target has no data sheet."""
     found = parse_target(target) if isinstance(target, str) else target
     return (shared_bytes_limit(found) or _SHARED_BYTES) // element_bytes
 
@@ -66,6 +66,6 @@ def _buffers(is_amd: bool) -> str:
 
 
 def _blocks(numel: Numel, least: int, most: int) -> list[int]:
-    """Return the powers of two from ``least`` up to what the largest extent needs, ``most`` at most."""
+    """Return the powers of two from ``least`` to the largest extent, at most ``most``."""
     top = max(least, min(most, max(hints_of(numel))))
     return [1 << i for i in range(least.bit_length() - 1, top.bit_length())]

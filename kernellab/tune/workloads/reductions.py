@@ -1,4 +1,4 @@
-"""Configs for reductions and scans: along one extent or two, looped over, held whole, or split over programs.
+"""Configs for reductions and scans: over one or two extents; looping, persistent or split over programs.
 
 With two kept extents, blocks are tiles: long where memory accesses coalesce.
 """
@@ -39,7 +39,7 @@ _LEAST_REDUCED = 4
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """What the rules ask of a kernel that reduces; the numbers are those of `reduction`."""
+    """The properties of a reduction kernel that the rules use; see `reduction`."""
 
     loads: int = 0
     reductions: int = 0
@@ -58,7 +58,7 @@ class _Extents:
 
     @property
     def rnumel(self) -> int:
-        """The number of elements that are reduced into one."""
+        """The number of elements that are reduced to one."""
         return prod(self.r)
 
     def config(
@@ -71,7 +71,7 @@ class _Extents:
         register_intensive: bool = False,
         waves_per_eu: int | None = None,
     ) -> Config:
-        """Return a config with blocks of these sizes, as far as the extents and the grid allow."""
+        """Return a config with blocks of these sizes, limited by the extents and the grid."""
         rows, parts = min(x_block, self.x), self.folded(r_block)
         goal = rows * prod(parts.values())
         if num_warps is None:
@@ -85,7 +85,7 @@ class _Extents:
         return Config(with_waves([("XBLOCK", rows), *parts.items()], waves_per_eu), num_warps=warps, num_stages=1)
 
     def folded(self, r_block: int) -> dict[str, int]:
-        """Return a block over the reduced extents by name: the last extent, contiguous in memory, is filled first."""
+        """Return a block over the reduced extents by name; it fills the last, contiguous extent first."""
         left = min(r_block, self.rnumel)
         parts: dict[str, int] = {}
         for place in reversed(range(len(self.r))):
@@ -255,7 +255,7 @@ def cooperative_reduction(
     target: Target | str = DEFAULT_TARGET,
     persistent: bool = False,
 ) -> list[Config]:
-    """Return configs with ``RSPLIT``: so many programs share each reduction, and wait for each other.
+    """Return configs with ``RSPLIT``, the number of programs that share a reduction and wait for each other.
 
     There are never more programs than multiprocessors, since programs that wait for one that does not run never end.
     """
@@ -279,7 +279,7 @@ def split_scan(
     target: Target | str = DEFAULT_TARGET,
     least: int = _MIN_SPLIT_SCAN_BLOCK,
 ) -> list[Config]:
-    """Return configs for a scan whose rows are split over programs: those of a reduction, with blocks of ``least``."""
+    """Return configs for a scan with rows split over programs: a reduction's, with blocks of at least ``least``."""
     found = [
         config.with_values({"R0_BLOCK": max(config.values["R0_BLOCK"], least)})
         for config in reduction(xnumel, rnumel, hint, target=target)
@@ -290,7 +290,7 @@ def split_scan(
 def _looped(
     rules: DeviceRules, kernel: _Kernel, x: int, r: int, make: Callable[..., Config], one: Hint | None = None
 ) -> list[Config]:
-    """Return the configs of a reduction that loops over its elements: for one hint, or for all where that is None.
+    """Return the configs of a reduction that loops over its elements, for one hint or all (None).
 
     ``make`` returns a config from a block of rows, one of reduced elements, and what is known of the warps.
     """
@@ -315,7 +315,7 @@ def _looped(
 
 
 def _outer(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
-    """Return rows, elements and warps for a reduction along the slow dimension: enough programs, then wide loads."""
+    """Return rows, elements and warps for a reduction along the slow dimension."""
     if x <= 1024:
         return max(min(x // 128, 8), 2), min(r, 64), None
     if x // 4096 <= 8:
@@ -331,12 +331,12 @@ def _outer(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
 
 
 def _tiny(r: int) -> int:
-    """Return how many short rows a program takes at once."""
+    """Return the number of short rows per program."""
     return 2 * (256 // r) if r <= 256 else 1
 
 
 def _persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
-    """Return how many rows a program is tried with that holds whole rows."""
+    """Return the numbers of rows to try for a program that holds whole rows."""
     return (1, 4, 8, 16, 32, 64, 128, 256) if rules.is_amd else (1, 8, 32, 128)
 
 
@@ -364,7 +364,7 @@ def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool)
 
 
 def _without_reduced_blocks(config: Config) -> Config:
-    """Return the config of a kernel that knows how long its rows are."""
+    """Return the config without blocks of reduced extents, for a kernel that knows their lengths."""
     kept = tuple((name, value) for name, value in config.parameters if name not in {"R0_BLOCK", "R1_BLOCK"})
     return replace(config, parameters=kept)
 
@@ -376,7 +376,7 @@ def _for_all_extents(
     hint: Hint,
     target: Target | str,
 ) -> list[Config]:
-    """Return the distinct configs that a rule gives for the powers of two that the extents are rounded up to.
+    """Return the distinct configs of a rule for the extents, rounded up to powers of two.
 
     Raises:
         UsageError: there is no such hint, target or extent.
@@ -390,7 +390,7 @@ def _for_all_extents(
 def _shared_out(
     rules: DeviceRules, hints: Mapping[str, int], scores: Mapping[str, float], numel: int
 ) -> dict[str, int]:
-    """Return blocks by axis whose product is ``numel`` where the extents allow it, doubled in proportion to scores."""
+    """Return blocks by axis with the product ``numel`` if the extents allow it, in proportion to scores."""
     if not any(scores.values()):
         scores = dict.fromkeys(scores, 1.0)
     blocks = {axis: _LEAST_REDUCED if axis == "R0_" else 1 for axis in scores}
@@ -419,7 +419,7 @@ def _tile(
     register_intensive: bool = False,
     waves_per_eu: int | None = None,
 ) -> Config:
-    """Return a tile with a warp for 256 elements, whatever the warps of the block that was shared out."""
+    """Return a tile with one warp per 256 elements."""
     blocks = [(f"{axis}BLOCK", min(shares[axis], hint)) for axis, hint in zip(_AXES, hints, strict=True)]
     least = rules.warps(prod(block for _, block in blocks) // 256, least=1)
     warps = rules.warps(least, most=16, register_intensive=register_intensive)
