@@ -76,7 +76,7 @@ class KernelBench:
             pytest.fail.Exception: it is worse than its baseline or differs from it, or there is none.
             KernellabError: it does not compile, cannot be launched, or fails its check.
         """
-        from kernellab.benchmark.baselines import BaselineFile, compared_with_baseline
+        from kernellab.benchmark.baselines import BaselineFile, compare_with_baseline
         from kernellab.launch.calls import UserCall
         from kernellab.views.cards.kernels import baseline_text
 
@@ -97,7 +97,7 @@ class KernelBench:
                 "pytest --kernellab-update writes it.",
                 pytrace=False,
             )
-        found = compared_with_baseline(baseline, before, now, self._margin(margin))
+        found = compare_with_baseline(baseline, before, now, self._margin(margin))
         self._tell(found)
         if found.failures:
             pytest.fail(f"{baseline_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)

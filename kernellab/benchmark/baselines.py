@@ -1,7 +1,7 @@
-"""Baselines: what a launch cost and left when it was good, kept as JSON beside a test, and what has changed since.
+"""Baselines: time, resources, effects and output samples of a good launch, as JSON beside a test.
 
-A baseline belongs to one device. With a GPU it has the time of the launch with its interval; everywhere it has what
-the kernel needs, what it does to its arguments, and samples of what the outputs held.
+A baseline belongs to one device. It has the kernel's resources and effects and samples of its outputs; with a GPU,
+also the time of the launch with its interval.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernellab.export.write import replace_file
 
 SCHEMA = 1
 MARGIN = 0.05
-"""By how much a launch may be slower than its baseline, beyond the noise, as a share."""
+"""The allowed slowdown against the baseline, beyond the noise, as a share."""
 
 RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 EFFECTS = ("reads", "writes", "atomics")
@@ -35,8 +35,8 @@ class Baseline:
     """One launch on one device.
 
     ``device`` is the model of the GPU, or ``no GPU, cuda:90``. Times are medians in milliseconds with the bounds of
-    their interval, None without a GPU. ``inputs`` and ``outputs`` have the mean magnitude of each tensor and samples of
-    it, of what the arguments held before and of what was written; a number that is not finite is None.
+    their interval, None without a GPU. ``inputs`` and ``outputs`` have mean magnitude and samples of each tensor,
+    before the launch and of what it wrote; a number that is not finite is None.
     """
 
     kernel: str
@@ -63,7 +63,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class BaselineComparison:
-    """A launch beside its baseline. ``failures`` are sentences on what is worse or differs, ``notes`` on all else.
+    """A launch compared with its baseline; ``failures`` are sentences on regressions, ``notes`` on all else.
 
     ``name`` is that of the baseline, ``before`` None where it was written now.
     """
@@ -75,27 +75,27 @@ class BaselineComparison:
     notes: tuple[str, ...] = ()
 
 
-def compared_with_baseline(name: str, before: Baseline, now: Baseline, margin: float = MARGIN) -> BaselineComparison:
-    """Return what changed since a baseline of the same device.
+def compare_with_baseline(name: str, before: Baseline, now: Baseline, margin: float = MARGIN) -> BaselineComparison:
+    """Compare a launch with its baseline on the same device.
 
-    A launch is slower where its interval lies above that of the baseline, and its median above that by more than
-    ``margin``. More registers, spills or shared memory, other effects and other outputs fail as well. Outputs are
-    compared where the inputs are those of the baseline, and may differ as far as roundings of their formats do.
+    A launch is slower where its interval lies above the baseline's, and its median is more than ``margin`` higher. More
+    registers, spills or shared memory, other effects and other outputs fail as well. Outputs are compared, within a
+    tolerance, if the inputs are those of the baseline.
     """
-    failures = [*_slower(before, now, margin), *_needs_more(before, now), *_does_otherwise(before, now)]
-    notes = [*_better(before, now, margin), *_other_versions(before, now)]
-    other_inputs = _differing(before.inputs, now.inputs, 1e-6)
+    failures = [*_slower_launch(before, now, margin), *_larger_resources(before, now), *_changed_effects(before, now)]
+    notes = [*_faster_launch(before, now, margin), *_changed_versions(before, now)]
+    other_inputs = _names_that_differ(before.inputs, now.inputs, 1e-6)
     if other_inputs:
         failures.append(
             f"the inputs are not those of the baseline ({', '.join(other_inputs)}): seed what makes them, or update it"
         )
     else:
-        differing = _differing(before.outputs, now.outputs, max(before.tolerance, now.tolerance))
+        differing = _names_that_differ(before.outputs, now.outputs, max(before.tolerance, now.tolerance))
         failures += [f"{name} holds other values than in the baseline" for name in differing]
     return BaselineComparison(name, now, before, tuple(failures), tuple(notes))
 
 
-def _slower(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
+def _slower_launch(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
     if before.time_ms is None or now.time_ms is None:
         return
     change = now.time_ms / before.time_ms - 1
@@ -110,42 +110,42 @@ def _time_words(of: Baseline) -> str:
     return f"{of.time_ms:.4g} ms ({of.low_ms:.4g} to {of.high_ms:.4g})"
 
 
-def _better(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
+def _faster_launch(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
     if before.time_ms is not None and now.time_ms is not None:
         change = now.time_ms / before.time_ms - 1
         if (now.high_ms or math.inf) < (before.low_ms or 0.0) and change < -margin:
             yield f"it is {-change:.1%} faster than its baseline; --kernellab-update keeps that"
 
 
-def _needs_more(before: Baseline, now: Baseline) -> Iterator[str]:
+def _larger_resources(before: Baseline, now: Baseline) -> Iterator[str]:
     for name in RESOURCES:
-        was, found = getattr(before, name), getattr(now, name)
-        if was is not None and found is not None and found > was:
-            yield f"{name} is {found:,}, and was {was:,}"
+        old, new = getattr(before, name), getattr(now, name)
+        if old is not None and new is not None and new > old:
+            yield f"{name} is {new:,}, and was {old:,}"
 
 
-def _does_otherwise(before: Baseline, now: Baseline) -> Iterator[str]:
+def _changed_effects(before: Baseline, now: Baseline) -> Iterator[str]:
     for name in (*EFFECTS, "grid"):
-        was, found = getattr(before, name), getattr(now, name)
-        if was != found:
-            yield f"{name} is {_listed(found)}, and was {_listed(was)}"
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            yield f"{name} is {_joined_values(new)}, and was {_joined_values(old)}"
 
 
-def _other_versions(before: Baseline, now: Baseline) -> Iterator[str]:
+def _changed_versions(before: Baseline, now: Baseline) -> Iterator[str]:
     for name in _VERSIONS:
-        was, found = getattr(before, name), getattr(now, name)
-        if was != found:
-            yield f"{name} is {found or 'unknown'}; the baseline is of {was or 'unknown'}"
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            yield f"{name} is {new or 'unknown'}; the baseline is of {old or 'unknown'}"
 
 
-def _listed(values: tuple[Any, ...]) -> str:
+def _joined_values(values: tuple[Any, ...]) -> str:
     return ", ".join(map(str, values)) or "nothing"
 
 
-def _differing(
+def _names_that_differ(
     before: Mapping[str, tuple[float | None, ...]], now: Mapping[str, tuple[float | None, ...]], share: float
 ) -> list[str]:
-    """Return the names whose samples differ by more than a share of the largest of them."""
+    """Return the names of samples that differ by more than ``share`` of their largest value."""
     return [name for name in {**before, **now} if not _are_near(before.get(name, ()), now.get(name, ()), share)]
 
 
@@ -160,20 +160,23 @@ def _are_near(before: tuple[float | None, ...], now: tuple[float | None, ...], s
 
 def samples_of(tensors: Mapping[str, Any]) -> dict[str, tuple[float | None, ...]]:
     """Return the mean magnitude (of whole numbers the mean) and evenly spaced samples of tensors, by name."""
-    found = [each for each in summarize_outputs(tensors) if 0 not in each.shape]
-    return {e.name: (*_means(e), *(v if math.isfinite(v) else None for v in e.samples)) for e in found}
+    summaries = [summary for summary in summarize_outputs(tensors) if 0 not in summary.shape]
+    return {
+        summary.name: (*_means(summary), *(v if math.isfinite(v) else None for v in summary.samples))
+        for summary in summaries
+    }
 
 
 def tolerance_of(tensors: Mapping[str, Any], *, has_dot: bool) -> float:
-    """Return how far the outputs of a launch on these tensors may differ, as a share of the largest element."""
-    return tolerance_over((str(each.dtype).removeprefix("torch.") for each in tensors.values()), has_dot=has_dot)
+    """Return the tolerance of a launch's outputs on these tensors, as a share of the largest element."""
+    return tolerance_over((str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()), has_dot=has_dot)
 
 
-def _means(held: OutputSummary) -> tuple[float | None, ...]:
-    """Return the mean magnitudes of a tensor, of whole numbers their mean; None where an element is no number."""
-    if not held.means:
-        return (held.counts[0] / math.prod(held.shape),)
-    return tuple(None if any(held.counts) else mean for mean in held.means)
+def _means(summary: OutputSummary) -> tuple[float | None, ...]:
+    """Return the mean magnitudes of a tensor, of integers their mean; None where an element is not finite."""
+    if not summary.means:
+        return (summary.counts[0] / math.prod(summary.shape),)
+    return tuple(None if any(summary.counts) else mean for mean in summary.means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ class BaselineFile:
             UsageError: the file cannot be read.
         """
         entry = self._read().get(test, {}).get(name, {}).get(device)
-        return None if entry is None else _baseline(device, entry, self.path)
+        return None if entry is None else _parse_baseline(device, entry, self.path)
 
     def put(self, test: str, name: str, baseline: Baseline) -> None:
         """Write a baseline into the file; other processes may write others at the same time.
@@ -197,7 +200,7 @@ class BaselineFile:
         Raises:
             UsageError: the file cannot be read or written.
         """
-        with _locked(self.path.parent):
+        with _lock_folder(self.path.parent):
             content = self._read()
             entry = {key: value for key, value in asdict(baseline).items() if key != "device"}
             content.setdefault(test, {}).setdefault(name, {})[baseline.device] = entry
@@ -217,11 +220,11 @@ class BaselineFile:
             raise UsageError(f"{self.path} is not JSON ({exc}); mend it, or delete it and update.") from exc
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise UsageError(f"{self.path} has no baselines of schema {SCHEMA}; update kernellab, or delete the file.")
-        found: dict[str, Any] = content.get("baselines", {})
-        return found
+        baselines: dict[str, Any] = content.get("baselines", {})
+        return baselines
 
 
-def _baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
+def _parse_baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
     known = {each.name for each in fields(Baseline)} - {"device"}
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     for name in ("inputs", "outputs"):
@@ -234,12 +237,12 @@ def _baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
 
 def _short_lists(text: str) -> str:
     """Return JSON with lists of numbers and names on one line each, so that a diff shows one line per value."""
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r",\s+", ", ", found[1]) + "]", text)
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda match: "[" + re.sub(r",\s+", ", ", match[1]) + "]", text)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is gone with the process that holds it."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes; the lock dies with its process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Two kernels side by side, on the same inputs: what they are, what they do, what they give, and which is faster."""
+"""Compare two kernels on the same inputs: source, effects, outputs, and time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.target import Target
 
 Verdict = Literal["faster", "slower", "no difference"]
-_MARGIN = 0.01  # a difference below this is none that anybody would act on
+_MARGIN = 0.01  # smaller differences count as none
 _ROUNDS = 60
 _TIMEOUT_S = 60.0
 _WARM_UP_ROUNDS = 3  # the first ones compile, and load the kernels
@@ -52,12 +52,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Shown):
-    """A comparison. ``sources`` are the texts of both sides, ``effects`` what differs in what they do, in words.
+    """A comparison of two sides. ``sources`` are their texts, ``effects`` the differences of their effects, in words.
 
     ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not
-    compile. ``failures`` tell why one was not compiled or did not end well. ``outputs`` compares what the right one
-    writes with what the left one does; ``timing`` is None where ``why_no_timing`` says why. Without ``same_inputs``,
-    each ran on inputs of its own.
+    compile. ``failures`` are the errors of a side. ``outputs`` compares the right side's outputs with the left
+    one's; ``timing`` is None for the reason in ``why_no_timing``. Without ``same_inputs``, each side ran on inputs of
+    its own.
     """
 
     names: tuple[str, str]
@@ -86,8 +86,8 @@ class Comparison(Shown):
 class ComparedSide:
     """One side of a comparison. ``implementation`` is what is launched and timed, from the arguments by name.
 
-    ``reference`` returns what a function says that the outputs are to hold. ``arguments`` are those of a version that
-    takes others than the other side does, or was launched on others alone.
+    ``reference`` returns a function's values for the outputs. ``arguments`` are a side's own, where a version has
+    other parameters than the other side, or was launched on other sizes only.
     """
 
     name: str
@@ -98,8 +98,8 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of one side; of a function nothing, which is asked for what it returns."""
+class _SideOutcome:
+    """The result of compiling and launching one side; empty for a function."""
 
     compiled: Compiled | None = None
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -115,10 +115,9 @@ def compare_kernels(
     A function takes the parameters of the kernel by name, those that it names; it returns a tensor, a tuple of them in
     the order of the kernel's outputs, or a dict of some by name.
 
-    Each kernel runs on a grid that it was launched on with such inputs, or that its grid function gives for them. A
-    version that does not compile, or fails, is shown with its failure. Versions of one kernel are compared as far as
-    that goes: those with other parameters, and those whose grid for these inputs is not known, run on inputs of their
-    own, and those without a launch do not run.
+    Each kernel runs on the grid of a launch with such inputs, or on that of its grid function. A version that does not
+    compile, or fails, is shown with its failure. Versions of one kernel with other parameters, or with an unknown grid
+    for these inputs, run on inputs of their own; those without a launch do not run.
 
     Raises:
         UnknownName: there is no such kernel.
@@ -135,23 +134,25 @@ def compare_kernels(
         if other is None or not is_edited:
             raise
         names, why = (first.label, other.label), "nothing was run"
-        return Comparison(names, (_text(first), _text(other)), (None, None), (), (), None, why, (exc, exc))
+        return Comparison(
+            names, (_version_text(first), _version_text(other)), (None, None), (), (), None, why, (exc, exc)
+        )
     one = _kernel_side(kernels, runtime, first, launch, is_edited=is_edited)
     if other is None:
         two = _function_side(right, one)
     else:
         two = _kernel_side(kernels, runtime, other, launch, is_edited=is_edited)
-    return _compared(one, two, arguments, runtime)
+    return _compare_sides(one, two, arguments, runtime)
 
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
     """Return the latest launch of the first kernel, if possible one of sizes that the other was launched on, too."""
     versions = [version for version in (first, other) if version is not None]
     launches = [_launches(recorded_version(kernels.store, version)) for version in versions]
-    common = [one for one in launches[0] if _launch_alike(launches[-1], one) is not None]
-    found = common or launches[0] or launches[-1]
-    if found:
-        return found[0]
+    common = [one for one in launches[0] if _launch_of_equal_sizes(launches[-1], one) is not None]
+    candidates = common or launches[0] or launches[-1]
+    if candidates:
+        return candidates[0]
     names = first.label if other is None else f"{first.label} and {other.label}"
     raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
@@ -159,7 +160,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 def _kernel_side(
     kernels: Registry, runtime: Runtime, version: Version, shared: RecordedLaunch, *, is_edited: bool
 ) -> ComparedSide:
-    """Return a kernel with constexprs and options of its own launches, where it has some."""
+    """Return a kernel as a side of a comparison, with constexprs and options of its own launches, if any."""
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     launches = _launches(recorded_version(kernels.store, version))
@@ -169,43 +170,43 @@ def _kernel_side(
     needed = [name for name in function.arg_names if name not in meta]
     missing = set(needed) - {argument.name for argument in shared.arguments}
     if missing and not is_edited:
-        raise _foreign(version, missing)
+        raise _missing_parameters_error(version, missing)
 
-    def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def own_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if missing - set(arguments):
-            raise _foreign(version, missing)
+            raise _missing_parameters_error(version, missing)
         return {**{name: arguments[name] for name in needed}, **meta}
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
-        named = given(arguments)
-        launch = Launches(function, launched_on(named), (), named, _target(runtime)).of(NO_CONFIG)
+        named = own_arguments(arguments)
+        launch = Launches(function, launched_on(named), (), named, _launch_target(runtime)).of(NO_CONFIG)
         return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
 
     if grid is None and not is_edited:
-        raise _unlike(version, own)
+        raise _unknown_grid_error(version, own)
     is_apart = launches and (missing or grid is None)
     inputs = made_inputs(own, runtime.device) if is_apart else None
     launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
-    return ComparedSide(version.label, _text(version), implementation, arguments=inputs)
+    return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs)
 
 
-def _target(runtime: Runtime) -> Target:
-    """Return the target of what is launched: that of the GPU, whatever the lab compiles for, if there is one."""
+def _launch_target(runtime: Runtime) -> Target:
+    """Return the target of launches: the GPU of the machine, if there is one, else the lab's target."""
     from kernellab._triton.drivers import gpu_target_of_machine
 
-    found = None if runtime.is_offline() else gpu_target_of_machine()
-    return runtime.target if found is None else found
+    gpu = None if runtime.is_offline() else gpu_target_of_machine()
+    return runtime.target if gpu is None else gpu
 
 
-def _foreign(version: Version, missing: set[str]) -> UsageError:
+def _missing_parameters_error(version: Version, missing: set[str]) -> UsageError:
     return UsageError(f"{version.label} takes {', '.join(sorted(missing))}, which the other kernel does not.")
 
 
-def _text(version: Version) -> str:
+def _version_text(version: Version) -> str:
     return "\n\n".join(texts_of(version))
 
 
-def _unlike(version: Version, own: RecordedLaunch) -> UsageError:
+def _unknown_grid_error(version: Version, own: RecordedLaunch) -> UsageError:
     return UsageError(
         f"{version.label} was launched on other sizes, and its grid {own.grid} does not tell that for those of the "
         "other kernel. Launch both on the same sizes, or with a function as the grid."
@@ -220,22 +221,22 @@ def _launches(kept: RecordedVersion) -> list[RecordedLaunch]:
 def _own_launch(
     launches: Sequence[RecordedLaunch], shared: RecordedLaunch
 ) -> tuple[RecordedLaunch, Callable[[Mapping[str, Any]], Any] | None]:
-    """Return the launch of a kernel whose constexprs and options count, and its grid for arguments like the shared.
+    """Return the launch that sets a kernel's constexprs and options, and its grid for the shared arguments.
 
-    That is the grid of a launch on such sizes, else what a grid function of the user gives; None where neither is
-    known. A kernel without a launch is launched as the other was.
+    That is the grid of a launch on such sizes, else of a grid function; None where neither is known. A kernel without a
+    launch uses the shared one.
     """
-    alike = _launch_alike(launches, shared)
-    if alike is not None or not launches:
-        own = alike or shared
+    equal_launch = _launch_of_equal_sizes(launches, shared)
+    if equal_launch is not None or not launches:
+        own = equal_launch or shared
         return own, lambda arguments: own.grid
     formula = grid_text(launches)
     written = formula if formula is not None and not formula.inferred else None
     return launches[0], None if written is None else written.grid_for
 
 
-def _launch_alike(launches: Sequence[RecordedLaunch], shared: RecordedLaunch) -> RecordedLaunch | None:
-    """Return the first of some launches whose tensors and integers have the sizes of another one's."""
+def _launch_of_equal_sizes(launches: Sequence[RecordedLaunch], shared: RecordedLaunch) -> RecordedLaunch | None:
+    """Return the first launch with the same sizes of tensors and integers as another one."""
     sizes = _sizes(shared)
     return next((launch for launch in launches if _sizes(launch) == sizes), None)
 
@@ -266,9 +267,11 @@ def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
     return ComparedSide(name, source, lambda arguments: implementation, reference)
 
 
-def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime) -> Comparison:
+def _compare_sides(
+    left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime
+) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
-    outcomes = _outcome(left, arguments, runtime), _outcome(right, arguments, runtime)
+    outcomes = _run_side(left, arguments, runtime), _run_side(right, arguments, runtime)
     pair = outcomes[0].compiled, outcomes[1].compiled
     failed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome.failure is not None]
     checks: list[Check] = []
@@ -279,17 +282,19 @@ def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, A
     elif not same_inputs:
         why = "they were launched on other arguments, and ran on inputs of their own"
     else:
-        checks = _checks(left, right, outcomes, arguments)
+        checks = _check_outputs(left, right, outcomes, arguments)
         if runtime.device != "cpu":
-            timing, why = _timed(left, right, arguments, runtime)
+            timing, why = _time_sides(left, right, arguments, runtime)
     failures = outcomes[0].failure, outcomes[1].failure
-    return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
+    return Comparison(
+        names, sources, pair, tuple(_effect_changes(pair)), tuple(checks), timing, why, failures, same_inputs
+    )
 
 
-def _outcome(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _Outcome:
+def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _SideOutcome:
     """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
     if side.reference is not None:
-        return _Outcome()
+        return _SideOutcome()
     compiled = None
     try:
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
@@ -298,14 +303,14 @@ def _outcome(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) ->
         with runtime.observers.withheld():
             copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
-        return _Outcome(compiled, failure=exc)
-    return _Outcome(compiled, memory_of(copies.arguments), poisoned)
+        return _SideOutcome(compiled, failure=exc)
+    return _SideOutcome(compiled, memory_of(copies.arguments), poisoned)
 
 
-def _checks(
-    left: ComparedSide, right: ComparedSide, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]
+def _check_outputs(
+    left: ComparedSide, right: ComparedSide, outcomes: tuple[_SideOutcome, _SideOutcome], arguments: Mapping[str, Any]
 ) -> list[Check]:
-    """Compare the outputs of both."""
+    """Compare the outputs of both sides."""
     one, two = outcomes
     mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
     want = {name: each for name, each in one.memory.items() if name in mutated}
@@ -318,37 +323,39 @@ def _checks(
     return compare(left.name, {name: ExpectedValue(each) for name, each in want.items()}, got, never)
 
 
-def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
+def _effect_changes(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
     one, two = pair
     if one is None or two is None:
         return []
-    found = []
+    changes = []
     for kind in ("reads", "writes", "atomics"):
         before, after = getattr(one.effects, kind), getattr(two.effects, kind)
-        found += [f"no longer {kind}: {name}" for name in sorted(before - after)]
-        found += [f"now {kind}: {name}" for name in sorted(after - before)]
-    return found
+        changes += [f"no longer {kind}: {name}" for name in sorted(before - after)]
+        changes += [f"now {kind}: {name}" for name in sorted(after - before)]
+    return changes
 
 
-def _timed(
+def _time_sides(
     left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime
 ) -> tuple[Timing | None, str]:
-    """Time both in turns, so that what slows the device down for a while slows both; or say why that failed."""
-    taken = copied(arguments)
+    """Time both sides in turns, so that drift of the device affects both; or return why that failed."""
+    arguments_copy = copied(arguments)
     try:
         with runtime.observers.withheld():
-            return _timed_in_turns([side.implementation(taken) for side in (left, right)], taken, runtime), ""
+            return _time_in_turns(
+                [side.implementation(arguments_copy) for side in (left, right)], arguments_copy, runtime
+            ), ""
     except KernellabError as exc:
         return None, f"timing them failed: {first_line(exc)}"
 
 
-def _timed_in_turns(pair: list[Implementation], arguments: Mapping[str, Any], runtime: Runtime) -> Timing:
+def _time_in_turns(pair: list[Implementation], arguments: Mapping[str, Any], runtime: Runtime) -> Timing:
     timer = gpu_timers(runtime, _TIMEOUT_S)(arguments, pair)
     try:
-        for each in pair:
-            timer.try_out(each)  # outputs that differ are shown as such, and timed
-        for each in pair:
-            timer.hand_over(each)
+        for implementation in pair:
+            timer.try_out(implementation)  # outputs that differ are shown as such, and timed
+        for implementation in pair:
+            timer.load_in_worker(implementation)
         timer.interleave(pair, _WARM_UP_ROUNDS)
         samples = timer.interleave(pair, _ROUNDS)
         reasons = {each.name: timer.why_here(each) for each in pair}

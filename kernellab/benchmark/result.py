@@ -1,6 +1,6 @@
-"""What a benchmark leaves, a row per point and implementation, as one tidy table; and how far one has come.
+"""The result of a benchmark: a row per point and implementation, as a tidy table; and its progress.
 
-Each row has its figures: work, times, how close they come to the ceilings. It is kept as a measurement.
+Each row has work, times, and its share of the ceilings, and is stored as a measurement.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, shown
+from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, table_value
 from kernellab.compile.types import Compiled
 from kernellab.errors import Shown, UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
@@ -51,12 +51,11 @@ _NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
 class BenchmarkRow(OutcomeRow):
     """One implementation at one point.
 
-    ``bytes`` and ``flops`` are what a launch moves and what its dots compute, from a formula or from the kernel
-    itself; those of a function are those of the kernel that it is compared with. ``fp_ops`` counts other
-    floating-point operations. ``intensity`` is in flops per byte. ``speedup`` tells how many times longer the
-    reference takes, by pairs of the same round. ``share`` is the part of the device's ceiling that is reached,
-    ``bound`` which of the two ceilings that is. ``clock_mhz`` and ``temperature_c`` are those of the device while
-    it was timed.
+    ``bytes`` are moved by a launch, ``flops`` computed by its dots: by formula, or from the kernel; a function takes
+    those of the kernel. ``fp_ops`` counts other floating-point operations. ``intensity`` is in flops per byte.
+    ``speedup`` is the reference's time over this one, by pairs of the same round. ``share`` is the reached share of
+    the nearer ceiling of the device, ``bound`` which ceiling that is. ``clock_mhz`` and ``temperature_c`` are those of
+    the device while it was timed.
     """
 
     point: tuple[tuple[str, Any], ...]
@@ -85,10 +84,10 @@ class BenchmarkRow(OutcomeRow):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the two clocks relate: kernels are timed in the GPU worker, functions in the notebook's process.
+    """The relation of the two clocks: the GPU worker times kernels, the notebook's process times functions.
 
     ``entry`` names the kernel that both timed in the same ``rounds``; ``ratio`` is the median of the notebook's time
-    over the worker's, and lies between ``low`` and ``high`` with 99 % confidence. ``point`` is where it was so.
+    over the worker's; ``low`` and ``high`` bound it with 99 % confidence. ``point`` is the point of the sweep.
     """
 
     entry: str
@@ -119,8 +118,8 @@ class Benchmark(Shown):
 
     ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the
     kernel itself first. ``reference`` is what outputs were compared with and what ``speedup`` relates to, "" where
-    there was but one implementation. ``ceilings`` are those of the device, None where there is no GPU. ``clocks`` tell
-    how times of functions relate to those of kernels, at each point where both were timed.
+    there was but one implementation. ``ceilings`` are those of the device, None where there is no GPU. ``clocks``
+    relate times of functions to those of kernels, at each point where both were timed.
     """
 
     kernel: str
@@ -150,15 +149,15 @@ class Benchmark(Shown):
         return frame_of(self)
 
 
-def joined(benchmarks: Sequence[Benchmark]) -> Benchmark:
-    """Return benchmarks of one kernel over other cases as one, with the rows of all; there is one at least."""
+def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
+    """Join benchmarks of one kernel over different cases into one; there is at least one."""
     first = benchmarks[0]
     return replace(
         first,
-        rows=tuple(row for each in benchmarks for row in each.rows),
-        seconds=sum(each.seconds for each in benchmarks),
-        notes=tuple(dict.fromkeys(note for each in benchmarks for note in each.notes)),
-        clocks=tuple(clocks for each in benchmarks for clocks in each.clocks),
+        rows=tuple(row for benchmark in benchmarks for row in benchmark.rows),
+        seconds=sum(benchmark.seconds for benchmark in benchmarks),
+        notes=tuple(dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)),
+        clocks=tuple(clocks for benchmark in benchmarks for clocks in benchmark.clocks),
     )
 
 
@@ -172,7 +171,7 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
     frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
     frame = with_types(frame, benchmark.swept, _INTEGERS, _NUMBERS)
-    frame = frame.astype({name: "Int64" for name in (*benchmark.swept, *parameters) if _is_whole(frame[name])})
+    frame = frame.astype({name: "Int64" for name in (*benchmark.swept, *parameters) if _holds_integers(frame[name])})
     frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
     frame.attrs.update(
         {
@@ -190,8 +189,8 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     return frame
 
 
-def _is_whole(column: pandas.Series[Any]) -> bool:
-    """Tell whether all values that there are are integers."""
+def _holds_integers(column: pandas.Series[Any]) -> bool:
+    """Whether all values of a column are integers, apart from missing ones."""
     values = column.dropna()
     return len(values) > 0 and all(not isinstance(value, bool | str) and int(value) == value for value in values)
 
@@ -211,10 +210,10 @@ Stage = Literal["inputs", "compiling", "points", "done"]
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkProgress:
-    """A benchmark so far.
+    """The progress of a benchmark.
 
-    Ahead of all, inputs are made and ``compiled`` of ``kernels`` are compiled; then come the points, of which ``done``
-    of ``total`` are over. ``point`` is the one at work, in words; ``latest`` says what the one before it gave.
+    First, inputs are made and ``compiled`` of ``kernels`` are compiled; then ``done`` of ``total`` points are measured.
+    ``point`` is the current one, in words; ``latest`` has the times of the one before.
     """
 
     kernel: str
@@ -231,13 +230,13 @@ Watch = Callable[[BenchmarkProgress], None]
 Progress = Callable[[str], AbstractContextManager[Watch]]
 
 
-def unwatched(progress: BenchmarkProgress) -> None:
-    """Watch nothing."""
+def ignore_progress(progress: BenchmarkProgress) -> None:
+    """Ignore the progress of a benchmark."""
 
 
 def point_words(case: Mapping[str, Any]) -> str:
     """Return the values of a point: ``n=1024, dtype=float16``."""
-    return ", ".join(f"{name}={shown(value)}" for name, value in case.items())
+    return ", ".join(f"{name}={table_value(value)}" for name, value in case.items())
 
 
 def outcome_words(case: Mapping[str, Any], rows: Sequence[BenchmarkRow]) -> str:
@@ -252,7 +251,7 @@ def outcome_words(case: Mapping[str, Any], rows: Sequence[BenchmarkRow]) -> str:
 
 @dataclass(slots=True)
 class ImplementationState:
-    """An implementation at a case, with what is known of it so far; it takes no part once its row has a status."""
+    """An implementation at a case while it is measured; it is out once its row has a status."""
 
     asked: ImplementationSpec
     row: BenchmarkRow
@@ -266,69 +265,69 @@ class ImplementationState:
         return self.row.status is Status.OK
 
     def drop(self, status: Status, reason: str) -> None:
-        """Let it take no further part, for a reason that its row says."""
+        """Take it out, with the status and reason of its row."""
         self.row = replace(self.row, status=status, reason=reason)
 
 
-def with_work(
+def enter_work(
     spec: BenchmarkSpec, case: Mapping[str, Any], arguments: Mapping[str, Any], states: Sequence[ImplementationState]
 ) -> list[str]:
-    """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel.
+    """Enter bytes and flops of each row: by formula, else by its kernel; a function takes those of the first kernel.
 
-    Returned is, in words, what is not known of a kernel, and why.
+    Returns notes on unknown figures of kernels.
     """
     notes = []
     available = {**arguments, **case}
-    flops = _of_formula(spec.flops, available, "flops") if arguments else None
-    moved = _of_formula(spec.bytes, available, "bytes") if arguments else None
+    flops = _formula_value(spec.flops, available, "flops") if arguments else None
+    moved = _formula_value(spec.bytes, available, "bytes") if arguments else None
     first: BenchmarkRow | None = None
     for state in sorted(states, key=lambda state: state.launch is None):
         if state.launch is not None and state.compiled is not None:
             counted = arithmetic(state.launch, state.compiled)
             own = moved_bytes(state.launch.arguments, state.compiled) if moved is None else moved
-            state.row = _of_kernel(state.row, counted, own, flops)
-            notes += _unknowns(state.row, counted)
+            state.row = _with_kernel_work(state.row, counted, own, flops)
+            notes += _unknown_work_notes(state.row, counted)
             first = first or state.row
         elif state.launch is None:
-            given = first or replace(state.row, flops=flops, bytes=moved)
+            source = first or replace(state.row, flops=flops, bytes=moved)
             state.row = replace(
                 state.row,
-                flops=given.flops,
-                bytes=given.bytes,
-                fp_ops=given.fp_ops,
-                intensity=given.intensity,
-                dot_dtype=given.dot_dtype,
+                flops=source.flops,
+                bytes=source.bytes,
+                fp_ops=source.fp_ops,
+                intensity=source.intensity,
+                dot_dtype=source.dot_dtype,
             )
     return notes
 
 
-def rows_of_times(
+def with_times(
     rows: Sequence[BenchmarkRow], times: Sequence[Sequence[float]], *, has_reference: bool
 ) -> list[BenchmarkRow]:
-    """Return rows with their times and ranks, from 1; where it is the reference, speedups relate to the first."""
+    """Return rows with their times and ranks, from 1; with a reference, speedups relate to the first row."""
     medians = [interval(samples) if samples else None for samples in times]
-    known = [i for i, each in enumerate(medians) if each is not None and rows[i].status is Status.OK]
+    known = [i for i, median in enumerate(medians) if median is not None and rows[i].status is Status.OK]
     order = sorted(known, key=lambda i: medians[i].median)  # type: ignore[union-attr]
-    found = list(rows)
-    for place, index in enumerate(order, start=1):
-        timed, ratio = medians[index], ratio_interval(times[0], times[index]) if has_reference else None
-        assert timed is not None, "only those with times have a rank"
-        found[index] = replace(
+    timed_rows = list(rows)
+    for rank, index in enumerate(order, start=1):
+        time, ratio = medians[index], ratio_interval(times[0], times[index]) if has_reference else None
+        assert time is not None, "only those with times have a rank"
+        timed_rows[index] = replace(
             rows[index],
-            time_ms=timed.median,
-            low_ms=timed.low,
-            high_ms=timed.high,
+            time_ms=time.median,
+            low_ms=time.low,
+            high_ms=time.high,
             samples=len(times[index]),
-            rank=place,
+            rank=rank,
             speedup=None if ratio is None else ratio.median,
             speedup_low=None if ratio is None else ratio.low,
             speedup_high=None if ratio is None else ratio.high,
         )
-    return found
+    return timed_rows
 
 
-def rated(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
-    """Return a row with its rates, and the share of the nearer ceiling."""
+def with_rates(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
+    """Return a row with its rates and the share of the nearer roofline ceiling."""
     if row.time_ms is None:
         return row
     gbps = row.bytes / row.time_ms / 1e6 if row.bytes else None
@@ -345,7 +344,7 @@ def rated(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
     return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
 
 
-def _of_kernel(row: BenchmarkRow, counted: Arithmetic, moved: int | None, flops: int | None) -> BenchmarkRow:
+def _with_kernel_work(row: BenchmarkRow, counted: Arithmetic, moved: int | None, flops: int | None) -> BenchmarkRow:
     flops = counted.dot_flops if flops is None else flops
     return replace(
         row,
@@ -357,7 +356,7 @@ def _of_kernel(row: BenchmarkRow, counted: Arithmetic, moved: int | None, flops:
     )
 
 
-def _unknowns(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
+def _unknown_work_notes(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
     notes = []
     if row.flops is None:
         notes.append(f"What {row.implementation} computes is not known: {counted.why_unknown}; flops= tells it.")
@@ -366,7 +365,7 @@ def _unknowns(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
     return notes
 
 
-def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
+def _formula_value(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
     if formula is None:
         return None
     value: Any = called(formula, available, name) if callable(formula) else formula
@@ -376,15 +375,15 @@ def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> in
     return int(value)
 
 
-_LEFT_OUT = {"point", "config", "options", "status", "time_ms"}
+_FIELDS_OUTSIDE_DETAILS = {"point", "config", "options", "status", "time_ms"}
 
 
 def measurements_of(
     rows: Sequence[BenchmarkRow], peers: Sequence[str], provenance: Mapping[str, Any]
 ) -> list[Measurement]:
-    """Return what the history keeps of the rows of a case; what was not measured is left out.
+    """Return the rows of a case as measurements for the history, without those that were not measured.
 
-    Those of the kernel itself come last, since the listing of kernels shows the latest.
+    The kernel's own rows come last, since the listing of kernels shows the latest.
     """
     return [
         Measurement(
@@ -411,5 +410,5 @@ def _config(row: BenchmarkRow) -> dict[str, Any]:
 
 
 def _details(row: BenchmarkRow) -> dict[str, Any]:
-    found = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _LEFT_OUT}
-    return {**found, **{f"over.{name}": value for name, value in row.point}}
+    details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _FIELDS_OUTSIDE_DETAILS}
+    return {**details, **{f"over.{name}": value for name, value in row.point}}

@@ -1,4 +1,4 @@
-"""One benchmark, from what is asked to a `Benchmark`: inputs, compiling ahead, trying out, timing, the store."""
+"""One benchmark, from its spec to a `Benchmark`: inputs, compiling ahead, trial launches, timing, the store."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from kernellab.benchmark.result import (
     ImplementationState,
     Progress,
     Watch,
+    enter_work,
+    ignore_progress,
     measurements_of,
     outcome_words,
     point_words,
-    rated,
-    rows_of_times,
-    unwatched,
-    with_work,
+    with_rates,
+    with_times,
 )
 from kernellab.benchmark.spec import (
-    Arguments,
     BenchmarkSpec,
+    CaseArguments,
     ImplementationSpec,
+    equal_bytes_notes,
     implementations_of,
     launch_of,
-    shown,
-    unscaled,
+    table_value,
 )
 from kernellab.benchmark.timer import Timer
 from kernellab.compile.cache import Compiler
@@ -50,13 +50,13 @@ AGREE = "; outputs agree on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkEnvironment:
-    """What a benchmark works with.
+class BenchmarkContext:
+    """The parts of a lab that a benchmark needs.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
     for a launch. ``make_timer`` opens the timer of a case, from its arguments and implementations; None means that
     nothing can be timed, for the reason ``why_not``. ``check`` compares the outputs of implementations on the CPU.
-    ``progress`` is a context in which a benchmark is watched.
+    ``progress`` opens the watcher of a benchmark.
     """
 
     compiler: Compiler
@@ -76,13 +76,13 @@ class BenchmarkEnvironment:
 
 @dataclass(slots=True)
 class _Session:
-    environment: BenchmarkEnvironment
+    environment: BenchmarkContext
     spec: BenchmarkSpec
-    arguments: Arguments
+    arguments: CaseArguments
     notes: list[str] = field(default_factory=list)
     configs: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[KernellabError] = field(default_factory=list)
-    watch: Watch = unwatched
+    watch: Watch = ignore_progress
     so_far: BenchmarkProgress = field(init=False)
     runner: CaseRunner = field(init=False)
 
@@ -91,37 +91,37 @@ class _Session:
         self.so_far = BenchmarkProgress(name, "inputs", len(self.spec.cases))
         self.runner = CaseRunner(self.spec, self.environment.clock)
 
-    def tell(self, **news: Any) -> None:
-        """Tell who watches what is new."""
+    def report_progress(self, **news: Any) -> None:
+        """Report progress to the watcher."""
         self.so_far = replace(self.so_far, **news)
         self.watch(self.so_far)
 
-    def states(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[ImplementationState]]:
-        """Return the arguments of a case and what meets there, each with its launch, or dropped with the reason."""
-        found = [
+    def prepare_states(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[ImplementationState]]:
+        """Return the arguments of a case and the state of each implementation: with its launch, or dropped."""
+        states = [
             ImplementationState(asked, _first_row(self.spec, case, asked))
             for asked in implementations_of(self.spec, case, self.environment.kernel_of)
         ]
         try:
-            made = self.arguments.of(number, case)
+            arguments = self.arguments.of(number, case)
         except UsageError as exc:
             self.errors.append(exc)
-            for state in found:
+            for state in states:
                 state.drop(Status.CANNOT_RUN, exc.message)
-            return {}, found
-        for index, state in enumerate(found):
+            return {}, states
+        for index, state in enumerate(states):
             if state.asked.kernel is not None:
-                self._prepare(state, made, (number, index))
-        return made, found
+                self._prepare(state, arguments, (number, index))
+        return arguments, states
 
-    def _prepare(self, state: ImplementationState, made: Mapping[str, Any], key: tuple[int, int]) -> None:
+    def _prepare(self, state: ImplementationState, arguments: Mapping[str, Any], key: tuple[int, int]) -> None:
         def best(launches: Launches) -> Any:
             if key not in self.configs:
                 self.configs[key] = self.environment.best(launches)
             return self.configs[key]
 
         try:
-            state.launch, config = launch_of(state.asked, made, self.environment.target, best)
+            state.launch, config = launch_of(state.asked, arguments, self.environment.target, best)
         except KernellabError as exc:
             self.errors.append(exc)
             state.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, reason_of(exc))
@@ -129,29 +129,29 @@ class _Session:
         state.row = replace(state.row, config=config)
 
     def compile_ahead(self) -> None:
-        """Compile what all cases need, side by side. Errors come again where the kernel is asked for."""
+        """Compile the kernels of all cases in parallel; errors are raised again where a kernel is used."""
         jobs: dict[str, CompileJob] = {}
         for number, case in enumerate(self.spec.cases):
-            self.tell(point=point_words(case))
-            made, states = self.states(number, case)
+            self.report_progress(point=point_words(case))
+            arguments, states = self.prepare_states(number, case)
             jobs.update({state.launch.job.digest: state.launch.job for state in states if state.launch is not None})
-            if made:
-                self.arguments.keep(number, made)
-            del made, states  # before the next ones are made: they may fill the device
-        self.tell(stage="compiling", kernels=len(jobs), point="")
+            if arguments:
+                self.arguments.keep(number, arguments)
+            del arguments, states  # free them before the next case: they may fill the device
+        self.report_progress(stage="compiling", kernels=len(jobs), point="")
         for _ in self.environment.compiler.stream(list(jobs.values())) if jobs else ():
-            self.tell(compiled=self.so_far.compiled + 1)
+            self.report_progress(compiled=self.so_far.compiled + 1)
 
-    def measured(self) -> list[list[BenchmarkRow]]:
-        """Measure the cases; an interrupt keeps those so far, if there are any, and marks the rest as not measured."""
+    def measure_cases(self) -> list[list[BenchmarkRow]]:
+        """Measure the cases; an interrupt keeps measured cases, if any, and marks the rest as not measured."""
         rows: list[list[BenchmarkRow]] = []
         try:
             for number, case in enumerate(self.spec.cases):
-                self.tell(stage="points", point=point_words(case))
-                rows.append(self.case(number, case))
-                _require_some(rows, self.errors)
-                self._keep(rows[-1])
-                self.tell(done=number + 1, latest=outcome_words(case, rows[-1]))
+                self.report_progress(stage="points", point=point_words(case))
+                rows.append(self.measure_case(number, case))
+                _require_some_case(rows, self.errors)
+                self._store_measurements(rows[-1])
+                self.report_progress(done=number + 1, latest=outcome_words(case, rows[-1]))
                 if self.runner.interrupted:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -161,38 +161,40 @@ class _Session:
                 raise
             for case in self.spec.cases[len(rows) :]:
                 left = implementations_of(self.spec, case, self.environment.kernel_of)
-                rows.append([_first_row(self.spec, case, each, Status.NOT_TIMED, STOPPED) for each in left])
+                rows.append(
+                    [_first_row(self.spec, case, implementation, Status.NOT_TIMED, STOPPED) for implementation in left]
+                )
             self.notes.append("The benchmark was interrupted; these are the points so far.")
-        self.tell(stage="done", point="")
+        self.report_progress(stage="done", point="")
         return rows
 
-    def _keep(self, rows: Sequence[BenchmarkRow]) -> None:
-        """Enter measurements into the store."""
+    def _store_measurements(self, rows: Sequence[BenchmarkRow]) -> None:
+        """Write measurements to the store."""
         environment = self.environment
         if environment.history is not None and environment.make_timer is not None:
             kept = measurements_of(rows, list(self.spec.versus), environment.provenance)
             environment.history.add_measurements(environment.version_id, kept)
 
-    def case(self, number: int, case: Mapping[str, Any]) -> list[BenchmarkRow]:
+    def measure_case(self, number: int, case: Mapping[str, Any]) -> list[BenchmarkRow]:
         """Measure one case."""
         self.errors.clear()
-        made, states = self.states(number, case)
+        arguments, states = self.prepare_states(number, case)
         for state in states:
             self._compile(state)
             if state.asked.function is not None and state.is_in:
-                self._enter(state, made)
-        self.notes += with_work(self.spec, case, made, states)
+                self._add_function(state, arguments)
+        self.notes += enter_work(self.spec, case, arguments, states)
         if self.environment.make_timer is None:
-            self._without_timing(made, states)
+            self._check_without_timing(arguments, states)
         else:
-            self.runner.run(self.environment.make_timer, made, states)
+            self.runner.run(self.environment.make_timer, arguments, states)
         created = time.time()
-        return [rated(replace(state.row, created=created), self.environment.ceilings) for state in states]
+        return [with_rates(replace(state.row, created=created), self.environment.ceilings) for state in states]
 
-    def _enter(self, state: ImplementationState, made: Mapping[str, Any]) -> None:
-        """Let a function of the user take part, if it takes what there is."""
+    def _add_function(self, state: ImplementationState, arguments: Mapping[str, Any]) -> None:
+        """Add a function of the user, if the arguments fit its parameters."""
         try:
-            require_names(state.asked.function, made, state.asked.name)
+            require_names(state.asked.function, arguments, state.asked.name)
         except UsageError as exc:
             state.drop(Status.CANNOT_RUN, exc.message)
             return
@@ -212,41 +214,43 @@ class _Session:
             return
         state.implementation = Implementation(state.asked.name, state.launch, compiled)
 
-    def _without_timing(self, made: Mapping[str, Any], states: list[ImplementationState]) -> None:
-        ordered = self.runner.ordered(states)
-        implementations = [state.implementation for state in ordered if state.implementation is not None]
+    def _check_without_timing(self, arguments: Mapping[str, Any], states: list[ImplementationState]) -> None:
+        present = self.runner.reference_first(states)
+        implementations = [state.implementation for state in present if state.implementation is not None]
         check = self.environment.check if self.spec.check else None
-        problems = check(made, implementations) if check is not None else [""] * len(ordered)
-        same = "" if check is None or len(ordered) < 2 else AGREE
-        for state, problem in zip(ordered, problems, strict=True):
-            why = explained(problem, state.compiled) or self.environment.why_not + same
+        problems = check(arguments, implementations) if check is not None else [""] * len(present)
+        same = "" if check is None or len(present) < 2 else AGREE
+        for state, problem in zip(present, problems, strict=True):
+            why = difference_words(problem, state.compiled) or self.environment.why_not + same
             state.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
 
 
-def benchmarked(environment: BenchmarkEnvironment, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
-    """Measure every point; an interrupt keeps what there is.
+def run_benchmark(environment: BenchmarkContext, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
+    """Measure every point of a benchmark; an interrupt keeps the points so far.
 
     Raises:
         UsageError, LaunchError: no point has arguments that fit the kernel.
     """
     start_s = environment.clock()
-    session = _Session(environment, spec, Arguments(spec, parameters))
-    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(session.so_far.kernel)
-    with watched as session.watch:
+    session = _Session(environment, spec, CaseArguments(spec, parameters))
+    progress = (
+        nullcontext(ignore_progress) if environment.progress is None else environment.progress(session.so_far.kernel)
+    )
+    with progress as session.watch:
         session.compile_ahead()
-        rows = session.measured()
+        rows = session.measure_cases()
     if environment.make_timer is None:
         session.notes.append(f"Nothing was timed ({environment.why_not.removeprefix('not measured: ')}).")
-    found = tuple(itertools.chain(*rows))
-    session.notes += _compared(spec, found)
-    own = [row.bytes for row in found if row.implementation == session.so_far.kernel]
-    session.notes += unscaled(spec, environment.kernel_of(spec.kernel)[1], own)
+    all_rows = tuple(itertools.chain(*rows))
+    session.notes += _agreement_notes(spec, all_rows)
+    own = [row.bytes for row in all_rows if row.implementation == session.so_far.kernel]
+    session.notes += equal_bytes_notes(spec, environment.kernel_of(spec.kernel)[1], own)
     return Benchmark(
         kernel=session.so_far.kernel,
         swept=tuple(spec.over),
-        implementations=tuple(dict.fromkeys(row.implementation for row in found)),
-        reference=next(iter(spec.versus), found[0].implementation if "version" in spec.over else ""),
-        rows=found,
+        implementations=tuple(dict.fromkeys(row.implementation for row in all_rows)),
+        reference=next(iter(spec.versus), all_rows[0].implementation if "version" in spec.over else ""),
+        rows=all_rows,
         seconds=environment.clock() - start_s,
         ceilings=environment.ceilings,
         provenance={**environment.provenance, "created": time.time()},
@@ -255,15 +259,15 @@ def benchmarked(environment: BenchmarkEnvironment, spec: BenchmarkSpec, paramete
     )
 
 
-def _compared(spec: BenchmarkSpec, rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Return in words what a check on the CPU came to; what it found wrong, the rows say."""
+def _agreement_notes(spec: BenchmarkSpec, rows: Sequence[BenchmarkRow]) -> list[str]:
+    """Return a note that outputs agree on the CPU, if they do; rows have the differences."""
     if any(row.status is Status.WRONG for row in rows) or not any(row.reason.endswith(AGREE) for row in rows):
         return []
     return [f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU."]
 
 
-def _require_some(rows: list[list[BenchmarkRow]], errors: list[KernellabError]) -> None:
-    """Raise what the first case failed with, where no argument fits at all: a mistake in the call, and no result."""
+def _require_some_case(rows: list[list[BenchmarkRow]], errors: list[KernellabError]) -> None:
+    """Raise the error of the first case if all of it failed: a mistake in the call, not a result."""
     if len(rows) == 1 and len(errors) == len(rows[0]) and errors:
         raise errors[0]
     if len(rows) == 1 and errors and all(row.status is Status.CANNOT_RUN for row in rows[0]):
@@ -278,7 +282,7 @@ def _first_row(
     reason: str = "",
 ) -> BenchmarkRow:
     values = {**case, **asked.values}
-    point = tuple((name, shown(values.get(name))) for name in spec.over)
+    point = tuple((name, table_value(values.get(name))) for name in spec.over)
     config = asked.values.get("config")
     chosen = None if config is None else Config.from_triton(config)
     return BenchmarkRow(chosen, status, reason, point=point, implementation=asked.name)
@@ -291,14 +295,14 @@ def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:
 
 _BATCH = 10
 _CASE_S = 2.0
-_EACH_S = 0.4
+_IMPLEMENTATION_S = 0.4
 
 
 @dataclass(slots=True)
 class CaseRunner:
-    """Runs one case after the other. ``interrupted`` tells that the user stopped one, whose rounds so far count.
+    """Times the cases one by one. ``interrupted``: the user stopped a case, and its rounds so far count.
 
-    ``clocks`` and ``notes`` are what the cases so far have told.
+    ``clocks`` and ``notes`` collect those of the cases so far.
     """
 
     spec: BenchmarkSpec
@@ -307,18 +311,20 @@ class CaseRunner:
     clocks: list[Clocks] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def ordered(self, states: list[ImplementationState]) -> list[ImplementationState]:
-        """Return those who take part, the reference first."""
+    def reference_first(self, states: list[ImplementationState]) -> list[ImplementationState]:
+        """Return the implementations that take part, the reference first."""
         present = [state for state in states if state.implementation is not None]
         return sorted(present, key=lambda state: not self._is_reference(state))
 
-    def run(self, make_timer: Callable[..., Timer], made: Mapping[str, Any], states: list[ImplementationState]) -> None:
+    def run(
+        self, make_timer: Callable[..., Timer], arguments: Mapping[str, Any], states: list[ImplementationState]
+    ) -> None:
         """Try out the reference first, then the others; time those that agree with it."""
-        ordered = self.ordered(states)
+        ordered = self.reference_first(states)
         if not ordered:
             return
         try:
-            timer = make_timer(made, [state.implementation for state in ordered])
+            timer = make_timer(arguments, [state.implementation for state in ordered])
         except RuntimeError as exc:  # no room for copies
             for state in ordered:
                 state.drop(Status.CANNOT_RUN, first_line(exc))
@@ -327,21 +333,21 @@ class CaseRunner:
             for state in ordered:
                 self._try_out(timer, state)
             for state in ordered:
-                self._hand_over(timer, state)
-            present, times = self._times(timer, [state for state in ordered if state.is_in])
+                self._load_in_worker(timer, state)
+            present, times = self._time(timer, [state for state in ordered if state.is_in])
         finally:
             timer.close()
         first = states[0] if not self.spec.versus else next(filter(self._is_reference, states))
-        has_reference = len(present) > 1 and present[0] is first  # else speedups of two cases would mean two things
-        rows = rows_of_times([state.row for state in present], times, has_reference=has_reference)
-        fared = timer.state
+        has_reference = len(present) > 1 and present[0] is first  # speedups of all cases relate to one reference
+        rows = with_times([state.row for state in present], times, has_reference=has_reference)
+        device_state = timer.state
         for state, row in zip(present, rows, strict=True):
-            state.row = replace(row, clock_mhz=fared.clock_mhz, temperature_c=fared.temperature_c)
-        self._tell_clocks(timer, present)
+            state.row = replace(row, clock_mhz=device_state.clock_mhz, temperature_c=device_state.temperature_c)
+        self._note_clocks(timer, present)
         self.notes += timer.notes
 
-    def _tell_clocks(self, timer: Timer, present: list[ImplementationState]) -> None:
-        """Keep how the clocks of a case relate, and say in the rows which times are by another one."""
+    def _note_clocks(self, timer: Timer, present: list[ImplementationState]) -> None:
+        """Record the relation of the clocks, and note it in rows that were timed by the other clock."""
         clocks = timer.clocks()
         if clocks is not None and present:
             self.clocks.append(replace(clocks, point=present[0].row.point))
@@ -362,35 +368,35 @@ class CaseRunner:
             state.drop(status_of(exc), reason_of(exc))
             return
         if problem:
-            state.drop(Status.WRONG, explained(problem, state.compiled))
+            state.drop(Status.WRONG, difference_words(problem, state.compiled))
 
-    def _hand_over(self, timer: Timer, state: ImplementationState) -> None:
+    def _load_in_worker(self, timer: Timer, state: ImplementationState) -> None:
         if not state.is_in or state.implementation is None:
             return
         try:
-            timer.hand_over(state.implementation)
+            timer.load_in_worker(state.implementation)
         except KernellabError as exc:
             state.drop(status_of(exc), reason_of(exc))
 
-    def _times(
+    def _time(
         self, timer: Timer, present: list[ImplementationState]
     ) -> tuple[list[ImplementationState], list[list[float]]]:
-        """Return who came through, and the times of each in ms; who fails on the way costs the others nothing."""
+        """Time all implementations, in ms; drop those that fail, alone."""
         times: dict[int, list[float]] = {id(state): [] for state in present}
-        end_s, done = self.clock() + _CASE_S + _EACH_S * len(present), 0
+        end_s, done = self.clock() + _CASE_S + _IMPLEMENTATION_S * len(present), 0
         while present and done < self.spec.rounds:
             rounds = min(_BATCH, self.spec.rounds - done)
             try:
-                found = timer.interleave(_implementations(present), rounds)
+                batch = timer.interleave(_implementations(present), rounds)
             except KernellabError as exc:
-                present = _those_that_run(timer, present, exc)
+                present = _drop_failing(timer, present, exc)
                 continue
-            except KeyboardInterrupt:  # the rounds so far are as good as any; `benchmarked` stops after this case
+            except KeyboardInterrupt:  # keep the rounds so far; `run_benchmark` stops after this case
                 if not done:
                     raise
                 self.interrupted = True
                 break
-            for state, samples in zip(present, found, strict=True):
+            for state, samples in zip(present, batch, strict=True):
                 times[id(state)] += samples
             done += rounds
             if self.clock() > end_s:
@@ -405,10 +411,10 @@ def _implementations(states: Sequence[ImplementationState]) -> list[Implementati
     return [state.implementation for state in states if state.implementation is not None]
 
 
-def _those_that_run(
+def _drop_failing(
     timer: Timer, present: list[ImplementationState], failure: KernellabError
 ) -> list[ImplementationState]:
-    """Drop those that fail alone, too, and return the others; where none does, the failure is that of all."""
+    """Drop implementations that fail alone, and return the others; if none does, all fail."""
     for state in present:
         try:
             timer.interleave(_implementations([state]), 1)
@@ -422,8 +428,8 @@ def _those_that_run(
     return []
 
 
-def explained(problem: str, compiled: Compiled | None) -> str:
-    """Return how outputs differ, and a likely reason: the kernel goes on from what an output held before."""
+def difference_words(problem: str, compiled: Compiled | None) -> str:
+    """Return the difference of outputs and its likely reason: the kernel accumulates into an output."""
     name = problem.partition(" differs")[0]
     if compiled is None or name not in compiled.effects.mutated & (compiled.effects.reads | compiled.effects.atomics):
         return problem

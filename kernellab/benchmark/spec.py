@@ -1,4 +1,4 @@
-"""What a benchmark is asked: a kernel, its arguments, what is swept, peers; and the cases that follow from it."""
+"""The spec of a benchmark: a kernel, its arguments, the sweep, its peers; and the cases that follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernellab.measure.reference import called, taken_by, takes_all
 from kernellab.workers.forks_and_interrupts import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)
-"""What is swept without a change of what is computed: such rows share their inputs, and are timed in turns."""
+"""Swept names that do not change the computation: such rows share their inputs, and are timed in turns."""
 
 Formula = Callable[..., float] | float | None
 Inputs = Callable[..., Mapping[str, Any]]
@@ -24,10 +24,10 @@ Inputs = Callable[..., Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class BenchmarkSpec:
-    """What is measured.
+    """The kernel, arguments, sweep and peers of a benchmark.
 
     ``over`` has the values of each swept name, ``where`` says which combinations are taken. ``inputs`` makes the
-    arguments from the swept names that it takes; without it, ``given`` are the arguments, and swept names replace
+    arguments from the swept names that it takes; without it, ``arguments`` are used, and swept names replace
     them. ``versus`` has peers by name: functions of torch, kernels, ``name@version``, or tuples of a kernel, its grid
     and its meta-parameters. ``flops`` and ``bytes`` are formulas over swept names and arguments, or numbers. ``check``
     has the outputs compared on the CPU where there is no GPU.
@@ -35,7 +35,7 @@ class BenchmarkSpec:
 
     kernel: Kernel | str | int
     grid: Any
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     over: Mapping[str, tuple[Any, ...]]
     where: Condition | None = None
     inputs: Inputs | None = None
@@ -51,10 +51,12 @@ class BenchmarkSpec:
         """The swept values of each point, in the order in which nested loops would give them."""
         space = Space(where=self.where, **self.over)
         points = [space.at(index) for index in range(space.size)]
-        found = [{name: point.values.get(name) for name in self.over} for point in points if space.allows(point.values)]
-        if not found:
+        allowed = [
+            {name: point.values.get(name) for name in self.over} for point in points if space.allows(point.values)
+        ]
+        if not allowed:
             raise UsageError(f"where={value_text(self.where)} leaves no point of {', '.join(self.over)}.")
-        return found
+        return allowed
 
     @cached_property
     def case_names(self) -> list[str]:
@@ -63,13 +65,13 @@ class BenchmarkSpec:
 
     @property
     def cases(self) -> list[dict[str, Any]]:
-        """The points, by what changes what is computed."""
-        found: list[dict[str, Any]] = []
+        """The points without variants: one case per computation."""
+        cases: list[dict[str, Any]] = []
         for point in self.points:
             case = {name: point[name] for name in self.case_names}
-            if case not in found:
-                found.append(case)
-        return found
+            if case not in cases:
+                cases.append(case)
+        return cases
 
     def variants(self, case: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The other values of the points of a case."""
@@ -80,11 +82,11 @@ class BenchmarkSpec:
         ]
 
 
-def swept(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) -> dict[str, tuple[Any, ...]]:
+def swept_values(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) -> dict[str, tuple[Any, ...]]:
     """Return the values of each swept name; ``config`` may be a `Space` or a list of `triton.Config`.
 
     Raises:
-        UsageError: a name is nothing that the kernel or ``inputs`` takes, or it has no values.
+        UsageError: neither the kernel nor ``inputs`` takes a name, or it has no values.
     """
     if isinstance(over, Space):
         over = over.values
@@ -93,17 +95,19 @@ def swept(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) ->
             f'over is {value_text(over)}; expected the values of each swept name: over={{"n": [1024, 2048]}}.'
         )
     known = [*kernel_parameters, *VARIANTS, *taken_by(inputs), *([] if inputs else ["dtype"])]
-    found: dict[str, tuple[Any, ...]] = {}
+    values_by_name: dict[str, tuple[Any, ...]] = {}
     for name, values in over.items():
         if name not in known and not takes_all(inputs):
             names = ", ".join(dict.fromkeys(known))
             raise UsageError(f"over sweeps {name!r}, which neither the kernel nor inputs takes; known are {names}.")
-        found[name] = tuple(configs_of(values)) if name == "config" else listed_values(f"over[{name!r}]", values)
-    return found
+        values_by_name[name] = (
+            tuple(configs_of(values)) if name == "config" else listed_values(f"over[{name!r}]", values)
+        )
+    return values_by_name
 
 
-def peers(versus: Any) -> dict[str, Any]:
-    """Return what a kernel is compared with, by name; a single function or kernel has a name of its own.
+def peers_by_name(versus: Any) -> dict[str, Any]:
+    """Return the peers of a kernel by name; a single function or kernel has a name of its own.
 
     Raises:
         UsageError: a peer is neither a function nor a kernel.
@@ -119,8 +123,8 @@ def peers(versus: Any) -> dict[str, Any]:
     return named
 
 
-def shown(value: Any) -> Any:
-    """Return a swept value as a table holds it: numbers, texts and truth values as they are, others as text."""
+def table_value(value: Any) -> Any:
+    """Return a swept value for a table: numbers, strings and bools as they are, others as text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Config):
@@ -144,7 +148,7 @@ _KEPT_BYTES = 1 << 29
 class ImplementationSpec:
     """An implementation at a point: a kernel with its grid and meta-parameters, or a function.
 
-    ``values`` are the swept values that are its own: version, config, options.
+    ``values`` are its own swept values: version, config, options.
     """
 
     name: str
@@ -156,52 +160,52 @@ class ImplementationSpec:
 
 
 @dataclass(slots=True)
-class Arguments:
-    """Makes the arguments of each case, and keeps them between two uses where they are small."""
+class CaseArguments:
+    """Makes the arguments of each case, and caches small ones between two uses."""
 
     spec: BenchmarkSpec
     parameters: tuple[str, ...]
-    _kept: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _kept_bytes: int = 0
+    _cached: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _cached_bytes: int = 0
 
     def of(self, number: int, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a case by name; what is given is copied, what ``inputs`` makes is taken as it is.
+        """Return the arguments of a case by name; given ones are copied, those of ``inputs`` used as they are.
 
         Raises:
             UsageError: ``inputs`` raises, or returns something else than arguments by name.
         """
-        if number in self._kept:
-            return self._kept.pop(number)
+        if number in self._cached:
+            return self._cached.pop(number)
         spec = self.spec
-        made = dict(spec.given)
+        arguments = dict(spec.arguments)
         if spec.inputs is None:
             is_cast = "dtype" in case and "dtype" not in self.parameters
-            made |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
-            made = copied(made)
-            return cast(made, case["dtype"]) if is_cast else made
-        found = called(spec.inputs, case, "inputs")
-        if not isinstance(found, Mapping):
-            raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
-        made = copied({name: value for name, value in made.items() if name not in found})
-        return {**made, **{name: value for name, value in case.items() if name in self.parameters}, **found}
+            arguments |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
+            arguments = copied(arguments)
+            return cast_floats(arguments, case["dtype"]) if is_cast else arguments
+        own = called(spec.inputs, case, "inputs")
+        if not isinstance(own, Mapping):
+            raise UsageError(f"inputs returns a {type(own).__name__}; expected arguments by name: dict(x=..., n=n).")
+        arguments = copied({name: value for name, value in arguments.items() if name not in own})
+        return {**arguments, **{name: value for name, value in case.items() if name in self.parameters}, **own}
 
     def keep(self, number: int, arguments: dict[str, Any]) -> None:
-        """Keep the arguments of a case for later, if there is not much in them."""
+        """Cache the arguments of a case, if they are small."""
         size = sum(tensor.numel() * tensor.element_size() for tensor in memory_of(arguments).values())
-        if self._kept_bytes + size <= _KEPT_BYTES:
-            self._kept[number] = arguments
-            self._kept_bytes += size
+        if self._cached_bytes + size <= _KEPT_BYTES:
+            self._cached[number] = arguments
+            self._cached_bytes += size
 
 
 def implementations_of(
     spec: BenchmarkSpec, case: Mapping[str, Any], kernel_of: Callable[[Any], tuple[str, Any]]
 ) -> Iterator[ImplementationSpec]:
-    """Yield what meets in a case: the kernel in all its variants, then what it is compared with.
+    """Yield the implementations of a case: all variants of the kernel, then its peers.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id.
 
     Raises:
-        UsageError: a peer is called what the kernel is called.
+        UsageError: a peer has the name of the kernel.
     """
     own, kernel = kernel_of(spec.kernel)
     names = set[str]()
@@ -224,23 +228,23 @@ def implementations_of(
 
 
 def launch_of(
-    asked: ImplementationSpec, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
+    implementation: ImplementationSpec, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
 ) -> tuple[KernelLaunch, Config | None]:
-    """Return the launch of a kernel, and its config: the swept one, or what ``best`` gives for an autotuned kernel.
+    """Return the launch of a kernel and its config: the swept one, or ``best`` for an autotuned kernel.
 
     Raises:
         UsageError, LaunchError: the arguments or options do not fit the kernel.
     """
     from kernellab._triton.kernel import declared, parameter_names
 
-    assert asked.kernel is not None, "a function has no configs"
-    names = parameter_names(asked.kernel)
-    taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
-    config = asked.values.get("config")
-    if config is not None:  # it stands in for what the arguments (of a recorded launch) say, not for swept options
-        taken = {name: value for name, value in taken.items() if name not in config.all_kwargs()}
-    launches = Launches(asked.kernel, asked.grid, (), {**taken, **asked.meta}, target)
-    if config is None and declared(asked.kernel).configs:
+    assert implementation.kernel is not None, "a function has no configs"
+    names = parameter_names(implementation.kernel)
+    keywords = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
+    config = implementation.values.get("config")
+    if config is not None:  # it overrides arguments (of a recorded launch), not swept options
+        keywords = {name: value for name, value in keywords.items() if name not in config.all_kwargs()}
+    launches = Launches(implementation.kernel, implementation.grid, (), {**keywords, **implementation.meta}, target)
+    if config is None and declared(implementation.kernel).configs:
         config = best(launches)
     if config is None:
         return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
@@ -248,11 +252,11 @@ def launch_of(
     return launches.of(value, config), value
 
 
-def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
-    """Return arguments with all tensors of floating-point numbers in another dtype.
+def cast_floats(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """Return arguments with all floating-point tensors in another dtype.
 
     Raises:
-        UsageError: ``dtype`` is none.
+        UsageError: ``dtype`` is no dtype.
     """
     import torch  # keeps `import kernellab` light
 
@@ -260,22 +264,22 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     if not isinstance(wanted, torch.dtype):
         raise UsageError(f"over['dtype'] has {value_text(dtype)}; expected a torch.dtype, or the name of one.")
 
-    def converted(tensor: Any) -> Any:
+    def convert(tensor: Any) -> Any:
         return tensor.to(wanted) if tensor.is_floating_point() else tensor
 
-    return {name: with_tensors(value, converted) for name, value in arguments.items()}
+    return {name: with_tensors(value, convert) for name, value in arguments.items()}
 
 
-def unscaled(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | None]) -> list[str]:
-    """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
+def equal_bytes_notes(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | None]) -> list[str]:
+    """Return a note where swept sizes do not change the given tensors, so that all points move equal bytes."""
     from kernellab._triton.kernel import constexpr_names
 
     if spec.inputs is not None or spec.bytes is not None:
         return []
-    left = constexpr_names(kernel)
-    sizes = [name for name in spec.case_names if name not in left and _are_sizes(spec.over[name])]
-    found = set(moved_bytes)
-    if not sizes or len(found) != 1 or None in found:
+    constexprs = constexpr_names(kernel)
+    sizes = [name for name in spec.case_names if name not in constexprs and _are_sizes(spec.over[name])]
+    distinct = set(moved_bytes)
+    if not sizes or len(distinct) != 1 or None in distinct:
         return []
     return [
         f"Bytes are those of the given tensors, the same for every {sizes[0]}; inputs= makes tensors for each point."
@@ -283,8 +287,8 @@ def unscaled(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | No
 
 
 def _are_sizes(values: Iterable[Any]) -> bool:
-    found = list(values)
-    return len(found) > 1 and all(type(value) is int for value in found)
+    listed = list(values)
+    return len(listed) > 1 and all(type(value) is int for value in listed)
 
 
 def _is_kernel(value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Launches the implementations of one case on the same inputs, each tried out with care, then timed in turns.
+"""Launches the implementations of one case on the same inputs: a trial launch each, then timing in turns.
 
-Kernels are timed in the GPU worker and functions in the notebook's process, by a clock each. One launch of a kernel is
-timed by both, in the same rounds: the reference entry, which relates them.
+Kernels are timed in the GPU worker, functions in the notebook's process, each by its own clock. One kernel (the
+reference entry) is timed by both in the same rounds, which relates the clocks.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ from kernellab.measure.launches import (
 from kernellab.measure.reference import bounded_values, called, require_names, taken_of
 from kernellab.measure.timing import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch, ratio_interval
 
-SWITCHED_OFF = "trial launches are switched off"
+TRIALS_OFF = "trial launches are switched off"
 
 
 class Timer(Protocol):
     """Launches the implementations of one case on the same inputs.
 
-    A launch that fails raises a `KernellabError`, after which the timer goes on to work for other implementations.
+    A failing launch raises a `KernellabError`; the timer still works for other implementations.
     """
 
     @property
     def state(self) -> DeviceState:
-        """How the device fared while it last timed something."""
+        """The clock and temperature of the device at the last timing."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should know."""
+        """Notes for the user."""
 
     def try_out(self, implementation: Implementation) -> str:
-        """Launch once, with care; return how the outputs differ from those of the first one tried, or ""."""
+        """Make a trial launch; return the difference of its outputs from the first implementation's, or ""."""
 
-    def hand_over(self, implementation: Implementation) -> None:
-        """Give a kernel to who times it, once all have been tried: a trial that fails may end the worker."""
+    def load_in_worker(self, implementation: Implementation) -> None:
+        """Load a kernel in the worker that times it, after all trials: a trial that fails may end the worker."""
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
 
     def why_here(self, implementation: Implementation) -> str:
-        """Return why a kernel is timed in the notebook's process; "" where it is not, and of a function."""
+        """Return why a kernel is timed in the notebook's process; "" for functions and kernels of the worker."""
 
     def clocks(self) -> Clocks | None:
-        """Return how the clocks relate, None where all that was timed was timed by one of them."""
+        """Return the relation of the two clocks; None where only one of them timed."""
 
     def close(self) -> None:
-        """Give back what the timer holds."""
+        """Release the timer's memory."""
 
 
 @dataclass(slots=True)
 class GpuTimer:
     """The timer on a GPU: ``bench`` times kernels in the worker, ``watch`` functions in this process.
 
-    First launches go through the lab, which tries them in the worker; ``recording`` is the context for them.
-    ``arguments`` belong to the timer: their tensors are written to; what they reach is the user's. ``outputs`` are
-    compared; ``written`` is all that some kernel writes, and ``read`` names what some kernel reads. Without a bench,
-    and where the worker cannot reach what a kernel needs, that is timed in this process, too. ``look`` tells how the
-    device fares.
+    First launches go through the lab, as trial launches in the worker; ``recording`` is their context. The timer owns
+    ``arguments`` and writes to their tensors; memory that they point to is the user's. ``outputs`` are compared;
+    ``written`` are tensors that some kernel writes, ``read`` names of those that some kernel reads. Without a
+    bench, and where the worker cannot access their memory, kernels are timed in this process, too. ``read_state``
+    reads the device's clock and temperature.
     """
 
     watch: Stopwatch
@@ -88,32 +88,32 @@ class GpuTimer:
     read: frozenset[str]
     bench: Bench | None = None
     notes: Sequence[str] = ()
-    look: Callable[[], DeviceState] = device_state
+    read_state: Callable[[], DeviceState] = device_state
     state: DeviceState = field(default_factory=DeviceState)
-    _before: list[tuple[Any, Any]] = field(default_factory=list)
-    _first: FirstOutputs = field(init=False)
+    _initial_values: list[tuple[Any, Any]] = field(default_factory=list)
+    _first_outputs: FirstOutputs = field(init=False)
     _turns: dict[int, Turn] = field(default_factory=dict)
     _here: dict[int, str] = field(default_factory=dict)
     _clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kept = [t for name, t in self.written.items() if name in self.read or name.startswith(REACHED)]
-        self._before = [(tensor, tensor.clone()) for tensor in kept]
-        self._first = FirstOutputs(self.arguments, list(self.outputs))
+        self._initial_values = [(tensor, tensor.clone()) for tensor in kept]
+        self._first_outputs = FirstOutputs(self.arguments, list(self.outputs))
 
     def try_out(self, implementation: Implementation) -> str:
-        """Launch once, with care; return how the outputs differ from those of the first one tried, or ""."""
+        """Make a trial launch; return the difference of its outputs from the first implementation's, or ""."""
         try:
-            return self._tried(implementation)
+            return self._try_launch(implementation)
         except RuntimeError as exc:  # of torch: no memory for a copy of the outputs, a device after a fault
             raise RunError(f"{implementation.name} cannot be tried: {first_line(exc)}.") from exc
 
-    def hand_over(self, implementation: Implementation) -> None:
-        """Let the worker launch a kernel once, on memory of its own; where it cannot, note why."""
+    def load_in_worker(self, implementation: Implementation) -> None:
+        """Launch a kernel once in the worker, on memory of its own; note why where that is impossible."""
         if implementation.launch is None:
             return
         if self.bench is None:
-            self._here[id(implementation)] = SWITCHED_OFF
+            self._here[id(implementation)] = TRIALS_OFF
             return
         self._restore()  # the worker begins with copies
         try:
@@ -123,29 +123,29 @@ class GpuTimer:
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms; the rounds of the worker come first, then those of this process."""
-        there = [each for each in implementations if self._is_there(each)]
-        here = [each for each in implementations if not self._is_there(each)]
+        there = [each for each in implementations if self._is_in_worker(each)]
+        here = [each for each in implementations if not self._is_in_worker(each)]
         entry = there[0] if there and here else None
         times: dict[int, tuple[float, ...]] = {}
         if there and self.bench is not None:
             self._restore()
             self.watch.synchronize()  # the worker shares the device
             times |= zip(map(id, there), self.bench.interleave(there, rounds), strict=True)
-            self._look()
+            self._read_state()
         if here:
-            found = self._timed_here([*here, *([] if entry is None else [entry])], rounds)
+            samples = self._time_here([*here, *([] if entry is None else [entry])], rounds)
             if entry is not None:
                 pairs = self._clocks.setdefault(entry.name, [])
-                pairs += zip(times[id(entry)], found.pop(), strict=True)
-            times |= zip(map(id, here), found, strict=True)
+                pairs += zip(times[id(entry)], samples.pop(), strict=True)
+            times |= zip(map(id, here), samples, strict=True)
         return [times[id(each)] for each in implementations]
 
     def why_here(self, implementation: Implementation) -> str:
-        """Return why a kernel is timed in this process; "" where it is not, and of a function."""
+        """Return why a kernel is timed in this process; "" for functions and kernels of the worker."""
         return self._here.get(id(implementation), "")
 
     def clocks(self) -> Clocks | None:
-        """Return how the clocks relate: the longest record of one launch that both have timed."""
+        """Return the relation of the two clocks, by the launch that both timed most often."""
         if not self._clocks:
             return None
         name, pairs = max(self._clocks.items(), key=lambda item: len(item[1]))
@@ -154,45 +154,45 @@ class GpuTimer:
         return Clocks(name, ratio.median, ratio.low, ratio.high, len(pairs))
 
     def close(self) -> None:
-        """Leave what kernels work on in place as it was: ``inputs`` may give the same tensor to the next case."""
+        """Restore tensors that kernels update in place: ``inputs`` may give them to the next case."""
         if self.bench is not None:
             self.bench.close()
         with suppress(RuntimeError):  # of a device after a fault
             self._restore()
-        self._turns.clear()  # they hold the timer, and it all of the inputs
-        self._before.clear()
+        self._turns.clear()  # they reference the timer, and so all inputs
+        self._initial_values.clear()
 
-    def _tried(self, implementation: Implementation) -> str:
+    def _try_launch(self, implementation: Implementation) -> str:
         for name, tensor in self.written.items():
             if name not in self.read:
                 fill(tensor)
         self._restore(implementation.launch)
         is_kernel = implementation.launch is not None
-        outputs = self._launched(implementation) if is_kernel else self._called(implementation)
-        return self._first.difference(implementation, outputs)
+        outputs = self._launch_kernel(implementation) if is_kernel else self._call_function(implementation)
+        return self._first_outputs.difference(implementation, outputs)
 
-    def _is_there(self, implementation: Implementation) -> bool:
+    def _is_in_worker(self, implementation: Implementation) -> bool:
         return implementation.launch is not None and id(implementation) not in self._here
 
-    def _timed_here(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+    def _time_here(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         turns = [self._turns[id(each)] for each in implementations]
         try:
-            return [tuple(each) for each in self.watch.turns(turns, rounds, self._look)]
+            return [tuple(each) for each in self.watch.turns(turns, rounds, self._read_state)]
         except RuntimeError as exc:
             names = ", ".join(each.name for each in implementations)
             raise RunError(f"Timing {names} failed: {first_line(exc)}") from exc
 
-    def _look(self) -> None:
-        self.state = self.look()
+    def _read_state(self) -> None:
+        self.state = self.read_state()
 
     def _restore(self, launch: KernelLaunch | None = None) -> None:
-        """Bring back what a launch must find, and call the hooks of its config."""
-        for tensor, held in self._before:
+        """Restore the tensors that launches read and write, and call the hooks of the config."""
+        for tensor, held in self._initial_values:
             tensor.copy_(held)
         if launch is not None:
             call_hooks(launch, launch.arguments)
 
-    def _launched(self, implementation: Implementation) -> list[Any]:
+    def _launch_kernel(self, implementation: Implementation) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new; return its outputs."""
         import torch  # keeps `import kernellab` light
 
@@ -210,10 +210,10 @@ class GpuTimer:
         self._turns[id(implementation)] = Turn(relaunch, lambda: self._restore(launch))
         if implementation.compiled is None:
             return [tensor for name, tensor in memory_of(launch.arguments).items() if name in self.outputs]
-        return list(written_by(launch.arguments, [implementation]).values())
+        return list(mutated_tensors(launch.arguments, [implementation]).values())
 
-    def _called(self, implementation: Implementation) -> list[Any]:
-        """Call a function, on the timer's tensors; what it changes of the inputs is refused."""
+    def _call_function(self, implementation: Implementation) -> list[Any]:
+        """Call a function on the timer's tensors; changes of its inputs are refused."""
         import torch
 
         function = implementation.function
@@ -229,16 +229,16 @@ class GpuTimer:
         if changed:
             name = implementation.name
             raise RunError(f"{name} changes {changed[0]} in place, which the others read; clone it first.")
-        again = partial(function, **taken_of(function, self.arguments))
-        self._turns[id(implementation)] = Turn(again, self._restore)
-        return returned(result, list(self.outputs.values()))
+        repeat = partial(function, **taken_of(function, self.arguments))
+        self._turns[id(implementation)] = Turn(repeat, self._restore)
+        return returned_outputs(result, list(self.outputs.values()))
 
 
 def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any], Sequence[Implementation]], GpuTimer]:
-    """Return what opens the timer of a case, from its arguments and implementations."""
+    """Return the function that opens the timer of a case, from its arguments and implementations."""
     watches: list[Stopwatch] = []
 
-    def opened(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> GpuTimer:
+    def open_timer(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> GpuTimer:
         if not watches:
             watches.append(gpu_stopwatch())
         effects = [each.compiled.effects for each in implementations if each.compiled is not None]
@@ -252,32 +252,32 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
             watch=watches[0],
             recording=partial(runtime.recording, timeout_s=timeout_s),
             arguments=arguments,
-            outputs=outputs_of(arguments, implementations),
-            written=written_by(arguments, implementations),
+            outputs=first_outputs_of(arguments, implementations),
+            written=mutated_tensors(arguments, implementations),
             read=read,
             bench=WorkerBench(options, trials) if trials is not None and trials.enabled and kernels else None,
             notes=notes,
         )
 
-    return opened
+    return open_timer
 
 
-def outputs_of(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
+def first_outputs_of(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
     """Return the tensors that the first kernel among the implementations may write."""
     first = [each for each in implementations if each.compiled is not None][:1]
-    return written_by(arguments, first)
+    return mutated_tensors(arguments, first)
 
 
-def written_by(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
+def mutated_tensors(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
     """Return the tensors that some of the kernels among the implementations may write."""
-    found: dict[str, Any] = {}
-    for each in implementations:
-        if each.compiled is not None:
-            found |= _written(arguments, each.compiled.effects)
-    return found
+    tensors: dict[str, Any] = {}
+    for implementation in implementations:
+        if implementation.compiled is not None:
+            tensors |= _mutated_by_kernel(arguments, implementation.compiled.effects)
+    return tensors
 
 
-def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
+def _mutated_by_kernel(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
     memory = memory_of(arguments)
     behind = reached(arguments, effects, device_of(arguments))
     mutated = touched(effects, behind)[0]
@@ -285,7 +285,7 @@ def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
 
 
 def difference(outputs: Sequence[Any], reference: Sequence[ExpectedValue], names: Sequence[str], subject: str) -> str:
-    """Return in words how outputs differ from those of a reference, "" where they agree."""
+    """Return the difference of outputs from a reference, in words; "" where they agree."""
     if len(outputs) != len(reference):
         written = ", ".join(names) or "nothing"
         own = plural(len(outputs), "output")
@@ -300,19 +300,19 @@ def difference(outputs: Sequence[Any], reference: Sequence[ExpectedValue], names
     return ""
 
 
-def returned(result: Any, written: Sequence[Any]) -> list[Any]:
-    """Return the outputs of a function: what it returns, or what it wrote where it returns nothing.
+def returned_outputs(result: Any, written: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a function: its results, or the tensors it wrote where it returns None.
 
     Raises:
         RunError: it returns something that is no tensor.
     """
     if result is None:
         return list(written)
-    found = list(result) if isinstance(result, tuple | list) else [result]
-    if not all(hasattr(each, "numel") for each in found):
-        kinds = ", ".join(type(each).__name__ for each in found)
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    if not all(hasattr(output, "numel") for output in outputs):
+        kinds = ", ".join(type(output).__name__ for output in outputs)
         raise RunError(f"It returns {kinds}; expected a tensor, or a tuple with one per output of the kernel.")
-    return found
+    return outputs
 
 
 def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -> Any:
@@ -332,19 +332,19 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
         raise RunError(f"{implementation.name} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
-def values_of(
+def expected_values(
     implementation: Implementation, arguments: Mapping[str, Any], outputs: Sequence[Any]
 ) -> list[ExpectedValue]:
-    """Return what others are to give beside the outputs of the first one: with bounds, where that is a function.
+    """Return the expected values for later implementations: the first one's outputs, with bounds from a function.
 
-    It is called anew, in float64; where that is not the same, or changes its arguments, its outputs count as they are.
+    A function is called again in float64; where that differs, or changes its arguments, its outputs count as they are.
     """
     plain = [ExpectedValue(output.clone()) for output in outputs]
     if implementation.function is None:
         return plain
-    with suppress(Exception):  # it has been called and has its outputs: what the other call raises is nobody's concern
-        found = bounded_values(partial(called, implementation.function, what=implementation.name), arguments)
-        bounds = list(found) if isinstance(found, tuple) else [found]
+    with suppress(Exception):  # of the second call; the outputs of the first one remain
+        values = bounded_values(partial(called, implementation.function, what=implementation.name), arguments)
+        bounds = list(values) if isinstance(values, tuple) else [values]
         if all(agree(got, want) for got, want in zip(outputs, bounds, strict=True)):
             return bounds
     return plain
@@ -359,9 +359,9 @@ class FirstOutputs:
     _first: tuple[str, list[ExpectedValue]] | None = None
 
     def difference(self, implementation: Implementation, outputs: Sequence[Any]) -> str:
-        """Return how outputs differ from those that came first, "" where they agree or are the first."""
+        """Return the difference from the first implementation's outputs; "" for the first one and where they agree."""
         if self._first is None:
-            self._first = (implementation.name, values_of(implementation, self.arguments, outputs))
+            self._first = (implementation.name, expected_values(implementation, self.arguments, outputs))
             return ""
         name, reference = self._first
         return difference(outputs, reference, self.names, name)
@@ -370,8 +370,8 @@ class FirstOutputs:
 def differences_on_cpu(
     runtime: Runtime, timeout_s: float, arguments: Mapping[str, Any], implementations: Sequence[Implementation]
 ) -> list[str]:
-    """Run all implementations on the CPU; return for each how its outputs differ from those of the first, or ""."""
-    names = list(outputs_of(arguments, implementations))
+    """Run all implementations on the CPU; return for each the difference from the first one's outputs, or ""."""
+    names = list(first_outputs_of(arguments, implementations))
     first, problems = FirstOutputs(arguments, names), []
     for implementation in implementations:
         try:
@@ -388,9 +388,11 @@ def _run_on_cpu(
 ) -> list[Any]:
     launch = implementation.launch
     if launch is None:
-        taken = copied(arguments)
-        memory = memory_of(taken)
-        return returned(run_function(implementation, taken), [memory[name] for name in names if name in memory])
+        arguments_copy = copied(arguments)
+        memory = memory_of(arguments_copy)
+        return returned_outputs(
+            run_function(implementation, arguments_copy), [memory[name] for name in names if name in memory]
+        )
     copies, _ = launched_on_copies(runtime, launch, implementation.kernel.effects, "cpu", timeout_s)
     memory = {**memory_of(copies.arguments), **copies.reached}
     return [memory[name] for name in names if name in memory]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from kernellab.benchmark.result import Benchmark, joined
+from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.cli import json_form
 from kernellab.cli.kernel_file import (
@@ -257,7 +257,7 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
         left = {name: value for name, value in arguments.items() if name not in others}
         over = {**{name: (value,) for name, value in case.items()}, **others}
         found.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_these(left), **options))
-    return joined(found)
+    return join_benchmarks(found)
 
 
 def _these(arguments: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:

@@ -10,8 +10,8 @@ from typing import Any
 import kernellab
 from kernellab._triton.kernel import jit_function
 from kernellab.benchmark.result import Benchmark, Clocks, Progress
-from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
-from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
+from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
+from kernellab.benchmark.spec import BenchmarkSpec, peers_by_name, swept_values
 from kernellab.measure.launches import Implementation
 from kernellab.measure.timing import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
@@ -48,7 +48,7 @@ class FakeTimer:
         self.log.append(("time", tuple(each.name for each in implementations)))
         return [tuple(self._time(each) for _ in range(rounds)) for each in implementations]
 
-    def hand_over(self, implementation: Implementation) -> None:
+    def load_in_worker(self, implementation: Implementation) -> None:
         pass
 
     def why_here(self, implementation: Implementation) -> str:
@@ -83,15 +83,15 @@ class FakeGpu:
     def bench(self, kernel: Any, grid: Any, *, given: Mapping[str, Any] | None = None, **asked: Any) -> Benchmark:
         bound = self.lab.bind(kernel)
         names = tuple(bound.arg_names)
-        over = swept(asked.pop("over"), names, asked.get("inputs"))
-        versus = peers(asked.pop("versus", None))
+        over = swept_values(asked.pop("over"), names, asked.get("inputs"))
+        versus = peers_by_name(asked.pop("versus", None))
         spec = BenchmarkSpec(bound, grid, given or {}, over, versus=versus, **asked)
-        return benchmarked(self._environment(bound), spec, names)
+        return run_benchmark(self._environment(bound), spec, names)
 
-    def _environment(self, kernel: Any) -> BenchmarkEnvironment:
+    def _environment(self, kernel: Any) -> BenchmarkContext:
         kernels = self.lab.kernels
         version = kernels.known(kernel) or kernels.add(kernel)
-        return BenchmarkEnvironment(
+        return BenchmarkContext(
             compiler=self.lab.compiler,
             target=self.lab.target,
             kernel_of=self._kernel_of,

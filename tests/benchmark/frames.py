@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from kernellab.benchmark.result import Benchmark, BenchmarkRow, rated
+from kernellab.benchmark.result import Benchmark, BenchmarkRow, with_rates
 from kernellab.measure.config import Config, Status
 from kernellab.measure.provenance import Ceilings
 from kernellab.tune.result import Tuning
@@ -119,5 +119,5 @@ def untimed() -> Benchmark:
 def made(
     kernel: str, swept: tuple[str, ...], names: tuple[str, ...], reference: str, rows: list[BenchmarkRow]
 ) -> Benchmark:
-    found = tuple(rated(row, CEILINGS) for row in rows)
+    found = tuple(with_rates(row, CEILINGS) for row in rows)
     return Benchmark(kernel, swept, names, reference, found, 4.2, CEILINGS, PROVENANCE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernellab.benchmark.baselines import Baseline, BaselineFile, compared_with_baseline, samples_of
+from kernellab.benchmark.baselines import Baseline, BaselineFile, compare_with_baseline, samples_of
 from kernellab.errors import UsageError
 from kernellab.views.cards.kernels import baseline_text
 
@@ -41,7 +41,7 @@ def timed(median: float, spread: float = 0.01) -> Baseline:
 
 
 def failures(now: Baseline, margin: float = 0.05) -> tuple[str, ...]:
-    return compared_with_baseline("main", GOOD, now, margin).failures
+    return compare_with_baseline("main", GOOD, now, margin).failures
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_more_resources_other_effects_and_other_values_fail(change: dict[str, ob
 
 
 def test_what_is_better_or_of_another_version_is_a_note() -> None:
-    found = compared_with_baseline("main", GOOD, replace(timed(0.5), registers=16, triton="3.10.0"))
+    found = compare_with_baseline("main", GOOD, replace(timed(0.5), registers=16, triton="3.10.0"))
     assert not found.failures
     assert found.notes[0].startswith("it is 50.0% faster than its baseline")
     assert "triton is 3.10.0; the baseline is of 3.9.0" in found.notes

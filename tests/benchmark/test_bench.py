@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.benchmark.spec import Arguments, BenchmarkSpec, cast
+from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments, cast_floats
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.cards.benchmark import benchmark_card
 from tests.labs import shared_lab
@@ -126,7 +126,7 @@ def test_dtypes_convert_the_given_tensors(lab: kernellab.Lab) -> None:
 
 def test_dtypes_convert_the_tensors_of_tuples_and_descriptors() -> None:
     base = torch.zeros(16, 16)
-    found = cast({"pair": (base, 2), "desc": TensorDescriptor.from_tensor(base, [8, 8]), "n": 3}, "float16")
+    found = cast_floats({"pair": (base, 2), "desc": TensorDescriptor.from_tensor(base, [8, 8]), "n": 3}, "float16")
     assert found["pair"][0].dtype == found["desc"].base.dtype == torch.float16
     assert base.dtype == torch.float32
     assert (found["pair"][1], found["n"]) == (2, 3)
@@ -134,7 +134,7 @@ def test_dtypes_convert_the_tensors_of_tuples_and_descriptors() -> None:
 
 def test_a_parameter_called_dtype_is_swept_like_any_other() -> None:
     spec = BenchmarkSpec(None, None, {"x": torch.zeros(2), "dtype": "fp32"}, {"dtype": ("fp16", "bf16")})
-    made = [Arguments(spec, ("x", "dtype")).of(i, case) for i, case in enumerate(spec.cases)]
+    made = [CaseArguments(spec, ("x", "dtype")).of(i, case) for i, case in enumerate(spec.cases)]
     assert [each["dtype"] for each in made] == ["fp16", "bf16"]
     assert made[0]["x"].dtype == torch.float32
 
@@ -142,7 +142,7 @@ def test_a_parameter_called_dtype_is_swept_like_any_other() -> None:
 def test_given_tensors_are_copied_also_where_inputs_makes_others() -> None:
     out = torch.zeros(8)
     spec = BenchmarkSpec(None, None, {"out": out}, {"n": (8,)}, inputs=lambda n: {"x": torch.ones(n)})
-    Arguments(spec, ("x", "out", "n")).of(0, {"n": 8})["out"].fill_(1.0)
+    CaseArguments(spec, ("x", "out", "n")).of(0, {"n": 8})["out"].fill_(1.0)
     assert out.eq(0).all()
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.benchmark.timer import SWITCHED_OFF
+from kernellab.benchmark.timer import TRIALS_OFF
 from kernellab.errors import UsageError
 from kernellab.measure.timing import Turn, gpu_stopwatch
 from kernellab.views.figures.sweep import has_roofline
@@ -138,7 +138,7 @@ def test_without_trial_launches_rows_say_that_all_is_timed_in_the_notebooks_proc
     finally:
         trials.enabled = True
     assert list(frame.status) == ["ok", "ok"]
-    assert frame.reason[0] == f"timed in the notebook's own process: {SWITCHED_OFF}"
+    assert frame.reason[0] == f"timed in the notebook's own process: {TRIALS_OFF}"
     assert frame.attrs["clocks"] == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.benchmark.setup import scaled
+from kernellab.benchmark.setup import scale_launch
 from kernellab.errors import UsageError
 from kernellab.store import Argument, RecordedLaunch
 
@@ -37,34 +37,36 @@ def values(found: RecordedLaunch) -> dict[str, Any]:
 
 
 def test_extents_that_equal_a_number_follow_it() -> None:
-    found = scaled(launch(tensor("x", 1000), tensor("out", 1000), tensor("bias", 7), n=1000, BLOCK=256), {"n": 4096})
+    found = scale_launch(
+        launch(tensor("x", 1000), tensor("out", 1000), tensor("bias", 7), n=1000, BLOCK=256), {"n": 4096}
+    )
     assert shapes(found) == {"x": (4096,), "out": (4096,), "bias": (7,)}
     assert values(found) == {"n": 4096, "BLOCK": 256}
 
 
 def test_strides_follow_in_tensors_and_in_parameters_that_are_called_so() -> None:
     before = launch(tensor("x", 128, 500), tensor("t", 500, 128, stride=(1, 500)), rows=128, columns=500, x_stride=500)
-    found = scaled(before, {"columns": 640})
+    found = scale_launch(before, {"columns": 640})
     assert shapes(found) == {"x": (128, 640), "t": (640, 128)}
     assert found.argument("t").stride == (1, 640)
     assert values(found) == {"rows": 128, "columns": 640, "x_stride": 640}
 
 
 def test_flat_tensors_follow_products_and_multiples() -> None:
-    found = scaled(launch(tensor("x", 60), tensor("twice", 20), m=6, n=10), {"n": 100})
+    found = scale_launch(launch(tensor("x", 60), tensor("twice", 20), m=6, n=10), {"n": 100})
     assert shapes(found) == {"x": (600,), "twice": (200,)}
 
 
 def test_several_numbers_may_be_swept_at_once() -> None:
-    found = scaled(launch(tensor("a", 30, 50), tensor("b", 50, 70), m=30, n=70, k=50), {"m": 3, "n": 7, "k": 5})
+    found = scale_launch(launch(tensor("a", 30, 50), tensor("b", 50, 70), m=30, n=70, k=50), {"m": 3, "n": 7, "k": 5})
     assert shapes(found) == {"a": (3, 5), "b": (5, 7)}
 
 
 def test_numbers_that_are_no_sizes_only_change_their_value() -> None:
     before = launch(tensor("x", 64), n=64, BLOCK=16)
-    assert values(scaled(before, {"BLOCK": 32})) == {"n": 64, "BLOCK": 32}
-    assert shapes(scaled(before, {"BLOCK": 32})) == {"x": (64,)}
-    assert scaled(before, {"n": 64}) == before
+    assert values(scale_launch(before, {"BLOCK": 32})) == {"n": 64, "BLOCK": 32}
+    assert shapes(scale_launch(before, {"BLOCK": 32})) == {"x": (64,)}
+    assert scale_launch(before, {"n": 64}) == before
 
 
 @pytest.mark.parametrize(
@@ -80,5 +82,5 @@ def test_numbers_that_are_no_sizes_only_change_their_value() -> None:
 )
 def test_what_is_ambiguous_asks_for_inputs(before: RecordedLaunch, wanted: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        scaled(before, wanted)
+        scale_launch(before, wanted)
     assert f"pass inputs=lambda {', '.join(wanted)}: dict(...)" in caught.value.message

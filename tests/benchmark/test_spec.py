@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 
-from kernellab.benchmark.spec import BenchmarkSpec, peers, shown, swept
+from kernellab.benchmark.spec import BenchmarkSpec, peers_by_name, swept_values, table_value
 from kernellab.errors import UsageError
 from kernellab.measure.config import Space
 from kernellab.measure.reference import called
@@ -17,7 +17,7 @@ NAMES = ("x_ptr", "n", "BLOCK")
 
 
 def asked(over: dict[str, Any], **more: Any) -> BenchmarkSpec:
-    return BenchmarkSpec(None, None, {}, swept(over, NAMES, more.get("inputs")), **more)
+    return BenchmarkSpec(None, None, {}, swept_values(over, NAMES, more.get("inputs")), **more)
 
 
 def test_points_are_all_combinations_that_the_condition_leaves() -> None:
@@ -50,7 +50,7 @@ def test_names_that_only_inputs_takes_may_be_swept() -> None:
 )
 def test_a_sweep_over_something_else_is_refused(over: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        swept(over, NAMES, None)
+        swept_values(over, NAMES, None)
 
 
 def test_a_condition_that_leaves_nothing_is_refused() -> None:
@@ -59,10 +59,10 @@ def test_a_condition_that_leaves_nothing_is_refused() -> None:
 
 
 def test_a_peer_without_a_name_has_its_own() -> None:
-    assert list(peers(torch.softmax)) == ["softmax"]
-    assert list(peers(lambda x: x)) == ["reference"]
+    assert list(peers_by_name(torch.softmax)) == ["softmax"]
+    assert list(peers_by_name(lambda x: x)) == ["reference"]
     with pytest.raises(UsageError, match=r"versus\['it'\] is 0.5; expected a function"):
-        peers({"it": 0.5})
+        peers_by_name({"it": 0.5})
 
 
 def test_a_function_is_called_with_what_it_takes() -> None:
@@ -77,7 +77,7 @@ def test_a_function_is_called_with_what_it_takes() -> None:
 
 def test_values_are_shown_as_tables_hold_them() -> None:
     config = triton.Config({"BLOCK": 64}, num_warps=8)
-    assert [shown(each) for each in (5, "a", torch.float16, config, None)] == [
+    assert [table_value(each) for each in (5, "a", torch.float16, config, None)] == [
         5,
         "a",
         "float16",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, difference, returned, run_function
+from kernellab.benchmark.timer import TRIALS_OFF, GpuTimer, difference, returned_outputs, run_function
 from kernellab.errors import RunError
 from kernellab.launch.arguments import CannotExport
 from kernellab.measure.comparison import ExpectedValue
@@ -45,9 +45,9 @@ def test_outputs_without_names_are_counted() -> None:
 
 def test_what_a_function_returns_are_tensors() -> None:
     written = torch.ones(2)
-    assert returned(None, [written]) == [written]
+    assert returned_outputs(None, [written]) == [written]
     with pytest.raises(RunError, match="returns float"):
-        returned(1.5, [])
+        returned_outputs(1.5, [])
 
 
 def test_a_failing_function_is_told_in_its_own_words() -> None:
@@ -100,12 +100,12 @@ class TwoProcesses:
     def timer(self, *implementations: Implementation) -> GpuTimer:
         bench: Any = self
         timer = GpuTimer(
-            self.device.watch(), nullcontext, {}, {}, {}, frozenset(), bench, look=lambda: DeviceState(1980, 41)
+            self.device.watch(), nullcontext, {}, {}, {}, frozenset(), bench, read_state=lambda: DeviceState(1980, 41)
         )
         for each in implementations:
             timer._turns[id(each)] = Turn(self.device.launch(each.name))
             if each.launch is not None:
-                timer.hand_over(each)
+                timer.load_in_worker(each)
         return timer
 
 
@@ -152,7 +152,7 @@ def test_without_trial_launches_all_is_timed_here() -> None:
     both = TwoProcesses()
     timer = both.timer()
     timer.bench = None
-    timer.hand_over(ADD)
+    timer.load_in_worker(ADD)
     timer._turns[id(ADD)] = Turn(both.device.launch("add"))
     assert timer.interleave([ADD], 2)[0] == pytest.approx((0.04,) * 2)
-    assert timer.why_here(ADD) == SWITCHED_OFF
+    assert timer.why_here(ADD) == TRIALS_OFF

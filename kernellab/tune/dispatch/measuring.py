@@ -14,7 +14,7 @@ from math import inf, log
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler, JobSource, made
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
@@ -73,7 +73,7 @@ class CaseSpec:
 
         swept = {name: (value,) for name, value in sizes.items()}
         bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
-        return Arguments(bench, parameter_names(kernel)).of(number, dict(sizes))
+        return CaseArguments(bench, parameter_names(kernel)).of(number, dict(sizes))
 
     def options(self, search: ForecastSearch) -> Options:
         """Return the tuning options of a case."""
