@@ -28,7 +28,7 @@ import triton
 import kernellab
 from kernellab.errors import KernellabError
 from kernellab.explain.asking import AskedLaunch, device_of, time_of
-from kernellab.explain.explanation import Explanation, explained
+from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.model import Cause
@@ -159,7 +159,7 @@ def rows(pairs: list[Planted], facts: dict[str, Future[Facts]], lab: kernellab.L
                 gain = math.inf
             del inputs
             torch.cuda.empty_cache()
-        yield judged(pair, explained(found), gain)
+        yield judged(pair, explain_facts(found), gain)
 
 
 def tuned_rows(
@@ -170,7 +170,7 @@ def tuned_rows(
         if lab is not None:
             found = on_gpu(lab, found, kernel.call, kernel.inputs(True, "cuda"))
             torch.cuda.empty_cache()
-        yield kernel.name, explained(found)
+        yield kernel.name, explain_facts(found)
 
 
 def summary(found: list[Judged], tuned: list[tuple[str, Explanation]]) -> Iterator[str]:
@@ -236,7 +236,7 @@ def main() -> None:
 
 def timed(facts: Facts) -> float:
     begin = time.perf_counter()
-    explained(facts)
+    explain_facts(facts)
     return time.perf_counter() - begin
 
 

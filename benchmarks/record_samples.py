@@ -102,7 +102,7 @@ def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
     from kernellab.explain.asking import AskedLaunch
-    from kernellab.explain.profilers import Sampler, numbered
+    from kernellab.explain.profilers import Sampler, numbered_binary
     from kernellab.views.cards.explanation import profile_card
 
     kernel, grid, arguments, meta = launches()[name]
@@ -111,7 +111,7 @@ def profile(name: str, folder: Path) -> None:
         call = AskedLaunch(*asked, kernel, grid, arguments, meta)
         implementation = call.implementation()
         (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
-        with numbered(implementation.kernel) as (binary, is_numbered):
+        with numbered_binary(implementation.kernel) as (binary, is_numbered):
             print(f"numbered: {is_numbered}", flush=True)
             once = dataclasses.replace(implementation, compiled=binary)
             with Sampler(0, 60.0, call.runtime.trials).session_of(once, name) as sample:

@@ -24,7 +24,7 @@ _DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Multiple:
+class Divisibility:
     """The divisor that the compiler can prove for a value, at the first element of each thread.
 
     ``varies`` is True if the value differs between the elements of a thread. ``source`` is the value that limits the
@@ -39,7 +39,7 @@ class Multiple:
 def width_limits(compiled: Compiled, operation: Operation, elements: int) -> tuple[WidthLimit, ...]:
     """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store."""
     graph = compiled.graph
-    followed = _Followed(graph, _divisible_arguments(compiled), _sources(graph))
+    followed = _DivisibilityAnalysis(graph, _divisible_arguments(compiled), _incoming_values(graph))
     address, *others = operation.operands
     size = graph.values[address].pointee_bytes or 1
     base, offset = followed.address(address)
@@ -62,7 +62,7 @@ def _divisible_arguments(compiled: Compiled) -> Mapping[int, int]:
     return dict(zip(compiled.graph.kernel.arguments, known, strict=False))
 
 
-def _sources(graph: Graph) -> Mapping[int, list[int]]:
+def _incoming_values(graph: Graph) -> Mapping[int, list[int]]:
     """Return the values that flow into block arguments and results of regions, by the value that receives them."""
     found: dict[int, list[int]] = {}
     for operation in graph.operations:
@@ -76,112 +76,112 @@ def _sources(graph: Graph) -> Mapping[int, list[int]]:
 
 
 @dataclass(slots=True)
-class _Followed:
+class _DivisibilityAnalysis:
     graph: Graph
     arguments: Mapping[int, int]
     sources: Mapping[int, list[int]]
-    _known: dict[int, Multiple] = field(default_factory=dict)
+    _known: dict[int, Divisibility] = field(default_factory=dict)
 
-    def of(self, value: int) -> Multiple:
+    def of(self, value: int) -> Divisibility:
         """Return the known divisor of a value."""
         if value not in self._known:
-            self._known[value] = Multiple(_ANY)  # the optimistic start of a fixed point, for loop-carried values
+            self._known[value] = Divisibility(_ANY)  # the optimistic start of a fixed point, for loop-carried values
             self._known[value] = self._found(value)
         return self._known[value]
 
-    def address(self, value: int) -> tuple[Multiple, Multiple]:
+    def address(self, value: int) -> tuple[Divisibility, Divisibility]:
         """Return the known divisors of an address: of its base in bytes, and of its offset in elements."""
-        offset = Multiple(_ANY)
+        offset = Divisibility(_ANY)
         seen = set[int]()
         while value not in seen:
             seen.add(value)
             maker = self.graph.maker(value)
             if maker is not None and maker.name == "tt.addptr":
-                offset = _least(offset, self.of(maker.operands[1]))
+                offset = _least_divisible(offset, self.of(maker.operands[1]))
                 value = maker.operands[0]
             elif maker is not None and maker.name in _SAME:
                 value = maker.operands[0]
             elif self.sources.get(value):
                 steps = [each for each in self.sources[value][1:] if each not in seen]
                 for each in steps:
-                    offset = _least(offset, self.address(each)[1] if each != value else offset)
+                    offset = _least_divisible(offset, self.address(each)[1] if each != value else offset)
                 value = self.sources[value][0]
         return self.of(value), offset
 
-    def _found(self, value: int) -> Multiple:
+    def _found(self, value: int) -> Divisibility:
         if value in self.arguments:
             name = self.graph.kernel.parameters[self.graph.kernel.arguments.index(value)]
-            return Multiple(self.arguments[value], source=name)
+            return Divisibility(self.arguments[value], source=name)
         maker = self.graph.maker(value)
         if maker is None or (maker.regions and self.sources.get(value)):
             found = [self.of(each) for each in self.sources.get(value, ())]
-            return _least(*found) if found else Multiple(1)
+            return _least_divisible(*found) if found else Divisibility(1)
         rule = _RULES.get(maker.name)
-        result = Multiple(1) if rule is None else rule(self, maker)
+        result = Divisibility(1) if rule is None else rule(self, maker)
         hint = _NUMBER.search(maker.attribute("tt.divisibility").removeprefix("dense<"))
         return replace(result, of=max(result.of, int(hint[0]))) if hint else result
 
-    def first(self, operation: Operation) -> Multiple:
+    def first(self, operation: Operation) -> Divisibility:
         return self.of(operation.operands[0])
 
-    def both(self, operation: Operation) -> tuple[Multiple, Multiple]:
+    def both(self, operation: Operation) -> tuple[Divisibility, Divisibility]:
         left, right = operation.operands[:2]
         return self.of(left), self.of(right)
 
 
-def _least(*values: Multiple) -> Multiple:
+def _least_divisible(*values: Divisibility) -> Divisibility:
     least = min(values, key=lambda each: each.of)
     return replace(least, varies=any(each.varies for each in values))
 
 
-def _constant(followed: _Followed, operation: Operation) -> Multiple:
+def _constant(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     number = _NUMBER.search(operation.attribute("value").removeprefix("dense<"))
     whole = int(number[0]) if number else 0
-    return Multiple(whole & -whole or _ANY, source=f"the constant {whole:,}")
+    return Divisibility(whole & -whole or _ANY, source=f"the constant {whole:,}")
 
 
-def _range(followed: _Followed, operation: Operation) -> Multiple:
+def _range(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     start = _NUMBER.search(operation.attribute("start"))
-    return Multiple(int(start[0]) if start and int(start[0]) else _ANY, varies=True)
+    return Divisibility(int(start[0]) if start and int(start[0]) else _ANY, varies=True)
 
 
-def _expanded(followed: _Followed, operation: Operation) -> Multiple:
+def _expand_dims(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     """Return the divisor of a tile with a new axis; a range along any other axis than the last does not vary."""
     source = followed.first(operation)
     axis = _NUMBER.search(operation.attribute("axis"))
     rank = len(followed.graph.values[operation.results[0]].shape)
     is_last = axis is not None and int(axis[0]) == rank - 1
-    return Multiple(1) if is_last and source.varies else source
+    return Divisibility(1) if is_last and source.varies else source
 
 
-def _product(followed: _Followed, operation: Operation) -> Multiple:
+def _product(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     left, right = followed.both(operation)
     if left.varies or right.varies:
-        return Multiple(1, varies=True, source="a stride between neighbours")
+        return Divisibility(1, varies=True, source="a stride between neighbours")
     source = left.source if left.of >= right.of else right.source
-    return Multiple(min(_ANY, left.of * right.of), source=source or left.source or right.source)
+    return Divisibility(min(_ANY, left.of * right.of), source=source or left.source or right.source)
 
 
-def _quotient(followed: _Followed, operation: Operation) -> Multiple:
+def _quotient(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     left, right = followed.both(operation)
     return replace(left, of=max(1, left.of // right.of) if right.of < _ANY and not left.of % right.of else 1)
 
 
-def _remainder(followed: _Followed, operation: Operation) -> Multiple:
+def _remainder(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     left, right = followed.both(operation)
-    return replace(_least(left, right), of=math.gcd(left.of, right.of))
+    return replace(_least_divisible(left, right), of=math.gcd(left.of, right.of))
 
 
-def _comparison(followed: _Followed, operation: Operation) -> Multiple:
+def _comparison(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     """Return for how many neighbours a comparison has one result: all, where neither side varies."""
     left, right = followed.both(operation)
     if not left.varies and not right.varies:
-        return Multiple(_ANY)
-    return _least(left, right)
+        return Divisibility(_ANY)
+    return _least_divisible(left, right)
 
 
-def _nothing_known(followed: _Followed, operation: Operation) -> Multiple:
-    return Multiple(1, varies=bool(followed.graph.values[operation.results[0]].shape), source="what is loaded")
+def _nothing_known(followed: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
+    return Divisibility(1, varies=bool(followed.graph.values[operation.results[0]].shape), source="what is loaded")
 
 
 _SAME = frozenset(
@@ -190,16 +190,16 @@ _SAME = frozenset(
         *("tt.bitcast", "ttg.convert_layout"),
     }
 )
-_RULES: dict[str, Callable[[_Followed, Operation], Multiple]] = {
+_RULES: dict[str, Callable[[_DivisibilityAnalysis, Operation], Divisibility]] = {
     **dict.fromkeys(_SAME, lambda followed, operation: followed.first(operation)),
     **dict.fromkeys(
         ("arith.addi", "arith.subi", "tt.addptr", "arith.andi", "arith.ori", "arith.minsi", "arith.maxsi"),
-        lambda followed, operation: _least(*followed.both(operation)),
+        lambda followed, operation: _least_divisible(*followed.both(operation)),
     ),
-    "arith.select": lambda followed, operation: _least(*map(followed.of, operation.operands[1:])),
+    "arith.select": lambda followed, operation: _least_divisible(*map(followed.of, operation.operands[1:])),
     "arith.constant": _constant,
     "tt.make_range": _range,
-    "tt.expand_dims": _expanded,
+    "tt.expand_dims": _expand_dims,
     "arith.muli": _product,
     **dict.fromkeys(("arith.divsi", "arith.divui"), _quotient),
     **dict.fromkeys(("arith.remsi", "arith.remui"), _remainder),

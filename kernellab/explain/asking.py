@@ -14,11 +14,11 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, LaunchError, UsageError
-from kernellab.explain.explanation import Explanation, explained
+from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
 from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
-from kernellab.explain.profilers import Refused, Sampler, counters_of, profile_of
+from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.module import reproducer_text
 from kernellab.ir.graph import main_file
@@ -110,7 +110,7 @@ def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
     return reproducer_text(launch.job.closure, launch_of(call.kernels, record), result_of(compiled))
 
 
-def sampled(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
+def sample_launch(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
     """Sample the launch of a call on the current GPU, in a worker of its own.
 
     Raises:
@@ -132,7 +132,7 @@ def with_counters(profile: Profile, call: AskedLaunch, implementation: Implement
             return replace(profile, counters=counters_of(path, implementation.kernel.kernel, timeout_s))
         except KernellabError as exc:
             why_not = f"The launch cannot be made again in another process: {exc.message}"
-        except Refused as exc:
+        except ProfilerRefusal as exc:
             why_not = str(exc)
     return replace(profile, notes=(*profile.notes, why_not))
 
@@ -160,20 +160,20 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
         )
     measured = None
     if call.has_gpu:
-        profile = sampled(call, implementation, timeout_s) if samples else None
+        profile = sample_launch(call, implementation, timeout_s) if samples else None
         measured = RunFacts(time_of(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
 
 
 def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:
     """Explain a compiled launch, which was timed where there is a GPU."""
-    traffic, why_not = _traffic(implementation)
+    traffic, why_not = _traffic_or_reason(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
-    found = explained(facts, main_file(implementation.kernel.graph) or "", why_not)
+    found = explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not)
     return replace(found, profile=None if measured is None else measured.profile)
 
 
-def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
+def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, str]:
     """Return the traffic of a launch, or why there is none."""
     try:
         found = traffic_of_launch(implementation)
@@ -214,7 +214,7 @@ def time_of(call: AskedLaunch, implementation: Implementation, timeout_s: float)
 _NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a machine with one, the same call samples."
 
 
-def profile_with_answer(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
+def profile_with_explanation(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
     """Return the profile of a call; without samples, with the findings of its explanation as notes.
 
     With ``counters``, it includes those of Nsight Compute, or a note why there are none.
@@ -225,7 +225,7 @@ def profile_with_answer(call: AskedLaunch, timeout_s: float, *, counters: bool) 
     """
     implementation = call.implementation()
     if call.has_gpu:
-        found = sampled(call, implementation, timeout_s)
+        found = sample_launch(call, implementation, timeout_s)
         found = with_counters(found, call, implementation, timeout_s) if counters else found
     else:
         compiled, grid = implementation.kernel, implementation.kernel_launch.grid

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from kernellab.errors import plural
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.model import ROUND_S, Bottleneck, Cause, Proposal, bound_of, figure, last_wave_loss, times_of
+from kernellab.explain.model import (
+    ROUND_S,
+    Bottleneck,
+    Cause,
+    Proposal,
+    bound_of,
+    figure_text,
+    last_wave_loss,
+    times_of,
+)
 
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
 _LEAST_SHARE = 0.3
@@ -86,19 +95,19 @@ _ARITHMETIC = {
 }
 
 
-def arithmetic(facts: Facts) -> Proposal | None:
+def slow_arithmetic(facts: Facts) -> Proposal | None:
     """One line computes most, with operations that are slow on this hardware."""
     times = times_of(facts)
     if times.arithmetic < 0.5 * times.longest:
         return None
-    total = sum(_weight(line) for line in facts.lines)
-    slow = [line for line in facts.lines if _slow_word(line) and _weight(line) > _LEAST_SHARE * total]
+    total = sum(_line_weight(line) for line in facts.lines)
+    slow = [line for line in facts.lines if _slow_word(line) and _line_weight(line) > _LEAST_SHARE * total]
     if not slow:
         return None
-    worst = max(slow, key=_weight)
+    worst = max(slow, key=_line_weight)
     word = _slow_word(worst)
     left, what, remedy = _ARITHMETIC.get(word, (0.4, f"{word.removeprefix('libdevice ')} by libdevice", _CHEAPER))
-    share = _weight(worst) / total
+    share = _line_weight(worst) / total
     text = f"line {worst.line} executes {share:.0%} of the instructions, for {what}. {remedy}."
     mended = _without_lines(facts, {worst.line}, left)
     return Proposal(Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, mended)
@@ -108,7 +117,7 @@ _CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
 _FP64_WEIGHT = 4.0  # of an instruction, relative to fp32
 
 
-def _weight(line: LineFacts) -> float:
+def _line_weight(line: LineFacts) -> float:
     return line.instructions + _FP64_WEIGHT * line.slow.get("fp64", 0.0)
 
 
@@ -117,7 +126,7 @@ def _slow_word(line: LineFacts) -> str:
     return known[0] if known else next((word for word in sorted(line.words) if word.startswith("libdevice")), "")
 
 
-def reductions(facts: Facts) -> Proposal | None:
+def reductions_in_loops(facts: Facts) -> Proposal | None:
     """A loop reduces a tile in every round, and adds the results up."""
     found = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
     waves = max(1.0, facts.programs / facts.slots)
@@ -137,7 +146,7 @@ def reductions(facts: Facts) -> Proposal | None:
     return Proposal(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, mended)
 
 
-def spills(facts: Facts) -> Proposal | None:
+def register_spills(facts: Facts) -> Proposal | None:
     """A thread holds more values than it has registers, and moves the rest to and from memory."""
     times = times_of(facts)
     if not facts.spill_bytes or times.spills < 0.1 * times.longest:
@@ -213,7 +222,7 @@ def small_block(facts: Facts) -> Proposal | None:
     factor = max(2, int(8 * threads / elements))
     doing = "several threads do the same" if elements < threads else "each thread does little"
     text = (
-        f"each program takes {figure(elements)} elements with {threads} threads: {doing}, and {facts.programs:,} "
+        f"each program takes {figure_text(elements)} elements with {threads} threads: {doing}, and {facts.programs:,} "
         f"programs start and end. Take a larger block ({int(elements) * factor:,} elements), "
         "or fewer threads (num_warps=1)."
     )
@@ -226,7 +235,7 @@ def small_block(facts: Facts) -> Proposal | None:
     return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, mended)
 
 
-def masked(facts: Facts) -> Proposal | None:
+def masked_lanes(facts: Facts) -> Proposal | None:
     """A mask switches off most threads: the block is larger than the data."""
     moving = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
     total = sum(each.bytes for each in moving)
@@ -238,8 +247,8 @@ def masked(facts: Facts) -> Proposal | None:
     used = elements * (1 - worst.lanes_off)
     text = (
         f"the mask of line {worst.line} switches {worst.lanes_off:.0%} of the lanes off: the block has "
-        f"{figure(elements)} elements and about {figure(used)} are there. Take a smaller block (triton.next_power_of_2 "
-        "of the size, or a loop over blocks), or several rows per program."
+        f"{figure_text(elements)} elements and about {figure_text(used)} are there. Take a smaller block "
+        "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
     mended = replace(
@@ -251,7 +260,7 @@ def masked(facts: Facts) -> Proposal | None:
     return Proposal(Cause.MASKED, worst.line, text.replace("%", " %"), figures, mended)
 
 
-def occupancy(facts: Facts) -> Proposal | None:
+def low_occupancy(facts: Facts) -> Proposal | None:
     """Registers or shared memory allow too few resident warps to hide latency."""
     times = times_of(facts)
     warps = facts.resident * facts.warps
@@ -265,7 +274,7 @@ def occupancy(facts: Facts) -> Proposal | None:
     return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, mended)
 
 
-def launch(facts: Facts) -> Proposal | None:
+def launch_overhead(facts: Facts) -> Proposal | None:
     """Launch overhead takes longer than the kernel."""
     times = times_of(facts)
     if bound_of(facts, times) is not Bottleneck.LAUNCH:
@@ -285,13 +294,13 @@ def launch(facts: Facts) -> Proposal | None:
 COMPUTE_RULES = (
     no_tensor_cores,
     wide_operands,
-    arithmetic,
-    reductions,
-    spills,
+    slow_arithmetic,
+    reductions_in_loops,
+    register_spills,
     few_programs,
     last_wave,
     small_block,
-    masked,
-    occupancy,
-    launch,
+    masked_lanes,
+    low_occupancy,
+    launch_overhead,
 )

@@ -17,11 +17,11 @@ from kernellab.explain.model import (
     Proposal,
     Times,
     bound_of,
-    figure,
+    figure_text,
     floor_seconds,
     gain_of,
     times_of,
-    with_waiting,
+    with_measured_latency,
 )
 from kernellab.explain.profile import Profile, Stall
 from kernellab.workers.forks_and_interrupts import imported_whole
@@ -70,16 +70,16 @@ class Explanation(Shown):
         import pandas as pd  # keeps `import kernellab` light
 
         rows = [
-            (str(each.cause), each.line, each.text, *each.gain, evidence_words(each.evidence)) for each in self.findings
+            (str(each.cause), each.line, each.text, *each.gain, evidence_text(each.evidence)) for each in self.findings
         ]
         found = pd.DataFrame(rows, columns=["cause", "line", "text", "low", "high", "evidence"])
         found.attrs |= {"kernel": self.kernel, "bound": str(self.bound), "summary": self.summary}
         return found.astype({"line": "Int64"})
 
 
-def evidence_words(evidence: Mapping[str, float]) -> str:
+def evidence_text(evidence: Mapping[str, float]) -> str:
     """Return evidence as text: ``sectors 64, ideal 8``."""
-    return ", ".join(f"{name} {figure(value)}" for name, value in evidence.items())
+    return ", ".join(f"{name} {figure_text(value)}" for name, value in evidence.items())
 
 
 LEAST_GAIN = 1.08
@@ -102,18 +102,18 @@ def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
     low, high = gain_of(facts, proposal.mended, is_understated=proposal.cause in _UNDERSTATED)
     if high < LEAST_GAIN:
         return None
-    gain = (_cut(low), _cut(high))
+    gain = (_round_down(low), _round_down(high))
     return PerformanceFinding(proposal.cause, proposal.line, proposal.text, proposal.evidence, gain)
 
 
-def _cut(gain: float) -> float:
+def _round_down(gain: float) -> float:
     """Round a factor down to two decimals."""
     return math.floor(100 * gain) / 100
 
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
-_WELL = 0.87  # share of the roofline bound; a launch above it has no findings
+_NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
 
 # Root causes, each with the causes that only follow from it.
 _FOLLOWS = {
@@ -136,14 +136,14 @@ _FOLLOWS = {
 }
 
 
-def explained(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
+def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
     """Explain a launch by the rules; a function of its facts alone.
 
     ``why_no_traffic`` is the reason for missing traffic.
     """
-    times = with_waiting(facts, times_of(facts))
+    times = with_measured_latency(facts, times_of(facts))
     share = share_of_limit(facts)
-    found = [] if share is not None and share >= _WELL else findings_of(facts)
+    found = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts)
     bound = bound_of(facts, times)
     return Explanation(
         kernel=facts.kernel,
@@ -154,7 +154,7 @@ def explained(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explana
         share=share,
         facts=facts,
         times=times,
-        unknown=_unknown(facts, why_no_traffic),
+        unknown=_unknown_sentences(facts, why_no_traffic),
         file=file,
     )
 
@@ -163,11 +163,11 @@ def findings_of(facts: Facts) -> list[PerformanceFinding]:
     """Return the findings of all rules, the largest gain first; a consequence follows its root cause."""
     proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
     found = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
-    found.sort(key=lambda each: -_weight(each, facts))
+    found.sort(key=lambda each: -_finding_weight(each, facts))
     return _roots_first(found)[:_MOST_FINDINGS]
 
 
-def _weight(finding: PerformanceFinding, facts: Facts) -> float:
+def _finding_weight(finding: PerformanceFinding, facts: Facts) -> float:
     """Return the rank of a finding: the geometric mean of its gain, raised where samples support it.
 
     Samples support a finding by falling on its line, and by stall reasons that match its cause.
@@ -236,7 +236,7 @@ def summary_of(
     return f"Limited by {bound}{largest}: {told}, where its bytes and products need {best}{end}."
 
 
-def _unknown(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
+def _unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
     told = list(facts.unknown)
     if not facts.has_traffic:
         why = f" ({why_no_traffic})" if why_no_traffic else ""

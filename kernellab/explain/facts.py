@@ -266,7 +266,7 @@ _MEMORY_REACHED = 0.9  # of the data sheet, by a copy
 _TENSOR_REACHED = 0.72  # by a large product
 
 
-def _of_sheet(
+def _sheet_rates(
     name: str,
     multiprocessors: int,
     clock_ghz: float,
@@ -297,20 +297,20 @@ def _of_sheet(
 # https://www.amd.com/en/products/accelerators.html. None has the rate of the L2, which is an
 # estimate; that of cuda:90 was measured by matrix products on an H200.
 _SHEETS = {
-    "cuda:75": _of_sheet("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
-    "cuda:80": _of_sheet("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
-    "cuda:86": _of_sheet("A10", 72, 1.5, 600, 2000, 6, 125, 31, 0.5),
-    "cuda:87": _of_sheet("Orin", 16, 1.3, 205, 800, 4, 42, 5.3, 0.08),
-    "cuda:89": _of_sheet("L40S", 142, 2.0, 864, 4000, 96, 362, 91, 1.4, has_fp8=True),
-    "cuda:90": _of_sheet("H100", 132, 1.7, 3350, 9500, 50, 989, 67, 34, has_fp8=True),
-    "cuda:100": _of_sheet("B200", 148, 1.8, 8000, 14_000, 126, 2250, 80, 40, has_fp8=True),
-    "cuda:103": _of_sheet("B300", 148, 1.8, 8000, 14_000, 126, 2500, 77, 1.2, has_fp8=True),
-    "cuda:110": _of_sheet("Thor", 20, 1.5, 273, 1000, 32, 250, 8, 0.1, has_fp8=True),
-    "cuda:120": _of_sheet("RTX 5090", 170, 2.2, 1792, 6000, 96, 210, 105, 1.6, has_fp8=True),
-    "cuda:121": _of_sheet("GB10", 48, 2.2, 273, 1500, 24, 62, 31, 0.5, has_fp8=True),
-    "hip:gfx90a": _of_sheet("MI210", 104, 1.7, 1638, 3500, 8, 181, 22.6, 22.6),
-    "hip:gfx942": _of_sheet("MI300X", 304, 2.1, 5300, 10_000, 256, 1307, 163, 81, has_fp8=True),
-    "hip:gfx950": _of_sheet("MI350X", 256, 2.2, 8000, 12_000, 256, 2300, 144, 72, has_fp8=True),
+    "cuda:75": _sheet_rates("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
+    "cuda:80": _sheet_rates("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
+    "cuda:86": _sheet_rates("A10", 72, 1.5, 600, 2000, 6, 125, 31, 0.5),
+    "cuda:87": _sheet_rates("Orin", 16, 1.3, 205, 800, 4, 42, 5.3, 0.08),
+    "cuda:89": _sheet_rates("L40S", 142, 2.0, 864, 4000, 96, 362, 91, 1.4, has_fp8=True),
+    "cuda:90": _sheet_rates("H100", 132, 1.7, 3350, 9500, 50, 989, 67, 34, has_fp8=True),
+    "cuda:100": _sheet_rates("B200", 148, 1.8, 8000, 14_000, 126, 2250, 80, 40, has_fp8=True),
+    "cuda:103": _sheet_rates("B300", 148, 1.8, 8000, 14_000, 126, 2500, 77, 1.2, has_fp8=True),
+    "cuda:110": _sheet_rates("Thor", 20, 1.5, 273, 1000, 32, 250, 8, 0.1, has_fp8=True),
+    "cuda:120": _sheet_rates("RTX 5090", 170, 2.2, 1792, 6000, 96, 210, 105, 1.6, has_fp8=True),
+    "cuda:121": _sheet_rates("GB10", 48, 2.2, 273, 1500, 24, 62, 31, 0.5, has_fp8=True),
+    "hip:gfx90a": _sheet_rates("MI210", 104, 1.7, 1638, 3500, 8, 181, 22.6, 22.6),
+    "hip:gfx942": _sheet_rates("MI300X", 304, 2.1, 5300, 10_000, 256, 1307, 163, 81, has_fp8=True),
+    "hip:gfx950": _sheet_rates("MI350X", 256, 2.2, 8000, 12_000, 256, 2300, 144, 72, has_fp8=True),
 }
 
 

@@ -72,18 +72,18 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         device=device,
         programs=max(1, math.prod(launch.grid)),
         warps=warps,
-        resident=_resident(implementation),
+        resident=_resident_programs(implementation),
         grid=launch.grid,
         limiter=compiled.resources.limiter or "",
         stages=stages,
         registers=compiled.resources.registers,
         spill_bytes=compiled.resources.spill_bytes or 0,
-        accesses=with_touched(accesses, sizes),
+        accesses=with_touched_bytes(accesses, sizes),
         dots=dots_of(compiled, runs, code),
         lines=lines_of(compiled, runs, code, warps),
         reductions=reductions_of(compiled, runs),
         atomics=atomics_of(compiled, runs),
-        footprint_bytes=_footprint(accesses, sizes, moved),
+        footprint_bytes=_footprint_bytes(accesses, sizes, moved),
         loop_trips=loop_rounds(compiled, runs, accesses, stages),
         unknown=tuple(unknown),
     )
@@ -94,7 +94,7 @@ def sizes_of(arguments: Mapping[str, Any]) -> Mapping[str, int]:
     return {name: tensor.numel() * tensor.element_size() for name, tensor in memory_of(arguments).items()}
 
 
-def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
+def with_touched_bytes(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
     """Return accesses with the bytes that they touch of each argument, at most its size."""
     asked: dict[tuple[str, bool], float] = {}
     for each in accesses:
@@ -111,7 +111,7 @@ def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> t
     )
 
 
-def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
+def _footprint_bytes(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
     """Return the bytes to read and write once: those asked for of each argument, at most its size."""
     found: dict[tuple[str, bool], float] = {}
     for each in accesses:
@@ -122,7 +122,7 @@ def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved:
     return total if moved is None else min(total, float(moved))
 
 
-def _resident(implementation: Implementation) -> int:
+def _resident_programs(implementation: Implementation) -> int:
     """Return the number of resident programs per multiprocessor."""
     resources, target = implementation.kernel.resources, implementation.kernel.target
     limits = limits_of(target)
@@ -150,26 +150,28 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     ``sizes`` are the bytes of the arguments.
     """
     file = short_file(main_file(graph))
-    rows = [(line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
+    rows = [(own_line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
     by_argument = {each.argument: each for each in traffic.arguments}
-    counted = tuple(_with_rows(each, rows) for each in facts.accesses)
-    accesses = tuple(_with_known(each, by_argument, sizes) for each in with_touched(counted, sizes))
+    counted = tuple(_with_traffic_rows(each, rows) for each in facts.accesses)
+    accesses = tuple(_with_counted_bytes(each, by_argument, sizes) for each in with_touched_bytes(counted, sizes))
     atomics = tuple(_with_addresses(each, by_argument) for each in facts.atomics)
-    unknown = list(_unknown_words(traffic))
+    unknown = list(_unknown_sentences(traffic))
     if traffic.share < 1:
         unknown.append(f"Traffic is that of {traffic.share:.1%} of the programs, scaled.".replace("%", " %"))
     footprint = facts.footprint_bytes
     if traffic.arguments:
         footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)
-        fetched = float(sum((each.is_read + each.is_written) * _fetched(each, facts) for each in traffic.arguments))
+        fetched = float(
+            sum((each.is_read + each.is_written) * _argument_dram_bytes(each, facts) for each in traffic.arguments)
+        )
     else:
-        fetched = _fetched_at_least(replace(facts, accesses=accesses), sizes)
-    fetched += _fetched_again(replace(facts, accesses=accesses))
+        fetched = _least_dram_bytes(replace(facts, accesses=accesses), sizes)
+    fetched += _repeated_dram_bytes(replace(facts, accesses=accesses))
     return replace(
         facts,
         accesses=accesses,
         atomics=atomics,
-        shared=_shared(rows),
+        shared=_shared_facts(rows),
         footprint_bytes=footprint,
         dram_bytes=fetched,
         has_traffic=True,
@@ -177,7 +179,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     )
 
 
-def _unknown_words(traffic: Traffic) -> Iterator[str]:
+def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     """Yield a sentence for each reason why some traffic is unknown, with all its lines."""
     lines: dict[str, list[int]] = {}
     for each in traffic.unknown:
@@ -187,13 +189,13 @@ def _unknown_words(traffic: Traffic) -> Iterator[str]:
         yield f"Traffic{where}: {reason}."
 
 
-def line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
+def own_line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
     """Return the line in the kernel's own file among a place and its callers; else the line of the place."""
     own = (line for name, line in places if line is not None and short_file(name) == file)
     return next(own, places[0][1])
 
 
-def _with_known(
+def _with_counted_bytes(
     access: AccessFacts, by_argument: Mapping[str, ArgumentTraffic], sizes: Mapping[str, int]
 ) -> AccessFacts:
     """Return an access with the touched bytes of its argument, where every program was counted."""
@@ -205,7 +207,7 @@ def _with_known(
     return replace(access, touched_bytes=touched, sector_bytes=float(found.footprint_bytes))
 
 
-def _with_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
+def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
     own = [
         row
         for line, row in rows
@@ -224,11 +226,11 @@ def _with_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> Acce
         requests=float(sum(row.requests for row in own)),
         bytes=used,
         lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
-        lane_step_bytes=_lane_step(own),
+        lane_step_bytes=_lane_step_bytes(own),
     )
 
 
-def _lane_step(rows: Iterable[TrafficRow]) -> float | None:
+def _lane_step_bytes(rows: Iterable[TrafficRow]) -> float | None:
     """Return the median distance in bytes between neighbouring threads in the request with most sectors."""
     examples = [row.example for row in rows if row.example is not None]
     worst = max(examples, key=lambda each: each.sectors, default=None)
@@ -245,7 +247,7 @@ def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraff
     return replace(atomic, addresses=float(max(1, found.elements - (found.never_written or 0))))
 
 
-def _shared(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:
+def _shared_facts(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:
     found: dict[tuple[Line, str], SharedFacts] = {}
     for line, row in rows:
         if row.wavefronts:
@@ -268,19 +270,19 @@ def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads
     return float(each * (read + written))
 
 
-def _fetched_at_least(facts: Facts, sizes: Mapping[str, int]) -> float:
+def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
     """Return a lower bound of the DRAM bytes of a sample of programs: mostly, each argument once."""
     found: dict[tuple[str, bool], float] = {}
     swept: set[tuple[str, bool]] = set()
     for each in facts.accesses:
         key = (each.argument, each.operation != "load")
-        found[key] = found.get(key, 0.0) + _from_memory(each, facts)
+        found[key] = found.get(key, 0.0) + _access_dram_bytes(each, facts)
         if is_swept(each, facts):
             swept.add(key)
     return sum(moved if key in swept else min(moved, float(sizes.get(key[0], moved))) for key, moved in found.items())
 
 
-def _fetched_again(facts: Facts) -> float:
+def _repeated_dram_bytes(facts: Facts) -> float:
     """Return the DRAM bytes of repeated passes over arguments that the L2 cannot keep meanwhile."""
     found: dict[str, list[AccessFacts]] = {}
     for each in facts.accesses:
@@ -305,14 +307,14 @@ def is_swept(access: AccessFacts, facts: Facts) -> bool:
     return is_large and 0 in access.axes and bool(slower) and facts.grid[0] > 1
 
 
-def _from_memory(access: AccessFacts, facts: Facts) -> float:
+def _access_dram_bytes(access: AccessFacts, facts: Facts) -> float:
     if not is_swept(access, facts):
         return access.moved_bytes
     rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])
     return max(access.touched_bytes or 0.0, access.moved_bytes / rounds_at_a_time)
 
 
-def _fetched(argument: ArgumentTraffic, facts: Facts) -> float:
+def _argument_dram_bytes(argument: ArgumentTraffic, facts: Facts) -> float:
     """Return the DRAM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
     kept = facts.device.l2_bytes * 0.6
     return float(argument.footprint_bytes if argument.footprint_bytes < kept else argument.wave_bytes)
@@ -323,7 +325,7 @@ def with_profile(facts: Facts, profile: Profile, graph: Graph) -> Facts:
     file, total = short_file(main_file(graph)), profile.samples
     shares: dict[int, float] = {}
     for line in profile.lines:
-        own = line_among([(line.file, line.line), *line.calls], file)
+        own = own_line_among([(line.file, line.line), *line.calls], file)
         if own is not None:
             shares[own] = shares.get(own, 0.0) + line.samples / total
     stalls = {str(stall): count / total for stall, count in profile.reasons.items()}

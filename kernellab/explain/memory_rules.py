@@ -24,9 +24,9 @@ from kernellab.explain.model import (
     Proposal,
     bytes_in_flight,
     dram_bytes,
-    figure,
+    figure_text,
+    needed_bytes_in_flight,
     times_of,
-    wanted_in_flight,
 )
 
 _WASTEFUL = 0.6
@@ -36,7 +36,7 @@ _TINY_TILE = 32 * 32  # below it, addresses and masks dominate the arithmetic
 _STAGES = 4
 
 
-def uncoalesced(facts: Facts) -> Proposal | None:
+def uncoalesced_access(facts: Facts) -> Proposal | None:
     """Threads of a warp access scattered addresses, so most of each sector is transferred for nothing."""
     total = sum(each.sectors for each in facts.accesses)
     wasteful = [
@@ -56,7 +56,7 @@ def uncoalesced(facts: Facts) -> Proposal | None:
         f"line {worst.line} {wanted} {worst.argument} at addresses that lie apart: it moves {waste:.3g} times "
         f"the bytes that it uses. {_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
-    mended = _with_accesses(facts, wasteful, _coalesced)
+    mended = _with_accesses(facts, wasteful, _coalesce_access)
     if worst.in_loop and not worst.leaves_gaps:  # an iteration then uses whole sectors
         mended = replace(mended, loop_trips=facts.loop_trips * worst.efficiency)
     before, after = (sum(each.moved_bytes for each in f.accesses) for f in (facts, mended))
@@ -78,7 +78,7 @@ _REMEDY_OF_GAPS = (
 )
 
 
-def _coalesced(access: AccessFacts) -> AccessFacts:
+def _coalesce_access(access: AccessFacts) -> AccessFacts:
     width = max(access.width_bytes, min(WIDEST_BYTES, access.possible_bytes))
     requests = min(access.requests, access.bytes / (WARP_THREADS * max(width, 1)))
     return replace(access, sectors=access.ideal_sectors, requests=requests, width_bytes=width)
@@ -90,7 +90,7 @@ def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callabl
     return replace(facts, accesses=tuple(change(a) if id(a) in chosen else a for a in facts.accesses))
 
 
-def narrow(facts: Facts) -> Proposal | None:
+def narrow_access(facts: Facts) -> Proposal | None:
     """Threads own neighbouring elements and move them one by one: alignment or a common mask is not proven."""
     slow = [each for each in facts.accesses if each.is_narrow and each.is_split]
     total = sum(each.bytes for each in facts.accesses)
@@ -103,7 +103,7 @@ def narrow(facts: Facts) -> Proposal | None:
         f"line {worst.line} moves {plural(worst.width_bytes, 'byte')} of {worst.argument} per thread and instruction "
         f"where {wide} would fit: {_why_narrow(worst, wide // max(1, worst.element_bytes))}"
     )
-    mended = _with_accesses(facts, slow, _widened)
+    mended = _with_accesses(facts, slow, _widen_access)
     factor = worst.width_bytes / wide
     lines = {each.line for each in slow}
     mended = replace(
@@ -168,13 +168,13 @@ def _divisible(limit: WidthLimit, elements: int, otherwise: str) -> str:
 _REASONS = {"base": _narrow_base, "offset": _narrow_offset, "mask": _narrow_mask}
 
 
-def _widened(access: AccessFacts) -> AccessFacts:
+def _widen_access(access: AccessFacts) -> AccessFacts:
     wide = min(WIDEST_BYTES, access.possible_bytes)
     factor = access.width_bytes / wide
     return replace(access, width_bytes=wide, requests=access.requests * factor, sectors=access.ideal_sectors)
 
 
-def reread(facts: Facts) -> Proposal | None:
+def repeated_loads(facts: Facts) -> Proposal | None:
     """Several lines load the same elements of an argument, one pass after the other."""
     found: dict[str, list[AccessFacts]] = {}
     for each in facts.accesses:
@@ -221,13 +221,13 @@ def shared_loads(facts: Facts) -> Proposal | None:
     worst = max(found, key=lambda each: each.bytes)
     times, each_takes = _reuse(worst), min(_RESULTS, many)
     text = (
-        f"each of {facts.programs:,} programs loads {'all' if _is_all(worst) else 'most'} of {worst.argument} in line "
-        f"{worst.line}: {figure(times)} times over, {figure(worst.bytes / 1e6)} MB where there are "
-        f"{figure((worst.touched_bytes or 0.0) / 1e6)}. Let a program work out several results from what it has "
+        f"each of {facts.programs:,} programs loads {'all' if _loads_all(worst) else 'most'} of {worst.argument} in "
+        f"line {worst.line}: {figure_text(times)} times over, {figure_text(worst.bytes / 1e6)} MB where there are "
+        f"{figure_text((worst.touched_bytes or 0.0) / 1e6)}. Let a program work out several results from what it has "
         f"loaded ({each_takes} of them, as rows of a tile), or work out once what is the same for all, in a launch of "
         "its own."
     )
-    accesses = _with_accesses(facts, found, lambda access: _fetched(access, 1 / each_takes))
+    accesses = _with_accesses(facts, found, lambda access: _scale_traffic(access, 1 / each_takes))
     mended = replace(accesses, programs=facts.programs // each_takes)
     return Proposal(Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, mended)
 
@@ -236,12 +236,12 @@ _MOST_OF_IT = 0.5
 _RESULTS = 16  # of one program, from shared loads
 
 
-def _is_all(access: AccessFacts) -> bool:
+def _loads_all(access: AccessFacts) -> bool:
     whole = access.argument_bytes
     return whole is not None and (access.touched_bytes or 0.0) > 0.99 * whole
 
 
-def order(facts: Facts) -> Proposal | None:
+def program_order(facts: Facts) -> Proposal | None:
     """Programs that use the same bytes run so far apart that the L2 has evicted them."""
     if facts.dram_bytes is None or facts.dram_bytes < 1.25 * facts.footprint_bytes or facts.footprint_bytes <= 0:
         return None
@@ -265,7 +265,7 @@ def _reuse(access: AccessFacts) -> float:
     return access.bytes / access.touched_bytes if access.touched_bytes else 1.0
 
 
-def conflicts(facts: Facts) -> Proposal | None:
+def bank_conflicts(facts: Facts) -> Proposal | None:
     """Threads of a warp access different words of one bank of shared memory, one after the other."""
     wasteful = [each for each in facts.shared if each.wavefronts > 1.5 * each.ideal_wavefronts > 0]
     times = times_of(facts)
@@ -292,7 +292,7 @@ def no_pipeline(facts: Facts) -> Proposal | None:
     times = times_of(facts)
     if not waiting or times.latency < 0.5 * times.longest:
         return None
-    if not facts.dots and bytes_in_flight(facts) > 0.8 * wanted_in_flight(facts):
+    if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
         return None
     worst = max(waiting, key=lambda each: (each.tile_bytes, -(each.line or 0)))
     remedy = (
@@ -303,7 +303,7 @@ def no_pipeline(facts: Facts) -> Proposal | None:
     text = (
         f"line {worst.line} waits for {worst.argument} in each of {worst.trips:.3g} rounds, with "
         f"{bytes_in_flight(facts) / 1024:,.4g} KiB under way where the memory takes "
-        f"{wanted_in_flight(facts) / 1024:,.4g} KiB at a time. Load rounds ahead: {remedy}."
+        f"{needed_bytes_in_flight(facts) / 1024:,.4g} KiB at a time. Load rounds ahead: {remedy}."
     )
     mended = replace(
         facts,
@@ -314,7 +314,7 @@ def no_pipeline(facts: Facts) -> Proposal | None:
     return Proposal(Cause.NO_PIPELINE, worst.line, text, figures, mended)
 
 
-def tiles(facts: Facts) -> Proposal | None:
+def small_tiles(facts: Facts) -> Proposal | None:
     """Tiles of a product are so small that each operand is fetched many times."""
     small = [dot for dot in facts.dots if dot.on_tensor_cores and dot.tile[0] * dot.tile[1] <= 64 * 64]
     if not small:
@@ -337,7 +337,7 @@ def tiles(facts: Facts) -> Proposal | None:
         f"{pace}. A larger block, such as {wide[0]} x {wide[1]} with num_warps=8, fetches "
         f"{1 / factor:.2g} times less."
     )
-    accesses = tuple(_fetched(each, factor) if each.in_loop else each for each in facts.accesses)
+    accesses = tuple(_scale_traffic(each, factor) if each.in_loop else each for each in facts.accesses)
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
     dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
     shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
@@ -358,36 +358,48 @@ def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:
     return m, n
 
 
-def _fetched(access: AccessFacts, factor: float) -> AccessFacts:
+def _scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:
     names = ("sectors", "ideal_sectors", "requests", "bytes")
     return replace(access, **{name: getattr(access, name) * factor for name in names})
 
 
-def contended(facts: Facts) -> Proposal | None:
+def contended_atomics(facts: Facts) -> Proposal | None:
     """Many threads update one address by atomics, which happen one after the other."""
     times = times_of(facts)
-    found = [each for each in facts.atomics if _each(each) >= WARP_THREADS and each.updates > facts.programs]
+    found = [
+        each for each in facts.atomics if _updates_per_address(each) >= WARP_THREADS and each.updates > facts.programs
+    ]
     if not found or times.atomics < 0.3 * times.longest:
         return None
-    worst = max(found, key=_each)
+    worst = max(found, key=_updates_per_address)
     many, count = worst.updates / facts.programs, worst.addresses or 1
-    where = "one address" if count == 1 else f"{figure(count)} addresses"
+    where = "one address" if count == 1 else f"{figure_text(count)} addresses"
     text = (
-        f"line {worst.line} updates {worst.argument} {figure(worst.updates)} times at {where}, {figure(many)} times "
-        "from each program; updates of one address wait for each other. Combine them first: tl.sum (or tl.histogram) "
-        "over the block, then one atomic per program."
+        f"line {worst.line} updates {worst.argument} {figure_text(worst.updates)} times at {where}, "
+        f"{figure_text(many)} times from each program; updates of one address wait for each other. Combine them "
+        "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
-    changed = tuple(replace(e, updates=_combined(e, facts)) if e in found else e for e in facts.atomics)
+    changed = tuple(replace(e, updates=_combined_updates(e, facts)) if e in found else e for e in facts.atomics)
     mended = replace(facts, atomics=changed)
-    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _each(worst)}, mended)
+    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, mended)
 
 
-def _each(atomic: AtomicFacts) -> float:
+def _updates_per_address(atomic: AtomicFacts) -> float:
     return atomic.updates / max(1.0, atomic.addresses or atomic.updates)
 
 
-def _combined(atomic: AtomicFacts, facts: Facts) -> float:
+def _combined_updates(atomic: AtomicFacts, facts: Facts) -> float:
     return min(atomic.updates, float(facts.programs) * max(1.0, atomic.addresses or 1.0))
 
 
-MEMORY_RULES = (uncoalesced, narrow, reread, shared_loads, order, conflicts, no_pipeline, tiles, contended)
+MEMORY_RULES = (
+    uncoalesced_access,
+    narrow_access,
+    repeated_loads,
+    shared_loads,
+    program_order,
+    bank_conflicts,
+    no_pipeline,
+    small_tiles,
+    contended_atomics,
+)

@@ -19,7 +19,7 @@ from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES, _SPECIAL_LANES = 64, 16
-_SHOWN = 0.12  # the part of the other units' times that is not hidden
+_EXPOSED = 0.12  # the part of the other units' times that is not hidden
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # of DRAM bandwidth
 _KEPT_IN_L1 = 32 << 10
 _FULL_TILE = 128 * 128  # of a product; larger ones are no faster on tensor cores
@@ -88,7 +88,7 @@ class Times:
     @property
     def total(self) -> float:
         """The time of the launch: overhead, the slowest unit, and a part of the others."""
-        return self.launch + (1 - _SHOWN) * self.longest + _SHOWN * sum(self.units.values())
+        return self.launch + (1 - _EXPOSED) * self.longest + _EXPOSED * sum(self.units.values())
 
 
 _FIELDS = {
@@ -111,7 +111,7 @@ def times_of(facts: Facts) -> Times:
     cycles = device.clock_hz * facts.busy / _unevenness(facts)
     return Times(
         dram=dram_bytes(facts) / _memory_rate(facts),
-        l2=sum(_from_l2(each, facts) for each in facts.accesses) / (device.l2_gbps * 1e9),
+        l2=sum(_l2_bytes(each, facts) for each in facts.accesses) / (device.l2_gbps * 1e9),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
         shared=sum(each.wavefronts for each in facts.shared) / cycles,
         tensor=_tensor_seconds(facts),
@@ -142,7 +142,7 @@ def _unevenness(facts: Facts) -> float:
     return math.ceil(share) / share
 
 
-def _from_l2(access: AccessFacts, facts: Facts) -> float:
+def _l2_bytes(access: AccessFacts, facts: Facts) -> float:
     """Return the bytes that an access reads from the L2; the L1 of each multiprocessor keeps a small argument."""
     touched = access.touched_bytes
     if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
@@ -213,12 +213,12 @@ def latency_seconds(facts: Facts) -> float:
     rounds = 1.0 + facts.loop_trips
     reductions = sum(each.trips * ROUND_S for each in facts.reductions if each.in_loop)
     waiting = waves * (rounds * facts.device.latency_s + reductions)
-    if waits_for_its_products(facts):  # products start after the loads
+    if waits_for_products(facts):  # products start after the loads
         return waiting + _tensor_seconds(facts) / facts.resident
     return waiting
 
 
-def waits_for_its_products(facts: Facts) -> bool:
+def waits_for_products(facts: Facts) -> bool:
     """Whether a loop loads and multiplies in turn, with no asynchronous loads during its products."""
     loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
     return any(dot.in_loop for dot in facts.dots) and bool(loops) and not any(each.is_async for each in loops)
@@ -239,11 +239,11 @@ def _fastest_kind(kind: str) -> str:
     return "tf32" if kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else kind
 
 
-def with_waiting(facts: Facts, times: Times) -> Times:
+def with_measured_latency(facts: Facts, times: Times) -> Times:
     """Return times in which latency takes the part of a measured time that no unit explains."""
     if facts.time_s is None:
         return times
-    others = times.total - _SHOWN * times.latency
+    others = times.total - _EXPOSED * times.latency
     return replace(times, latency=max(times.latency, facts.time_s - others))
 
 
@@ -278,7 +278,7 @@ def bytes_in_flight(facts: Facts) -> float:
     return each * resident
 
 
-def wanted_in_flight(facts: Facts) -> float:
+def needed_bytes_in_flight(facts: Facts) -> float:
     """Return the bytes in flight that fill the memory's bandwidth, by Little's law."""
     return facts.device.memory_gbps * 1e9 * facts.device.latency_s
 
@@ -319,13 +319,13 @@ class Proposal:
     mended: Facts
 
 
-def figure(value: float) -> str:
+def figure_text(value: float) -> str:
     """Format a number with four digits; from 1000 on as a whole number: ``262,144``."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 _LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`
-_MOST = 1000.0
+_MOST_GAIN = 1000.0
 _BOTTLENECK = 0.3  # of the slowest unit's time; a change that saves more is about that unit
 
 
@@ -338,7 +338,7 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
     most that of the roofline bound.
     """
     now, then = times_of(facts), times_of(mended)
-    removed = _removed(now, then)
+    removed = _removable_seconds(now, then)
     ratios, limit = [now.total / then.total], now.total / (now.total - removed)
     if facts.time_s is not None:
         saved = max(0.0, now.total - then.total)
@@ -347,11 +347,11 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
         ratios.append(facts.time_s / max(then.total, stays - saved))
         limit = facts.time_s / min(facts.time_s, max(floor_seconds(mended), stays - removed))
     low = 1 + (min(ratios) - 1) * _LOWER
-    high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST)
+    high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN)
     return max(1.0, min(low, high)), max(1.0, high)
 
 
-def _removed(now: Times, then: Times) -> float:
+def _removable_seconds(now: Times, then: Times) -> float:
     """Return the seconds that a launch would save if all terms that a change lowers took no time."""
     after = then.terms
     return now.total - now.without(term for term, seconds in now.terms.items() if after[term] < seconds).total

@@ -117,9 +117,9 @@ def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
         RunError: the text is no such file.
     """
     found: dict[tuple[str | None, int | None], Counter[Stall]] = {}
-    for name, metrics, within in _nodes(text):
+    for name, metrics, within in _frames(text):
         place = _place_of(name, within, function)
-        reasons = _reasons(metrics)
+        reasons = _stall_counts(metrics)
         if place is not None and reasons:
             found.setdefault(place, Counter()).update(reasons)
     return tuple(FrameSamples(function, file, line, dict(reasons)) for (file, line), reasons in found.items())
@@ -133,7 +133,7 @@ def _place_of(name: str, within: Sequence[str], function: str) -> tuple[str | No
     return (None, None) if function in (name, *within) else None
 
 
-def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+def _frames(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
     """Yield each frame with its metrics and the names of the frames around it."""
     try:
         waiting: list[tuple[Any, tuple[str, ...]]] = [(node, ()) for node in json.loads(text) if "frame" in node]
@@ -146,7 +146,7 @@ def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]
         raise RunError(f"The samples cannot be read: {type(exc).__name__}: {exc}.") from exc
 
 
-def _reasons(metrics: Mapping[str, Any]) -> Counter[Stall]:
+def _stall_counts(metrics: Mapping[str, Any]) -> Counter[Stall]:
     found: Counter[Stall] = Counter()
     for name, value in metrics.items():
         if name.startswith(_STALLED) and value:
@@ -154,7 +154,7 @@ def _reasons(metrics: Mapping[str, Any]) -> Counter[Stall]:
     return found
 
 
-def merged(reasons: Iterable[Reasons]) -> Reasons:
+def sum_reasons(reasons: Iterable[Reasons]) -> Reasons:
     """Return the sum of samples by stall reason, most first."""
     total: Counter[Stall] = Counter()
     for each in reasons:
@@ -198,7 +198,7 @@ _LEADING = 3
 _LEVEL = 0.02
 
 
-def are_apart(shares: Sequence[Share]) -> bool:
+def are_distinct(shares: Sequence[Share]) -> bool:
     """Whether the leading lines are distinct from the next: their bounds do not overlap, or all are level.
 
     Two are level where the bounds of both lie within `_LEVEL` of each other.
@@ -299,7 +299,7 @@ class Profile(Shown):
     @property
     def reasons(self) -> Reasons:
         """The samples of the kernel by stall reason, most first."""
-        return merged(line.reasons for line in self.lines)
+        return sum_reasons(line.reasons for line in self.lines)
 
     @property
     def frame(self) -> Any:
@@ -350,7 +350,7 @@ _Place = tuple[str | None, int | None, Calls]
 _NOWHERE: _Place = (None, None, ())
 
 
-def joined(
+def samples_by_place(
     sessions: Sequence[SamplingSession], sass: Sequence[StageLine], kernel: str, *, by_instruction: bool
 ) -> tuple[tuple[LineSamples, ...], tuple[InstructionSamples, ...]]:
     """Return the samples of sessions by source line and, where the line table numbers instructions, by instruction.
@@ -359,7 +359,7 @@ def joined(
     counts as different lines.
     """
     if not by_instruction:
-        return _by_place(sessions, lambda frame: (frame.file, frame.line, ())), ()
+        return _line_samples(sessions, lambda frame: (frame.file, frame.line, ())), ()
     code = instructions_of(sass, kernel)
     places = {address: (place.file, place.line, _calls(place)) for address, (_, place) in code.items()}
     parts: dict[int, list[Reasons]] = {}
@@ -370,13 +370,13 @@ def joined(
     for address, reasons in parts.items():
         text, _ = code.get(address, ("", None))
         file, line, calls = places.get(address, _NOWHERE)
-        found.append(InstructionSamples(address, text, file, line, merged(reasons), calls))
+        found.append(InstructionSamples(address, text, file, line, sum_reasons(reasons), calls))
 
     def place_of_frame(frame: FrameSamples) -> _Place:
         return _NOWHERE if frame.line is None else places.get(instruction_address(frame.line), _NOWHERE)
 
     found.sort(key=lambda each: -each.samples)
-    return _by_place(sessions, place_of_frame), tuple(found)
+    return _line_samples(sessions, place_of_frame), tuple(found)
 
 
 def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tuple[str, Location]]:
@@ -397,7 +397,7 @@ def _calls(place: Location) -> Calls:
     return tuple((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
 
 
-def _by_place(
+def _line_samples(
     sessions: Sequence[SamplingSession], place_of_frame: Callable[[FrameSamples], _Place]
 ) -> tuple[LineSamples, ...]:
     """Return the samples by source line, with their share in each session."""
@@ -410,7 +410,7 @@ def _by_place(
             counts.setdefault(place, [0] * len(sessions))[number] += frame.samples
             reasons.setdefault(place, []).append(frame.reasons)
     lines = [
-        LineSamples(file, line, sum(found), share_of(found, totals), merged(reasons[file, line, calls]), calls)
+        LineSamples(file, line, sum(found), share_of(found, totals), sum_reasons(reasons[file, line, calls]), calls)
         for (file, line, calls), found in counts.items()
     ]
     return tuple(sorted(lines, key=lambda line: -line.samples))

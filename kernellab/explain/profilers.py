@@ -21,8 +21,8 @@ from statistics import median
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, WorkerDied
 from kernellab.explain import proton
-from kernellab.explain.profile import Counters, Profile, SamplingSession, are_apart, joined, samples_of
-from kernellab.explain.proton import NoLineTable, numbered_instructions
+from kernellab.explain.profile import Counters, Profile, SamplingSession, are_distinct, samples_by_place, samples_of
+from kernellab.explain.proton import NoLineTable, number_instructions
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.arguments import CannotExport
@@ -39,7 +39,7 @@ _ENOUGH_SAMPLES = 20_000
 _WANTED_S = 3.0
 
 
-class Refused(Exception):
+class ProfilerRefusal(Exception):
     """Samples or counters are not available; the text says why, with a remedy."""
 
 
@@ -70,7 +70,7 @@ class Sampler:
         def sample(rounds: int) -> str:
             opened = worker.run(Job(proton.open_session, None, "Starting the profiler"), _START_S)
             if opened.refused:
-                raise Refused(remedy(opened.refused))
+                raise ProfilerRefusal(remedy(opened.refused))
             bench: Bench = WorkerBench(BenchOptions(name, self.timeout_s, compares=False), trials, stays=True)
             try:
                 bench.interleave([implementation], rounds)
@@ -82,11 +82,11 @@ class Sampler:
             trials.wait_ready(self.device)  # the profiler needs Triton's driver to be active
             yield sample
         except CannotExport as exc:
-            raise Refused(f"{name} cannot be sampled: {exc}.") from exc
+            raise ProfilerRefusal(f"{name} cannot be sampled: {exc}.") from exc
         except WorkerDied as exc:
             if not is_of_profiler(text := f"{exc.message} {exc.detail}"):
                 raise
-            raise Refused(remedy(text)) from exc
+            raise ProfilerRefusal(remedy(text)) from exc
         finally:
             trials.close()
 
@@ -103,19 +103,19 @@ def profile_of(
     empty = Profile(compiled.kernel, str(compiled.target), device, launch.grid, compiled=compiled)
     start_s = clock()
     try:
-        with numbered(compiled) as (binary, by_instruction):
+        with numbered_binary(compiled) as (binary, by_instruction):
             sampled = replace(implementation, compiled=binary)
             with sampler.session_of(sampled, compiled.kernel) as sample:
-                found = _sampled(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
+                found = _sample_sessions(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
         if found.samples and by_instruction and not found.instructions:  # CUPTI did not accept the line table
             with sampler.session_of(implementation, compiled.kernel) as sample:
-                found = _sampled(empty, sample, (), clock, by_instruction=False)
-    except Refused as exc:
+                found = _sample_sessions(empty, sample, (), clock, by_instruction=False)
+    except ProfilerRefusal as exc:
         return replace(empty, refused=str(exc))
     return replace(found, seconds=clock() - start_s)
 
 
-def _sampled(
+def _sample_sessions(
     empty: Profile, sample: Sample, sass: tuple[StageLine, ...], clock: Callable[[], float], *, by_instruction: bool
 ) -> Profile:
     """Sample in sessions until the leading lines are distinct, or until the time is up."""
@@ -125,9 +125,9 @@ def _sampled(
     for number in range(1, _MOST_SESSIONS + 1):
         sessions.append(samples_of(sample(rounds), empty.kernel))
         launches += rounds
-        lines, instructions = joined(sessions, sass, empty.kernel, by_instruction=by_instruction)
+        lines, instructions = samples_by_place(sessions, sass, empty.kernel, by_instruction=by_instruction)
         found = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
-        if number >= _LEAST_SESSIONS and are_apart([line.share for line in lines]):
+        if number >= _LEAST_SESSIONS and are_distinct([line.share for line in lines]):
             break
         if number >= _LEAST_SESSIONS and clock() - start_s > _WANTED_S:
             break
@@ -140,10 +140,10 @@ _NO_SAMPLES = "No sample fell on the kernel: it is too short; profile a larger l
 
 
 @contextmanager
-def numbered(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
+def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
     """Yield a kernel with a numbered line table, and True; the unchanged kernel and False if it has no line table."""
     try:
-        binary = numbered_instructions(compiled.binary)
+        binary = number_instructions(compiled.binary)
     except NoLineTable:
         yield compiled, False
         return
@@ -222,30 +222,32 @@ def counters_of(file: Path, kernel: str, timeout_s: float) -> Counters:
     """
     ncu = next((path for place in _PLACES if (path := shutil.which(place))), None)
     if ncu is None:
-        raise Refused(_NO_NCU)
+        raise ProfilerRefusal(_NO_NCU)
     try:
         done = subprocess.run(
-            command(ncu, file, kernel), capture_output=True, text=True, check=False, timeout=timeout_s
+            ncu_command(ncu, file, kernel), capture_output=True, text=True, check=False, timeout=timeout_s
         )
     except subprocess.TimeoutExpired as exc:
-        raise Refused(f"Nsight Compute did not end within {timeout_s:g} s; allow it more by timeout_s.") from exc
-    values = values_of(done.stdout)
+        raise ProfilerRefusal(
+            f"Nsight Compute did not end within {timeout_s:g} s; allow it more by timeout_s."
+        ) from exc
+    values = metric_values(done.stdout)
     if not values:
-        raise Refused(_reason(f"{done.stdout}\n{done.stderr}"))
+        raise ProfilerRefusal(_refusal_text(f"{done.stdout}\n{done.stderr}"))
     return counters_from(values)
 
 
-def command(ncu: str, file: Path, kernel: str) -> list[str]:
+def ncu_command(ncu: str, file: Path, kernel: str) -> list[str]:
     """Return the command line of ``ncu``; it leaves the clocks as they are."""
     options = ["--csv", "--print-units", "base", "--clock-control", "none", "--metrics", ",".join(METRICS)]
     chosen = ["-k", f"regex:^({re.escape(kernel)})$", "-c", str(_LAUNCHES)]
     return [ncu, *options, *chosen, sys.executable, str(file)]
 
 
-def values_of(text: str) -> Values:
+def metric_values(text: str) -> Values:
     """Return the values of each metric, one per launch, from the output of ``ncu --csv``; n/a is left out."""
     found: dict[str, list[float]] = {}
-    for row in _rows(text):
+    for row in _csv_rows(text):
         try:
             value = float(row["Metric Value"].replace(",", ""))
         except (KeyError, ValueError):
@@ -254,7 +256,7 @@ def values_of(text: str) -> Values:
     return found
 
 
-def _rows(text: str) -> Iterator[dict[str, str]]:
+def _csv_rows(text: str) -> Iterator[dict[str, str]]:
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     return csv.DictReader(lines[start:])
@@ -278,7 +280,7 @@ def _share(values: Values, name: str) -> float | None:
     return median(values[name]) / 100 if values.get(name) else None
 
 
-def _reason(printed: str) -> str:
+def _refusal_text(printed: str) -> str:
     if "ERR_NVGPUCTRPERM" in printed:
         return remedy("INSUFFICIENT_PRIVILEGES")
     told = [line.strip(" =") for line in printed.splitlines() if "==ERROR==" in line or "Error" in line]

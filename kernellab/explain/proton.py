@@ -56,18 +56,18 @@ class _Opcodes:
         opcode = 1 - self.line_base + self.line_range * (INSTRUCTION_BYTES // self.unit) + self.opcode_base
         if 0 < 1 - self.line_base < self.line_range and opcode < 256:
             return bytes([opcode])
-        advance = _ADVANCE_PC + _unsigned(INSTRUCTION_BYTES // self.unit)
+        advance = _ADVANCE_PC + _leb128(INSTRUCTION_BYTES // self.unit)
         return _ADVANCE_LINE + b"\x01" + advance + _COPY
 
 
-def numbered_instructions(cubin: bytes) -> bytes:
+def number_instructions(cubin: bytes) -> bytes:
     """Return a binary with the same code, and instruction ``n`` of each function as line ``n + 1`` of its table.
 
     Raises:
         NoLineTable: it has none, or one of another form.
     """
     try:
-        return _numbered(cubin)
+        return _number_instructions(cubin)
     except (struct.error, IndexError, UnicodeDecodeError) as exc:
         raise NoLineTable(f"the binary cannot be read: {exc}") from exc
 
@@ -77,7 +77,7 @@ def instruction_address(line: int) -> int:
     return (line - 1) * INSTRUCTION_BYTES
 
 
-def _numbered(cubin: bytes) -> bytes:
+def _number_instructions(cubin: bytes) -> bytes:
     if cubin[:6] != b"\x7fELF\x02\x01":
         raise NoLineTable("the binary is no ELF file of 64 bits")
     sections = {section.name: section for section in _sections(cubin)}
@@ -93,7 +93,7 @@ def _numbered(cubin: bytes) -> bytes:
         if old[at - 3 : at] != _SET_ADDRESS:
             raise NoLineTable("the line table addresses functions in another way")
         _RELOCATION.pack_into(file, place, len(new) + len(_SET_ADDRESS), info, addend)
-        new += _function(opcodes, _size_of_symbol(cubin, sections, info >> 32))
+        new += _line_program(opcodes, _size_of_symbol(cubin, sections, info >> 32))
     struct.pack_into("<I", new, 0, len(new) - 4)
     file += bytes(-len(file) % 8)
     struct.pack_into("<QQ", file, table.at + 24, len(file), len(new))
@@ -106,11 +106,11 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
     headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
     texts = headers[names][4]
     for index, header in enumerate(headers):
-        name = _text(cubin, texts + header[0])
+        name = _string_at(cubin, texts + header[0])
         yield _Section(start + index * size, name, header[4], header[5])
 
 
-def _text(cubin: bytes, at: int) -> str:
+def _string_at(cubin: bytes, at: int) -> str:
     return cubin[at : cubin.index(b"\0", at)].decode()
 
 
@@ -124,11 +124,11 @@ def _prologue(table: bytes) -> tuple[_Opcodes, bytes]:
     return _Opcodes(line_base, line_range, opcode_base, unit), table[:end]
 
 
-def _function(opcodes: _Opcodes, size_bytes: int) -> bytes:
+def _line_program(opcodes: _Opcodes, size_bytes: int) -> bytes:
     """Return the line program of one function, a row per instruction."""
     count = max(size_bytes // INSTRUCTION_BYTES, 1)
     rows = _COPY + opcodes.next_instruction() * (count - 1)
-    end = _ADVANCE_PC + _unsigned(INSTRUCTION_BYTES // opcodes.unit) + _END
+    end = _ADVANCE_PC + _leb128(INSTRUCTION_BYTES // opcodes.unit) + _END
     return _SET_ADDRESS + bytes(8) + _SET_FIRST_FILE + rows + end
 
 
@@ -137,7 +137,7 @@ def _size_of_symbol(cubin: bytes, sections: dict[str, _Section], index: int) -> 
     return int(size)
 
 
-def _unsigned(value: int) -> bytes:
+def _leb128(value: int) -> bytes:
     """Return a number as LEB128."""
     found = bytearray()
     while True:
@@ -148,7 +148,7 @@ def _unsigned(value: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenSession:
     """A sampling session; where CUPTI refused it, ``refused`` has its words."""
 
     session: int = 0
@@ -156,7 +156,7 @@ class Opened:
     refused: str = ""
 
 
-def open_session(payload: object, progress: object) -> Opened:
+def open_session(payload: object, progress: object) -> OpenSession:
     """Begin to sample the launches of this process, which is CUPTI's only client in it.
 
     Only kernels that are loaded afterwards have lines.
@@ -168,14 +168,14 @@ def open_session(payload: object, progress: object) -> Opened:
 
         session = profiler.start(str(folder / "samples"), hook="triton", backend="cupti", mode="pcsampling")
         if session is not None:
-            return Opened(int(session), str(folder))
+            return OpenSession(int(session), str(folder))
     except (RuntimeError, ImportError, AttributeError) as exc:
         refused = f"{exc}" or type(exc).__name__
     folder.rmdir()
-    return Opened(refused=refused)
+    return OpenSession(refused=refused)
 
 
-def close_session(opened: Opened, progress: object) -> str:
+def close_session(opened: OpenSession, progress: object) -> str:
     """End a session; return Proton's output: frames with their samples, as JSON."""
     from triton import profiler
 

@@ -65,15 +65,15 @@ class Runs:
 
 def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
     """Return the runs of the operations of a launch; ``arguments`` are its own by name."""
-    found = _followed(graph, arguments, grid, by_rounds=False)
+    found = _count_runs(graph, arguments, grid, by_rounds=False)
     if found.guessed:
-        again = _followed(graph, arguments, grid, by_rounds=True)
+        again = _count_runs(graph, arguments, grid, by_rounds=True)
         again.counts = {**found.counts, **again.counts}
         return again
     return found
 
 
-def _followed(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
+def _count_runs(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
     found = Runs(graph, max(1, math.prod(grid)))
 
     def visit(operation: Operation, weight: Weight) -> None:
@@ -133,14 +133,16 @@ def code_of(compiled: Compiled) -> Code:
         sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
     except KernellabError:
         sass = ()
-    return Code({line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file), _loops(text))
+    return Code(
+        {line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file), _backward_branches(text)
+    )
 
 
 _LABEL = re.compile(r"^(\$\w+):")
 _BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
 
 
-def _loops(ptx: str) -> int:
+def _backward_branches(ptx: str) -> int:
     """Return the number of backward branches in PTX."""
     seen, found = set[str](), 0
     for line in ptx.splitlines():
@@ -171,20 +173,20 @@ def accesses_of(
         if not size:
             continue
         key = (line_of(graph, operation), _KINDS[site.kind], site.argument)
-        access = _access(graph, operation, key, size, runs, code, threads)
+        access = _access_facts(graph, operation, key, size, runs, code, threads)
         if access.is_narrow:
             limits = width_limits(compiled, operation, access.possible_bytes // access.element_bytes)
-            access = replace(access, limits=tuple(_valued(each, arguments) for each in limits))
-        found[key] = _added(found.get(key), access)
+            access = replace(access, limits=tuple(_with_argument_value(each, arguments) for each in limits))
+        found[key] = _sum_of_accesses(found.get(key), access)
     return tuple(found.values())
 
 
-def _valued(limit: WidthLimit, arguments: Mapping[str, Any]) -> WidthLimit:
+def _with_argument_value(limit: WidthLimit, arguments: Mapping[str, Any]) -> WidthLimit:
     value = arguments.get(limit.source)
     return replace(limit, value=value) if isinstance(value, int) and not isinstance(value, bool) else limit
 
 
-def _access(
+def _access_facts(
     graph: Graph,
     operation: Operation,
     key: tuple[Line, AccessKind, str],
@@ -196,7 +198,7 @@ def _access(
     line, kind, argument = key
     total = size * runs.of(operation)
     share = size // threads
-    width, is_async = _width(code.ptx.get(line), kind)
+    width, is_async = _narrowest_width(code.ptx.get(line), kind)
     sectors = max(total / SECTOR_BYTES, runs.of(operation))
     element = _element_bytes(graph, operation)
     elements = size // element
@@ -216,11 +218,11 @@ def _access(
         element_bytes=element,
         tile_bytes=float(size),
         in_loop=loop_of(graph, operation) is not None,
-        axes=_axes(graph, operation.operands[0]),
+        axes=_grid_axes(graph, operation.operands[0]),
     )
 
 
-def _axes(graph: Graph, pointer: int) -> frozenset[int]:
+def _grid_axes(graph: Graph, pointer: int) -> frozenset[int]:
     """Return the grid axes that an address depends on; loop-carried values are not followed."""
     seen, waiting, found = set[int](), [pointer], set[int]()
     while waiting:
@@ -235,7 +237,7 @@ def _axes(graph: Graph, pointer: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _added(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
+def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
     """Return the sum of two accesses of one line, kind and argument."""
     if before is None:
         return access
@@ -254,7 +256,7 @@ def _element_bytes(graph: Graph, operation: Operation) -> int:
     return max(1, size // max(1, math.prod(graph.values[moved].shape)))
 
 
-def _width(profile: LineProfile | None, kind: AccessKind) -> tuple[int, bool]:
+def _narrowest_width(profile: LineProfile | None, kind: AccessKind) -> tuple[int, bool]:
     """Return the bytes per thread of a line's narrowest instruction, and whether it is asynchronous."""
     if profile is None or kind == "atomic":
         return 0, False
@@ -285,14 +287,14 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
                 flops=dot.flops * runs.of(operation),
                 on_tensor_cores=own or (has_tensor and dot.kind not in {"fp32", "fp64"}) or not code.ptx,
                 tile=(result.shape[-2], result.shape[-1], left.shape[-1]),
-                was_narrower=_narrower(graph, operation),
+                was_narrower=_narrower_kind(graph, operation),
                 in_loop=loop_of(graph, operation) is not None,
             )
         )
     return tuple(found)
 
 
-def _made_by(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
+def _defining_operation(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
     """Return the operation that defines a value, through operations with the names ``through``; None of an argument."""
     maker = graph.maker(value)
     while maker is not None and maker.name in through:
@@ -300,11 +302,11 @@ def _made_by(graph: Graph, value: int, through: frozenset[str]) -> Operation | N
     return maker
 
 
-def _narrower(graph: Graph, operation: Operation) -> str:
+def _narrower_kind(graph: Graph, operation: Operation) -> str:
     """Return the element type that both operands of a dot were widened from, or ""."""
     kinds = []
     for operand in operation.operands[:2]:
-        maker = _made_by(graph, operand, _REORDERINGS)
+        maker = _defining_operation(graph, operand, _REORDERINGS)
         if maker is None or maker.name not in _CONVERSIONS:
             return ""
         kinds.append(graph.values[maker.operands[0]].element)
@@ -321,9 +323,9 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         line = line_of(graph, operation)
         if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
-        words.setdefault(line, set()).update(_words(graph, operation))
+        words.setdefault(line, set()).update(_expensive_words(graph, operation))
     found = []
-    copies = _copies(trips, words, code)
+    copies = _body_copies(trips, words, code)
     for line, counts in code.machine.items():
         rounds = trips.get(line, 1.0)
         each = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
@@ -337,7 +339,7 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
     return tuple(found)
 
 
-def _copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
+def _body_copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
     """Return the number of copies of a loop body in the machine code: ptxas and LLVM unroll some loops.
 
     A loop without a backward branch is unrolled completely. Else PTX has one copy of the body, and the ratio of machine
@@ -361,7 +363,7 @@ def _slow_kind(mnemonic: str) -> str:
     return "spill" if base in {"LDL", "STL"} else ""
 
 
-def _words(graph: Graph, operation: Operation) -> Iterator[str]:
+def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
     """Yield the expensive kinds of an operation on a tile."""
     if not operation.results:
         return
@@ -370,7 +372,7 @@ def _words(graph: Graph, operation: Operation) -> Iterator[str]:
         return
     if result.element == "f64" and operation.name.startswith(("arith.", "math.", "tt.extern", "tt.precise")):
         yield "fp64"
-    if operation.name in _DIVISIONS and not _by_power_of_two(graph, operation):
+    if operation.name in _DIVISIONS and not _divides_by_constant(graph, operation):
         yield "division64" if result.element == "i64" else "division"
     if operation.name == "tt.extern_elementwise":
         name = operation.attribute("symbol").strip('"').removeprefix("__nv_")
@@ -381,9 +383,9 @@ def _words(graph: Graph, operation: Operation) -> Iterator[str]:
         yield operation.name.removeprefix("math.")
 
 
-def _by_power_of_two(graph: Graph, operation: Operation) -> bool:
+def _divides_by_constant(graph: Graph, operation: Operation) -> bool:
     """Whether an integer is divided by a constant, which needs no division."""
-    maker = _made_by(graph, operation.operands[1], _COPIES)
+    maker = _defining_operation(graph, operation.operands[1], _COPIES)
     return maker is not None and maker.name == "arith.constant"
 
 
@@ -411,10 +413,10 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
 def _is_product(graph: Graph, operation: Operation) -> bool:
     """Whether a reduction sums the products of two broadcast tiles of three dimensions."""
     source = graph.values[operation.operands[0]]
-    maker = _made_by(graph, operation.operands[0], _CONVERSIONS)
+    maker = _defining_operation(graph, operation.operands[0], _CONVERSIONS)
     if len(source.shape) != 3 or maker is None or maker.name != "arith.mulf":
         return False
-    factors = [_made_by(graph, operand, _CONVERSIONS) for operand in maker.operands]
+    factors = [_defining_operation(graph, operand, _CONVERSIONS) for operand in maker.operands]
     return all(factor is not None and factor.name == "tt.broadcast" for factor in factors)
 
 

@@ -284,9 +284,9 @@ class Lab(Workspace):
         self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
     ) -> Profile:
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
-        from kernellab.explain.asking import profile_with_answer
+        from kernellab.explain.asking import profile_with_explanation
 
-        return profile_with_answer(self._call("profile", kernel, grid, args, meta), timeout_s, counters=counters)
+        return profile_with_explanation(self._call("profile", kernel, grid, args, meta), timeout_s, counters=counters)
 
     def explain(
         self,

@@ -10,7 +10,7 @@ import torch
 
 import kernellab
 from kernellab.explain.explanation import Explanation
-from kernellab.explain.memory_rules import narrow, shared_loads, uncoalesced
+from kernellab.explain.memory_rules import narrow_access, shared_loads, uncoalesced_access
 from kernellab.explain.model import Cause, Proposal
 from tests.explain import advised
 from tests.explain.planted import KernelCall, Planted
@@ -48,7 +48,7 @@ def sectors(why: Explanation) -> float:
 def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: kernellab.Lab) -> None:
     n = BLOCK * 8 + 8
     slow = copied(lab, advised.copy_masked, n)
-    text = proposed(narrow, slow).text
+    text = proposed(narrow_access, slow).text
     assert "the mask compares with n (65,544)" in text
     assert "alignment" not in text
     assert "multiple_of on the offset changes nothing" in text
@@ -56,7 +56,7 @@ def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: ker
     assert "Pad the data" in text
     padded = copied(lab, advised.copy_masked, n + 8)
     assert requests(padded) < requests(slow) / 12
-    assert narrow(padded.facts) is None
+    assert narrow_access(padded.facts) is None
     assert "by a branch" in text
     assert requests(copied(lab, advised.copy_by_branch, n)) < requests(slow) / 8
 
@@ -64,22 +64,22 @@ def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: ker
 def test_a_length_that_is_a_multiple_of_what_fits_is_to_be_a_constexpr(lab: kernellab.Lab) -> None:
     n = BLOCK * 4 + 8
     slow = copied(lab, advised.copy_masked, n, torch.float32)
-    assert "Declare n as tl.constexpr" in proposed(narrow, slow).text
+    assert "Declare n as tl.constexpr" in proposed(narrow_access, slow).text
     assert requests(copied(lab, advised.copy_of_known_length, n, torch.float32)) < requests(slow) / 3
 
 
 def test_a_constant_length_that_is_no_multiple_is_named(lab: kernellab.Lab) -> None:
-    text = proposed(narrow, copied(lab, advised.copy_of_known_length, BLOCK + 4)).text
+    text = proposed(narrow_access, copied(lab, advised.copy_of_known_length, BLOCK + 4)).text
     assert "the mask compares with the constant 8,196" in text
 
 
 def test_a_tensor_that_starts_off_is_told_from_an_unknown_offset(lab: kernellab.Lab) -> None:
     n = BLOCK * 4
     slow = copied(lab, advised.copy_masked, n, first=1)
-    text = proposed(narrow, slow).text
+    text = proposed(narrow_access, slow).text
     assert "x starts at an address that is not divisible by 16" in text
     assert "multiple_of" not in text
-    assert narrow(copied(lab, advised.copy_masked, n, first=16).facts) is None
+    assert narrow_access(copied(lab, advised.copy_masked, n, first=16).facts) is None
 
 
 @pytest.mark.parametrize(("stride", "columns"), [(1001, 1008), (1001, 1001)])
@@ -90,20 +90,20 @@ def test_rows_of_an_uneven_stride_are_to_be_padded(lab: kernellab.Lab, stride: i
         return lab.explain(advised.copy_rows, (8,), x, y, 32, columns, stride, **meta)
 
     slow = why(stride, columns)
-    text = proposed(narrow, slow).text
+    text = proposed(narrow_access, slow).text
     assert "stride is 1,001" in text
     assert ("the mask compares with columns" in text) == (columns == 1001)
     assert "pad the rows" in text.lower()
-    assert narrow(why(1008, 1008).facts) is None
+    assert narrow_access(why(1008, 1008).facts) is None
 
 
 def test_a_start_that_is_loaded_is_to_be_declared_aligned(lab: kernellab.Lab) -> None:
     pair = PAIRS["rows of unknown start, int8"]
     slow, mended = halves(lab, pair)
-    text = proposed(narrow, slow).text
+    text = proposed(narrow_access, slow).text
     assert "since what is loaded takes part in it" in text
     assert "tl.multiple_of(offset" in text
-    assert narrow(mended.facts) is None
+    assert narrow_access(mended.facts) is None
 
 
 def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_reads(lab: kernellab.Lab) -> None:
@@ -112,14 +112,14 @@ def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_read
         return lab.explain(kernel, (64,), x, y, STRIDE=stride, BLOCK=1024)
 
     slow = why(advised.gather_with_stride, 16)
-    text = proposed(uncoalesced, slow).text
+    text = proposed(uncoalesced_access, slow).text
     assert "no other order of threads helps" in text
     assert "Let neighbouring threads" not in text
     assert sectors(why(advised.gather_in_another_order, 16)) >= sectors(slow)
     assert "another layout" in text
     side_by_side = why(advised.gather_with_stride, 1)
     assert sectors(side_by_side) == sum(each.ideal_sectors for each in slow.facts.accesses)
-    assert uncoalesced(side_by_side.facts) is None
+    assert uncoalesced_access(side_by_side.facts) is None
 
 
 @pytest.mark.parametrize("columns", [8, 64, 256])

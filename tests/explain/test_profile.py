@@ -13,12 +13,12 @@ from kernellab.explain.profile import (
     SamplingSession,
     Share,
     Stall,
-    are_apart,
+    are_distinct,
     instructions_of,
-    joined,
-    merged,
+    samples_by_place,
     samples_of,
     share_of,
+    sum_reasons,
 )
 from kernellab.ir.lines import stage_lines
 
@@ -77,7 +77,7 @@ def test_every_reason_has_a_sentence() -> None:
 
 
 def test_merged_reasons_come_most_first() -> None:
-    assert list(merged([{Stall.PIPE: 1}, {Stall.MEMORY: 4}, {Stall.PIPE: 2}])) == [Stall.MEMORY, Stall.PIPE]
+    assert list(sum_reasons([{Stall.PIPE: 1}, {Stall.MEMORY: 4}, {Stall.PIPE: 2}])) == [Stall.MEMORY, Stall.PIPE]
 
 
 def test_bounds_narrow_with_samples_and_widen_where_sessions_differ() -> None:
@@ -93,10 +93,10 @@ def test_nothing_is_known_without_samples() -> None:
 
 
 def test_leading_lines_are_apart_once_their_bounds_are_or_once_they_are_level() -> None:
-    assert are_apart([Share(0.6, 0.55, 0.65), Share(0.3, 0.25, 0.35)])
-    assert not are_apart([Share(0.5, 0.4, 0.6), Share(0.45, 0.3, 0.55)])
-    assert are_apart([Share(0.5, 0.495, 0.505), Share(0.499, 0.494, 0.504)])
-    assert are_apart([])
+    assert are_distinct([Share(0.6, 0.55, 0.65), Share(0.3, 0.25, 0.35)])
+    assert not are_distinct([Share(0.5, 0.4, 0.6), Share(0.45, 0.3, 0.55)])
+    assert are_distinct([Share(0.5, 0.495, 0.505), Share(0.499, 0.494, 0.504)])
+    assert are_distinct([])
 
 
 SASS = """\
@@ -130,7 +130,7 @@ def test_the_machine_code_of_other_functions_is_not_the_kernels() -> None:
 
 
 def test_inlined_samples_stand_under_their_caller() -> None:
-    lines, instructions = joined([sampled(n1=1, n2=10, n3=5)], CODE, "k", by_instruction=True)
+    lines, instructions = samples_by_place([sampled(n1=1, n2=10, n3=5)], CODE, "k", by_instruction=True)
     assert [(line.file, line.line, line.calls, line.samples) for line in lines] == [
         ("/n/help.py", 3, (("/n/book.py", 8),), 10),
         ("/n/help.py", 3, (("/n/book.py", 9),), 5),
@@ -140,7 +140,7 @@ def test_inlined_samples_stand_under_their_caller() -> None:
 
 
 def test_sessions_add_up_and_give_bounds() -> None:
-    lines, _ = joined([sampled(n1=40, n2=60), sampled(n1=60, n2=40)], CODE, "k", by_instruction=True)
+    lines, _ = samples_by_place([sampled(n1=40, n2=60), sampled(n1=60, n2=40)], CODE, "k", by_instruction=True)
     assert [line.samples for line in lines] == [100, 100]
     assert lines[0].share.value == pytest.approx(0.5)
     assert lines[0].share.low < 0.4
@@ -148,17 +148,17 @@ def test_sessions_add_up_and_give_bounds() -> None:
 
 def test_without_numbers_the_lines_are_those_of_the_binary() -> None:
     session = (FrameSamples("k", "/n/book.py", 7, {Stall.PIPE: 3}), FrameSamples("k", None, None, {}))
-    lines, instructions = joined([session], CODE, "k", by_instruction=False)
+    lines, instructions = samples_by_place([session], CODE, "k", by_instruction=False)
     assert (lines[0].line, lines[0].main, instructions) == (7, Stall.PIPE, ())
 
 
 def test_the_main_reason_is_not_that_another_warp_had_its_turn() -> None:
     session = (FrameSamples("k", "f", 7, {Stall.TURN: 9, Stall.ISSUING: 4}),)
-    assert joined([session], CODE, "k", by_instruction=False)[0][0].main is Stall.ISSUING
+    assert samples_by_place([session], CODE, "k", by_instruction=False)[0][0].main is Stall.ISSUING
 
 
 def test_the_frame_has_a_row_per_line_and_one_per_instruction() -> None:
-    lines, instructions = joined([sampled(n1=1, n2=3)], CODE, "k", by_instruction=True)
+    lines, instructions = samples_by_place([sampled(n1=1, n2=3)], CODE, "k", by_instruction=True)
     frame = Profile("k", "cuda:90", "GPU", (1, 1, 1), lines, instructions).frame
     assert list(frame.samples) == [3, 1, 3, 1]
     assert list(frame.instruction) == ["", "", "FADD R1, R2, R3", "LDC R1, c[0x0][0x28]"]

@@ -15,14 +15,14 @@ from kernellab.errors import WorkerDied
 from kernellab.explain.asking import AskedLaunch, reproducer_of
 from kernellab.explain.profilers import (
     METRICS,
-    Refused,
+    ProfilerRefusal,
     Sampler,
-    command,
     counters_from,
     is_of_profiler,
+    metric_values,
+    ncu_command,
     profile_of,
     remedy,
-    values_of,
 )
 from kernellab.gpu.trial import GpuTrials
 from tests.explain.test_profile import frame, hatchet
@@ -98,7 +98,7 @@ def test_where_the_numbers_are_lost_the_lines_are_sampled(call: AskedLaunch) -> 
 
 
 def test_a_refusal_is_a_sentence_and_no_error(call: AskedLaunch) -> None:
-    profile = profile_of(call.implementation(), RecordedSampler(Refused("Not here.")), "GPU")
+    profile = profile_of(call.implementation(), RecordedSampler(ProfilerRefusal("Not here.")), "GPU")
     assert (profile.refused, profile.samples) == ("Not here.", 0)
 
 
@@ -192,14 +192,14 @@ checks passed
 
 
 def test_values_are_read_by_metric_and_launch() -> None:
-    values = values_of(PRINTED)
+    values = metric_values(PRINTED)
     assert values["dram__bytes_read.sum"] == [1e6]
     assert values["dram__throughput.avg.pct_of_peak_sustained_elapsed"] == [80.5, 84.5]
     assert "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed" not in values
 
 
 def test_counters_are_shares_of_what_the_hardware_can_do() -> None:
-    counters = counters_from(values_of(PRINTED))
+    counters = counters_from(metric_values(PRINTED))
     assert counters.dram == pytest.approx(0.825)
     assert counters.tensor == pytest.approx(0.12)
     assert counters.l2 is None
@@ -209,11 +209,11 @@ def test_counters_are_shares_of_what_the_hardware_can_do() -> None:
 
 @pytest.mark.parametrize("text", ["", "==ERROR== ERR_NVGPUCTRPERM", '"ID","Metric Name"\n"0"'])
 def test_what_holds_no_metric_has_no_values(text: str) -> None:
-    assert values_of(text) == {}
+    assert metric_values(text) == {}
 
 
 def test_the_kernel_is_named_exactly_and_the_clocks_stay() -> None:
-    line = command("ncu", Path("again.py"), "a.b")
+    line = ncu_command("ncu", Path("again.py"), "a.b")
     assert "regex:^(a\\.b)$" in line
     assert line[line.index("--clock-control") + 1] == "none"
     assert line[line.index("--metrics") + 1].split(",") == list(METRICS)

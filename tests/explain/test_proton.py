@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.explain.profilers import numbered
-from kernellab.explain.proton import NoLineTable, instruction_address, numbered_instructions
+from kernellab.explain.profilers import numbered_binary
+from kernellab.explain.proton import NoLineTable, instruction_address, number_instructions
 from tests.kernels.cases import all_cases
 
 
@@ -18,7 +18,7 @@ def compiled(lab: kernellab.Lab) -> Any:
 
 @pytest.mark.slow
 def test_every_instruction_becomes_a_line_of_its_own_and_the_code_stays(compiled: Any) -> None:
-    with numbered(compiled) as (binary, is_numbered):
+    with numbered_binary(compiled) as (binary, is_numbered):
         lines, addresses = [], []
         for line in binary.sass.splitlines():
             if "//## File" in line:
@@ -37,13 +37,13 @@ def test_a_binary_without_a_line_table_is_sampled_as_it_is(compiled: Any) -> Non
     start = without.index(b".rela.debug_line\0")
     without[start : start + 5] = b".gone"
     with pytest.raises(NoLineTable, match="without line information"):
-        numbered_instructions(bytes(without))
+        number_instructions(bytes(without))
 
 
 @pytest.mark.parametrize("binary", [b"", b"\x7fELF\x02\x01", b"no binary at all", b"\x7fELF\x02\x01" + bytes(300)])
 def test_what_is_no_cubin_has_no_line_table(binary: bytes) -> None:
     with pytest.raises(NoLineTable):
-        numbered_instructions(binary)
+        number_instructions(binary)
 
 
 def _code(sass: str) -> list[str]:

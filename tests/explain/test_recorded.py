@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.explain.profile import SamplingSession, Stall, are_apart, joined, merged, samples_of
+from kernellab.explain.profile import SamplingSession, Stall, are_distinct, samples_by_place, samples_of, sum_reasons
 from kernellab.explain.proton import instruction_address
 from kernellab.ir.lines import stage_lines
 
@@ -29,7 +29,7 @@ def test_the_lines_of_the_kernel_and_of_the_library_are_told() -> None:
 
 
 def test_a_softmax_mostly_waits_for_memory_then_for_barriers() -> None:
-    reasons = merged(each.reasons for each in samples_of(recorded("softmax"), "softmax"))
+    reasons = sum_reasons(each.reasons for each in samples_of(recorded("softmax"), "softmax"))
     assert list(reasons)[:2] == [Stall.MEMORY, Stall.SHARED]
     assert reasons[Stall.BARRIER] > reasons[Stall.STORES] > reasons[Stall.ISSUING]
 
@@ -54,15 +54,15 @@ def test_numbered_lines_are_instructions() -> None:
 
 def test_two_sessions_of_it_tell_the_leading_instructions_apart() -> None:
     session = samples_of(recorded("softmax.numbered"), "softmax")
-    lines, _ = joined([session, session], (), "softmax", by_instruction=False)
-    assert are_apart([line.share for line in lines])
+    lines, _ = samples_by_place([session, session], (), "softmax", by_instruction=False)
+    assert are_distinct([line.share for line in lines])
     assert lines[0].share.value == pytest.approx(0.3546, abs=1e-3)
 
 
 def test_samples_of_instructions_come_back_to_their_source_lines() -> None:
     sass = stage_lines("sass", (RECORDED / "strided_copy.sass").read_text(encoding="utf-8"))
     session = samples_of(recorded("strided_copy.numbered"), "strided_copy")
-    lines, instructions = joined([session], sass, "strided_copy", by_instruction=True)
+    lines, instructions = samples_by_place([session], sass, "strided_copy", by_instruction=True)
     assert [(line.line, line.main) for line in lines[:2]] == [(32, Stall.MEMORY_QUEUE), (33, Stall.MEMORY)]
     assert instructions[0].text == "@!P1 LDG.E R2, desc[UR4][R6.64]"
     assert sum(each.samples for each in instructions) == sum(line.samples for line in lines) == session_samples(session)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernellab.explain.compute_rules import COMPUTE_RULES
-from kernellab.explain.explanation import RULES, PerformanceFinding, explained
+from kernellab.explain.explanation import RULES, PerformanceFinding, explain_facts
 from kernellab.explain.facts import (
     AccessFacts,
     AtomicFacts,
@@ -61,12 +61,12 @@ def facts(*accesses: AccessFacts, **changes: object) -> Facts:
 
 
 def first(found: Facts) -> PerformanceFinding:
-    return explained(found).findings[0]
+    return explain_facts(found).findings[0]
 
 
 def test_a_launch_at_the_limit_has_nothing_to_mend() -> None:
     plain = facts()
-    answer = explained(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
+    answer = explain_facts(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
     assert answer.findings == ()
     assert answer.summary == "At 94 % of what the memory can do, measured on H100."
     assert answer.bound is Bottleneck.DRAM
@@ -109,7 +109,7 @@ def test_bytes_that_memory_moves_again_are_a_matter_of_order() -> None:
 def test_turns_of_banks_are_conflicts() -> None:
     shared = (SharedFacts(7, "load", 64e6, 8e6),)
     found = first(facts(access(1), shared=shared))
-    assert (found.cause, found.line, explained(facts(access(1), shared=shared)).bound) == (
+    assert (found.cause, found.line, explain_facts(facts(access(1), shared=shared)).bound) == (
         Cause.CONFLICTS,
         7,
         Bottleneck.SHARED,
@@ -127,7 +127,7 @@ def test_a_loop_whose_loads_are_under_way_needs_none() -> None:
     loop = access(trips=256.0, in_loop=True, is_async=True)
     assert all(
         each.cause is not Cause.NO_PIPELINE
-        for each in explained(facts(loop, programs=264, resident=2, loop_trips=64.0)).findings
+        for each in explain_facts(facts(loop, programs=264, resident=2, loop_trips=64.0)).findings
     )
 
 
@@ -137,7 +137,7 @@ def test_atomics_of_every_lane_on_one_address_are_contended() -> None:
 
 
 def test_one_atomic_per_program_is_fine() -> None:
-    answer = explained(facts(access(64), atomics=(AtomicFacts(8, "out", 65536.0, 1.0),)))
+    answer = explain_facts(facts(access(64), atomics=(AtomicFacts(8, "out", 65536.0, 1.0),)))
     assert all(each.cause is not Cause.ATOMICS for each in answer.findings)
 
 
@@ -157,7 +157,7 @@ def test_tiny_tiles_of_a_product_compute_addresses_for_few_products() -> None:
     assert times_of(asked).longest == times_of(asked).arithmetic
     assert (first(asked).cause, first(asked).line) == (Cause.TILES, 6)
     asked = replace(asked, dots=(replace(dot, tile=(32, 64, 32)),))
-    assert all(each.cause is not Cause.TILES for each in explained(asked).findings)
+    assert all(each.cause is not Cause.TILES for each in explain_facts(asked).findings)
 
 
 def test_an_exact_product_leaves_the_tensor_cores_idle() -> None:
@@ -199,20 +199,20 @@ def test_a_reduction_in_every_round_is_to_come_after_the_loop() -> None:
 
 def test_spills_are_told_with_more_warps_as_the_remedy() -> None:
     lines = (LineFacts(5, 2e9, {"spill": 1e9}),)
-    answer = explained(facts(access(64), lines=lines, spill_bytes=512, registers=255))
+    answer = explain_facts(facts(access(64), lines=lines, spill_bytes=512, registers=255))
     assert answer.findings[0].cause is Cause.SPILLS
     assert "num_warps=8" in answer.findings[0].text
     assert answer.bound is Bottleneck.SPILLS
 
 
 def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
-    answer = explained(facts(programs=8, loop_trips=1000.0))
+    answer = explain_facts(facts(programs=8, loop_trips=1000.0))
     assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bottleneck.PROGRAMS)
     assert answer.findings[0].gain[1] > 4
 
 
 def test_one_program_too_many_makes_a_last_wave() -> None:
-    answer = explained(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
+    answer = explain_facts(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
     assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bottleneck.WAVE)
 
 
@@ -229,7 +229,7 @@ def test_a_mask_that_switches_most_lanes_off_is_told() -> None:
 
 
 def test_a_launch_that_does_next_to_nothing_is_overhead() -> None:
-    answer = explained(facts(access(0.01), programs=16))
+    answer = explain_facts(facts(access(0.01), programs=16))
     assert (answer.findings[0].cause, answer.bound) == (Cause.LAUNCH, Bottleneck.LAUNCH)
 
 
@@ -255,22 +255,22 @@ def test_gains_are_ordered_and_at_least_one() -> None:
 def test_at_most_five_findings_come_with_the_largest_first() -> None:
     lines = (LineFacts(5, 8e9, {"spill": 1e9}, frozenset({"fp64"})),)
     off = access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, lanes_off=0.8, tile_bytes=9000.0)
-    answer = explained(facts(off, lines=lines, spill_bytes=64, shared=(SharedFacts(7, "load", 640e6, 8e6),)))
+    answer = explain_facts(facts(off, lines=lines, spill_bytes=64, shared=(SharedFacts(7, "load", 640e6, 8e6),)))
     assert 2 <= len(answer.findings) <= 5
 
 
 def test_samples_move_a_finding_up_that_they_bear_out() -> None:
     lines = (LineFacts(5, 4e9, {}, frozenset({"division"})),)
     level = facts(access(16, lanes_off=0.59, tile_bytes=16384.0), lines=lines)
-    assert [each.cause for each in explained(level).findings] == [Cause.ARITHMETIC, Cause.MASKED]
+    assert [each.cause for each in explain_facts(level).findings] == [Cause.ARITHMETIC, Cause.MASKED]
     sampled = replace(level, line_shares={3: 1.0})
-    assert explained(sampled).findings[0].cause is Cause.MASKED
+    assert explain_facts(sampled).findings[0].cause is Cause.MASKED
     waiting = replace(sampled, stalls={"pipe busy": 0.9}, line_shares={5: 0.9})
-    assert explained(waiting).findings[0].cause is Cause.ARITHMETIC
+    assert explain_facts(waiting).findings[0].cause is Cause.ARITHMETIC
 
 
 def test_without_a_gpu_it_says_what_it_cannot_know() -> None:
-    told = explained(replace(facts(), has_traffic=False)).unknown
+    told = explain_facts(replace(facts(), has_traffic=False)).unknown
     assert any("Without a GPU" in each for each in told)
     assert any("every access counts as coalesced" in each for each in told)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.explain.explanation import RULES, Explanation, explained
+from kernellab.explain.explanation import RULES, Explanation, explain_facts
 from kernellab.explain.model import Bottleneck, Times, times_of
 from tests.explain.planted import KernelCall
 from tests.explain.planted_compute import COMPUTE_PAIRS
@@ -92,7 +92,7 @@ def test_time_that_no_unit_accounts_for_is_latency_in_the_table(lab: kernellab.L
     case = all_cases()["add-float32"]
     facts = lab.explain(case.kernel, case.grid, **case.fresh_arguments(), **case.meta).facts
     for time_s in (1e-6, 1e-5, 1e-3):
-        why = explained(replace(facts, time_s=time_s))
+        why = explain_facts(replace(facts, time_s=time_s))
         require_largest_term(why)
         assert (why.times.largest is Bottleneck.LATENCY) == (time_s > 1e-6)
 

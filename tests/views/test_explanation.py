@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.explain.explanation import Explanation, explained
+from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.views.cards.explanation import explanation_card, gain_words
 from tests.explain.test_rules import access, facts
 
 
 def strided() -> Explanation:
     apart = access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, width_bytes=4, line=3)
-    return explained(facts(apart, access(64, operation="store", argument="out")), __file__)
+    return explain_facts(facts(apart, access(64, operation="store", argument="out")), __file__)
 
 
 def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:

@@ -19,8 +19,8 @@ from kernellab.explain.traffic.counting import (
     global_count,
     shared_count,
 )
-from kernellab.explain.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
-from kernellab.explain.traffic.memory import TAG_SHIFT, Executed, LaunchMemory, SharedMemory, StaleRead
+from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownValue
+from kernellab.explain.traffic.memory import TAG_SHIFT, Execution, LaunchMemory, SharedMemory, StaleRead
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
 from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
 from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members_of
@@ -117,7 +117,7 @@ class Accesses:
         if number in self.relevance.dead:
             return
         active = machine.guarded(instruction, mask)
-        executed = Executed(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
+        executed = Execution(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
         if isinstance(active, UnknownValue):
             self._give_up(executed, active.reason)
             return
@@ -137,14 +137,14 @@ class Accesses:
         else:
             self._global(executed)
 
-    def _give_up(self, executed: Executed, reason: str) -> None:
+    def _give_up(self, executed: Execution, reason: str) -> None:
         self.unknown[executed.instruction.location.line, f"it depends on {reason}"] = None
         destination = destination_of(executed.instruction)
         if destination is not None:
             for member in members_of(destination):
                 executed.machine.put(member, UnknownValue(reason), None, "b32")
 
-    def _addressed(self, executed: Executed, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
+    def _addressed(self, executed: Execution, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
         """Return the memory of a load, store or atomic; None where its address is unknown."""
         instruction = executed.instruction
         addresses = executed.address(next(each for each in instruction.operands if isinstance(each, Address)))
@@ -156,7 +156,7 @@ class Accesses:
 
     # global memory
 
-    def _global(self, executed: Executed) -> None:
+    def _global(self, executed: Execution) -> None:
         touched = self._addressed(executed, _GLOBAL)
         if touched is None:
             return
@@ -167,14 +167,14 @@ class Accesses:
         elif self.relevance.follows_global:
             self._write(executed, touched.addresses)
 
-    def _count_global(self, executed: Executed, touched: AddressedMemory) -> None:
+    def _count_global(self, executed: Execution, touched: AddressedMemory) -> None:
         found = self._entry(executed, touched.operation, "global", touched.size_bytes)
         spread, lanes, times = touched.rows(executed.machine)
         takes_turns = touched.operation == "atomic" and executed.number not in self.combined
         counted = atomic_count if takes_turns else global_count
         found.count.add(counted(spread, lanes, touched.size_bytes), times)
         tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
-        kinds = _kinds(tags)
+        kinds = _distinct_tags(tags)
         found.tags.update(kinds)
         if found.example is None:
             found.example = self._example(spread, lanes, touched.size_bytes, kinds[0])
@@ -232,7 +232,7 @@ class Accesses:
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
-    def _load(self, executed: Executed, addresses: Array) -> None:
+    def _load(self, executed: Execution, addresses: Array) -> None:
         active, kind = executed.active, executed.instruction.type
         size = width_of(kind) // 8
         lanes = np.broadcast_to(
@@ -244,7 +244,7 @@ class Accesses:
             value: RegisterBits
             try:
                 bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
-                value = _extended(self.memory.adopted(bits) if size == 8 else bits, kind)
+                value = _sign_extend(self.memory.adopted(bits) if size == 8 else bits, kind)
             except StaleRead as stale:
                 value = self._stored(stale)
             executed.machine.put(member, value, active, f"b{max(32, 8 * size)}")
@@ -259,7 +259,7 @@ class Accesses:
             raise stale
         return UnknownValue(stale.reason)
 
-    def _write(self, executed: Executed, addresses: Array) -> None:
+    def _write(self, executed: Execution, addresses: Array) -> None:
         instruction, lanes = executed.instruction, executed.lanes
         spread = np.broadcast_to(addresses, lanes.shape)
         size = width_of(instruction.type) // 8
@@ -273,7 +273,7 @@ class Accesses:
         else:
             self._update(executed, spread)
 
-    def _update(self, executed: Executed, addresses: Array) -> None:
+    def _update(self, executed: Execution, addresses: Array) -> None:
         machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
         values = values_of(instruction)
         size = width_of(instruction.type) // 8
@@ -289,7 +289,7 @@ class Accesses:
             except StaleRead as stale:
                 reason = self._stored(stale).reason
             if self.memory.vain > _MOST_VAIN:
-                raise NotFollowed(f"programs wait in line {instruction.location.line} for what does not happen")
+                raise CannotTrace(f"programs wait in line {instruction.location.line} for what does not happen")
         if reason is not None:
             old = UnknownValue(reason)
             self.memory.store(addresses, lanes, old, access_bytes(instruction))
@@ -300,7 +300,7 @@ class Accesses:
 
     # shared memory
 
-    def _shared(self, executed: Executed) -> None:
+    def _shared(self, executed: Execution) -> None:
         touched, instruction = self._addressed(executed, _SHARED), executed.instruction
         if touched is None:
             return
@@ -314,7 +314,7 @@ class Accesses:
             is_needed = executed.number in self.relevance.positions
             self.shared.execute(executed, touched.addresses, is_needed)
 
-    def _async_copy(self, executed: Executed) -> None:
+    def _async_copy(self, executed: Execution) -> None:
         """Count a copy from global to shared memory; threads with an empty source only write zeros.
 
         It counts as one access to global memory, with the wavefronts of its writes to shared memory.
@@ -344,7 +344,7 @@ class Accesses:
 
     # tensor maps
 
-    def _bulk(self, executed: Executed) -> None:
+    def _bulk(self, executed: Execution) -> None:
         machine, instruction, active = executed.machine, executed.instruction, executed.active
         if instruction.name == "tensormap":
             self.maps.replace(machine, instruction)
@@ -367,7 +367,7 @@ class Accesses:
         if operation == "load" and self.shared is not None:
             self.shared.forget_all("what a tensor map brought to shared memory")
 
-    def _count_replaced(self, executed: Executed) -> None:
+    def _count_replaced(self, executed: Execution) -> None:
         """Count the shared memory accesses of ``tensormap.replace``; most fields are part of a word."""
         lanes, parts = executed.lanes, executed.instruction.parts
         warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
@@ -383,7 +383,7 @@ class Accesses:
             self._entry(executed, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
 
     def _entry(
-        self, executed: Executed, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
+        self, executed: Execution, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
     ) -> CountedAccess:
         place = (executed.number, space + key)
         if place not in self.found:
@@ -391,7 +391,7 @@ class Accesses:
         return self.found[place]
 
 
-def _kinds(tags: Array) -> list[int]:
+def _distinct_tags(tags: Array) -> list[int]:
     lowest, highest = int(tags.min()), int(tags.max())
     return [lowest] if lowest == highest else np.unique(tags).tolist()
 
@@ -408,7 +408,7 @@ def _low_part(bits: Array, size: int) -> Array:
     return bits.astype(f"u{size}") if bits.dtype.itemsize != size else bits
 
 
-def _extended(bits: Array, kind: str) -> Array:
+def _sign_extend(bits: Array, kind: str) -> Array:
     if kind[0] == "s" and bits.dtype.itemsize < 4:
         return bits.view(f"i{bits.dtype.itemsize}").astype(np.int32).view(np.uint32)
     return bits

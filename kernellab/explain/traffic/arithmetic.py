@@ -66,7 +66,7 @@ def width_of(kind: str) -> int:
     return int(digits) * lanes if digits.isdigit() else 32
 
 
-def typed(bits: Array, kind: str) -> Array:
+def numbers_of(bits: Array, kind: str) -> Array:
     """Return bits as numbers of a PTX type; registers wider than it give their low part."""
     if kind == "pred":
         return bits.astype(bool, copy=False)
@@ -79,7 +79,7 @@ def typed(bits: Array, kind: str) -> Array:
     return narrow.view(f"i{wanted.itemsize}") if kind[0] == "s" else narrow
 
 
-def raw(values: Array, kind: str) -> Array:
+def bits_of(values: Array, kind: str) -> Array:
     """Return numbers of a PTX type as bits."""
     if kind == "pred":
         return values.astype(bool, copy=False)
@@ -101,7 +101,7 @@ def operation_of(parts: tuple[str, ...]) -> Operation | None:
     """
     name, kind = parts[0], parts[-1]
     if name == "cvt":
-        return _conversion(parts)
+        return _cvt_operation(parts)
     special = _SPECIAL.get(name)
     if special is not None:
         return special(parts)
@@ -119,7 +119,7 @@ def _float_operation(name: str, kind: str) -> Operation | None:
         function = lambda x, y, z: x.astype(wide) * y.astype(wide) + z.astype(wide)  # noqa: E731
     if function is None:
         return None
-    return lambda *bits: raw(function(*(typed(each, kind) for each in bits)), kind)
+    return lambda *bits: bits_of(function(*(numbers_of(each, kind) for each in bits)), kind)
 
 
 def _integer_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operation | None:
@@ -128,29 +128,29 @@ def _integer_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operatio
     elif name in _SIMPLE:
         function = _SIMPLE[name]
     elif name in {"mul", "mad"}:
-        return _product(name, kind, parts)
+        return _product_operation(name, kind, parts)
     else:
         function = _INTEGER.get(name)
     if function is None:
         return None
-    return lambda *bits: raw(function(*(typed(each, kind) for each in bits)), kind)
+    return lambda *bits: bits_of(function(*(numbers_of(each, kind) for each in bits)), kind)
 
 
-def _product(name: str, kind: str, parts: tuple[str, ...]) -> Operation | None:
+def _product_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operation | None:
     if "wide" in parts:
         wide = f"{kind[0]}{2 * width_of(kind)}"
         numbers = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{width_of(wide) // 8}")
 
         def widened(x: Array, y: Array, *rest: Array) -> Array:
-            product = typed(x, kind).astype(numbers) * typed(y, kind).astype(numbers)
-            return raw(product + typed(rest[0], wide) if rest else product, wide)
+            product = numbers_of(x, kind).astype(numbers) * numbers_of(y, kind).astype(numbers)
+            return bits_of(product + numbers_of(rest[0], wide) if rest else product, wide)
 
         return widened
     function = high_product if "hi" in parts else np.multiply
 
     def plain(x: Array, y: Array, *rest: Array) -> Array:
-        product = function(typed(x, kind), typed(y, kind))
-        return raw(product + typed(rest[0], kind) if rest else product, kind)
+        product = function(numbers_of(x, kind), numbers_of(y, kind))
+        return bits_of(product + numbers_of(rest[0], kind) if rest else product, kind)
 
     return plain
 
@@ -174,23 +174,23 @@ def high_product(x: Array, y: Array) -> Array:
     return signed.view(np.int64)
 
 
-def _shifted(parts: tuple[str, ...]) -> Operation:
+def _shift_operation(parts: tuple[str, ...]) -> Operation:
     name, kind = parts[0], parts[-1]
     width = width_of(kind)
 
     def shift(value: Array, amount: Array) -> Array:
-        numbers = typed(value, kind)
+        numbers = numbers_of(value, kind)
         steps = np.minimum(amount, np.asarray(width, amount.dtype))
         safe = np.minimum(steps, np.asarray(width - 1, amount.dtype)).astype(numbers.dtype)
         if name == "shr" and kind[0] == "s":
-            return raw(numbers >> safe, kind)
+            return bits_of(numbers >> safe, kind)
         moved = numbers << safe if name == "shl" else numbers >> safe
-        return raw(np.where(steps < width, moved, numbers.dtype.type(0)), kind)
+        return bits_of(np.where(steps < width, moved, numbers.dtype.type(0)), kind)
 
     return shift
 
 
-def _field(parts: tuple[str, ...]) -> Operation:
+def _bfe_operation(parts: tuple[str, ...]) -> Operation:
     """Return ``bfe``: extract bits by position and length, sign-extended for signed types."""
     kind = parts[-1]
     width = width_of(kind)
@@ -199,17 +199,17 @@ def _field(parts: tuple[str, ...]) -> Operation:
     def extract(value: Array, position: Array, length: Array) -> Array:
         place = np.minimum(position & 0xFF, width).astype(np.int64)
         count = np.minimum(length & 0xFF, width).astype(np.int64)
-        wide = typed(value, kind).astype(np.int64 if width < 64 or kind[0] == "s" else np.uint64)
+        wide = numbers_of(value, kind).astype(np.int64 if width < 64 or kind[0] == "s" else np.uint64)
         moved = (wide >> np.minimum(place, 63).astype(wide.dtype)).astype(np.int64)
         left = (64 - count).clip(0, 63)
         high = moved << left
         result = high >> left if kind[0] == "s" else (high.view(np.uint64) >> left.astype(np.uint64)).view(np.int64)
-        return raw(np.where(count == 0, 0, result).astype(numbers), kind)
+        return bits_of(np.where(count == 0, 0, result).astype(numbers), kind)
 
     return extract
 
 
-def _inserted(parts: tuple[str, ...]) -> Operation:
+def _bfi_operation(parts: tuple[str, ...]) -> Operation:
     kind = parts[-1]
 
     def insert(source: Array, into: Array, position: Array, length: Array) -> Array:
@@ -221,7 +221,7 @@ def _inserted(parts: tuple[str, ...]) -> Operation:
     return insert
 
 
-def _permuted(parts: tuple[str, ...]) -> Operation | None:
+def _prmt_operation(parts: tuple[str, ...]) -> Operation | None:
     """Return ``prmt`` in its plain mode: each nibble of the selector picks a byte of the two operands."""
     if len(parts) > 2:
         return None
@@ -240,7 +240,7 @@ def _permuted(parts: tuple[str, ...]) -> Operation | None:
     return permute
 
 
-def _compared(parts: tuple[str, ...]) -> Operation | None:
+def _setp_operation(parts: tuple[str, ...]) -> Operation | None:
     kind = parts[-1]
     name = parts[1]
     unordered = name.endswith("u") and kind[0] in {"f", "b"} and name[:-1] in _COMPARISONS
@@ -252,7 +252,7 @@ def _compared(parts: tuple[str, ...]) -> Operation | None:
     joined = next((_BITWISE[part] for part in parts[2:-1] if part in _BITWISE), None)
 
     def decide(x: Array, y: Array, *rest: Array) -> Array:
-        left, right = typed(x, kind), typed(y, kind)
+        left, right = numbers_of(x, kind), numbers_of(y, kind)
         result = compare(left, right)
         if unordered:
             result = result | np.isnan(left) | np.isnan(right)
@@ -268,12 +268,12 @@ def _either_nan(x: Array, y: Array) -> Array:
     return either
 
 
-def _chosen(parts: tuple[str, ...]) -> Operation:
+def _selp_operation(parts: tuple[str, ...]) -> Operation:
     kind = parts[-1]
-    return lambda one, other, condition: np.where(condition, raw(one, kind), raw(other, kind))
+    return lambda one, other, condition: np.where(condition, bits_of(one, kind), bits_of(other, kind))
 
 
-def _logic(parts: tuple[str, ...]) -> Operation:
+def _lop3_operation(parts: tuple[str, ...]) -> Operation:
     def combine(a: Array, b: Array, c: Array, table: Array) -> Array:
         code = int(np.asarray(table).ravel()[0])
         result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
@@ -286,7 +286,7 @@ def _logic(parts: tuple[str, ...]) -> Operation:
     return combine
 
 
-def _funnelled(parts: tuple[str, ...]) -> Operation:
+def _shf_operation(parts: tuple[str, ...]) -> Operation:
     is_left, wraps = parts[1] == "l", "wrap" in parts
 
     def shift(low: Array, high: Array, amount: Array) -> Array:
@@ -298,20 +298,20 @@ def _funnelled(parts: tuple[str, ...]) -> Operation:
     return shift
 
 
-def _converted(parts: tuple[str, ...], bits: Array) -> Array:
+def _convert_bits(parts: tuple[str, ...], bits: Array) -> Array:
     target, source = parts[-2], parts[-1]
-    numbers = typed(bits, source)
+    numbers = numbers_of(bits, source)
     if target in _FLOATS or target == "bf16":
         if {"rzi", "rni", "rmi", "rpi"} & set(parts):
-            numbers = _rounded(numbers, parts)
-        return raw(numbers, target)
+            numbers = _round_numbers(numbers, parts)
+        return bits_of(numbers, target)
     if numbers.dtype.kind != "f":
-        return raw(_clamped(numbers, target) if "sat" in parts else numbers, target)
-    whole = np.nan_to_num(_rounded(numbers.astype(np.float64), parts), nan=0.0)
-    return raw(_clamped(whole, target), target)
+        return bits_of(_clamp_numbers(numbers, target) if "sat" in parts else numbers, target)
+    whole = np.nan_to_num(_round_numbers(numbers.astype(np.float64), parts), nan=0.0)
+    return bits_of(_clamp_numbers(whole, target), target)
 
 
-def _rounded(numbers: Array, parts: tuple[str, ...]) -> Array:
+def _round_numbers(numbers: Array, parts: tuple[str, ...]) -> Array:
     if "rni" in parts:
         return np.rint(numbers)
     if "rmi" in parts:
@@ -319,7 +319,7 @@ def _rounded(numbers: Array, parts: tuple[str, ...]) -> Array:
     return np.ceil(numbers) if "rpi" in parts else np.trunc(numbers)
 
 
-def _clamped(numbers: Array, kind: str) -> Array:
+def _clamp_numbers(numbers: Array, kind: str) -> Array:
     wanted = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{width_of(kind) // 8}")
     limits = np.iinfo(wanted)
     if numbers.dtype.kind == "f":
@@ -329,16 +329,16 @@ def _clamped(numbers: Array, kind: str) -> Array:
     return np.clip(numbers, limits.min, limits.max).astype(wanted)
 
 
-def _conversion(parts: tuple[str, ...]) -> Operation | None:
+def _cvt_operation(parts: tuple[str, ...]) -> Operation | None:
     kinds = {*_FLOATS, "bf16"}
     known = all(kind in kinds or (kind[0] in "usb" and kind[1:].isdigit()) for kind in parts[-2:])
     if known:
-        return partial(_converted, parts)
+        return partial(_convert_bits, parts)
     if parts[-2] in {"f16x2", "bf16x2"} and parts[-1] == "f32":
         half = parts[-2].removesuffix("x2")
 
         def pack(high: Array, low: Array) -> Array:
-            upper, lower = (raw(typed(each, "f32"), half).astype(np.uint32) for each in (high, low))
+            upper, lower = (bits_of(numbers_of(each, "f32"), half).astype(np.uint32) for each in (high, low))
             return (upper << np.uint32(16)) | lower
 
         return pack
@@ -353,7 +353,7 @@ def _bf16_bits(values: Array) -> Array:
     )
 
 
-def _divided(x: Array, y: Array) -> Array:
+def _divide(x: Array, y: Array) -> Array:
     """Divide towards zero; by zero, undefined on a GPU, gives all bits set."""
     safe = np.where(y == 0, y.dtype.type(1), y)
     if x.dtype.kind == "u":
@@ -376,7 +376,7 @@ def _leading_zeros(x: Array) -> Array:
     return found
 
 
-def _reversed(x: Array) -> Array:
+def _reverse_bits(x: Array) -> Array:
     result = np.zeros_like(x)
     for bit in range(8 * x.dtype.itemsize):
         one = x.dtype.type(1)
@@ -388,21 +388,21 @@ _INTEGER: dict[str, Operation] = {
     "not": np.invert,
     "neg": np.negative,
     "abs": np.abs,
-    "div": _divided,
+    "div": _divide,
     "rem": _remainder,
     "mov": lambda x: x,
-    "brev": _reversed,
+    "brev": _reverse_bits,
 }
 _SPECIAL: dict[str, Callable[[tuple[str, ...]], Operation | None]] = {
-    "shl": _shifted,
-    "shr": _shifted,
-    "bfe": _field,
-    "bfi": _inserted,
-    "prmt": _permuted,
-    "setp": _compared,
-    "selp": _chosen,
-    "lop3": _logic,
-    "shf": _funnelled,
+    "shl": _shift_operation,
+    "shr": _shift_operation,
+    "bfe": _bfe_operation,
+    "bfi": _bfi_operation,
+    "prmt": _prmt_operation,
+    "setp": _setp_operation,
+    "selp": _selp_operation,
+    "lop3": _lop3_operation,
+    "shf": _shf_operation,
     "cvta": lambda parts: lambda x: x,
     "popc": lambda parts: lambda x: np.bitwise_count(x).astype(np.uint32),
     "clz": lambda parts: _leading_zeros,

@@ -42,14 +42,14 @@ _WIDEST = 16
 
 
 @lru_cache(_KERNELS_KEPT)
-def assembled(kernel: PtxKernel) -> PtxKernel:
+def assembled_kernel(kernel: PtxKernel) -> PtxKernel:
     """Return a kernel with the accesses of its machine code."""
     zeros = known_zeros(kernel)
-    blocks = tuple(_without_repeats(_merged(block, zeros)) for block in kernel.blocks)
+    blocks = tuple(_without_repeats(_join_shared_loads(block, zeros)) for block in kernel.blocks)
     return replace(kernel, blocks=_with_early_ends(blocks))
 
 
-def _parts_memory(instruction: PtxInstruction) -> bool:
+def _separates_loads(instruction: PtxInstruction) -> bool:
     """Whether an instruction may change loaded values: a write, a barrier, a call."""
     if instruction.name in {"bar", "barrier", "membar", "fence", "call", "mbarrier", "tensormap", "cp", "wgmma"}:
         return True
@@ -72,7 +72,7 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
     known: list[PtxInstruction] = []
     found: list[PtxInstruction] = []
     for each in block:
-        if _parts_memory(each):
+        if _separates_loads(each):
             known.clear()
         moves = next((moves for load in known if (moves := _moves(each, load))), None) if _may_repeat(each) else None
         if moves is not None:
@@ -91,8 +91,8 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     here, there = _address(load), _address(first)
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
-    members, loaded = _loaded(load), _loaded(first)
-    same = (here.base, _kind(load)) == (there.base, _kind(first))
+    members, loaded = _loaded_registers(load), _loaded_registers(first)
+    same = (here.base, _load_kind(load)) == (there.base, _load_kind(first))
     if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
         return []
     parts = ("mov", f"b{max(16, width_of(load.type))}")
@@ -100,29 +100,29 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     return [replace(load, parts=parts, operands=pair) for pair in pairs]
 
 
-def _loaded(load: PtxInstruction) -> tuple[Operand, ...]:
+def _loaded_registers(load: PtxInstruction) -> tuple[Operand, ...]:
     return members_of(load.operands[0])
 
 
-def _kind(load: PtxInstruction) -> tuple[str, ...]:
+def _load_kind(load: PtxInstruction) -> tuple[str, ...]:
     return tuple(part for part in load.parts if part not in {"v2", "v4", "v8"})
 
 
 # neighbouring loads from shared memory
 
 
-def _merged(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[PtxInstruction, ...]:
+def _join_shared_loads(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[PtxInstruction, ...]:
     found: list[PtxInstruction] = []
     window: list[PtxInstruction] = []
     for each in block:
-        if _parts_memory(each):
-            found += _joined(window, zeros)
+        if _separates_loads(each):
+            found += _join_neighbours(window, zeros)
             window = []
         window.append(each)
-    return (*found, *_joined(window, zeros))
+    return (*found, *_join_neighbours(window, zeros))
 
 
-def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
+def _join_neighbours(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
     """Return instructions without writes, with loads of neighbouring words joined at the place of the first."""
     groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
     for place, each in enumerate(window):
@@ -134,15 +134,17 @@ def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[Ptx
         aligned = min(_WIDEST, 1 << known)
         between = window[loads[0][0] : loads[-1][0]]
         if aligned > _WORD and not any(set(registers_in(base)) & set(written_by(each)) for each in between):
-            _join(loads, aligned, result)
+            _widen_loads(loads, aligned, result)
     return [each for each in result if each is not None]
 
 
-def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: list[PtxInstruction | None]) -> None:
+def _widen_loads(
+    loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: list[PtxInstruction | None]
+) -> None:
     """Replace loads in ``result`` by wider ones; one of 16 bytes may leave its last word unused."""
     words: dict[int, tuple[int, PtxInstruction, Operand]] = {}
     for place, load in loads:
-        for index, member in enumerate(_loaded(load)):
+        for index, member in enumerate(_loaded_registers(load)):
             words.setdefault(_address(load).offset_bytes + _WORD * index, (place, load, member))
     replaced: set[int] = set()
     for size in (_WIDEST, 2 * _WORD):
@@ -154,17 +156,17 @@ def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: lis
             whole = None not in parts[: max(2, size // _WORD - 1)] and len(places) > 1 and not places & replaced
             if whole and _covers(loads, places, start, size):
                 replaced |= places
-                _put(parts, start, places, result)
+                _insert_wide_load(parts, start, places, result)
 
 
 def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
     """Whether the loads at some places lie within a range of bytes."""
     taken = [load for place, load in loads if place in places]
-    spans = [(_address(load).offset_bytes, _WORD * len(_loaded(load))) for load in taken]
+    spans = [(_address(load).offset_bytes, _WORD * len(_loaded_registers(load))) for load in taken]
     return all(offset >= start and offset + length <= start + size for offset, length in spans)
 
 
-def _put(
+def _insert_wide_load(
     parts: Sequence[tuple[int, PtxInstruction, Operand] | None],
     start: int,
     places: set[int],
@@ -199,7 +201,7 @@ def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tu
     if not barriers:
         return blocks
     tail = block[barriers[-1] + 1 :]
-    effects = [each for each in tail if _parts_memory(each)]
+    effects = [each for each in tail if _separates_loads(each)]
     guards = {(each.guard, each.negated) for each in effects}
     if len(guards) != 1 or (None, False) in guards:
         return blocks
@@ -245,7 +247,7 @@ def known_zeros(kernel: PtxKernel) -> dict[str, int]:
     made: dict[str, list[PtxInstruction]] = {}
     for each in kernel.instructions:
         destination = destination_of(each)
-        for name in _written(destination):
+        for name in _register_names(destination):
             made.setdefault(name, []).append(each)
     zeros = dict.fromkeys(made, _ALL)
     changed = True
@@ -259,7 +261,7 @@ def known_zeros(kernel: PtxKernel) -> dict[str, int]:
     return {name: count for name, count in zeros.items() if count}
 
 
-def _written(destination: Operand | None) -> Sequence[str]:
+def _register_names(destination: Operand | None) -> Sequence[str]:
     if isinstance(destination, Register):
         return (destination.name,)
     members = getattr(destination, "members", ())

@@ -57,8 +57,8 @@ def global_count(addresses: Array, active: Array | None, size: int) -> Count:
     if not rows.size:
         return Count()
     off = rows[:, -1] == _NONE
-    used = _distinct(rows, off) * size
-    sectors = _distinct(rows >> 5, off) if size <= SECTOR_BYTES else used // SECTOR_BYTES
+    used = _distinct_counts(rows, off) * size
+    sectors = _distinct_counts(rows >> 5, off) if size <= SECTOR_BYTES else used // SECTOR_BYTES
     lanes = int((rows != _NONE).sum()) if off.any() else rows.size
     return Count(
         requests=len(rows),
@@ -117,7 +117,7 @@ def _by_warp(values: Array, fill: object) -> Array:
     return np.ascontiguousarray(values).reshape(-1, WARP)
 
 
-def _distinct(rows: Array, off: Array) -> Array:
+def _distinct_counts(rows: Array, off: Array) -> Array:
     """Return the number of distinct values in each ascending row, without those of inactive threads."""
     found: Array = 1 + (rows[:, 1:] != rows[:, :-1]).sum(axis=1) - off
     return found
@@ -136,7 +136,7 @@ def shared_count(addresses: Array, active: Array | None, size: int, *, stores: b
     if not signed.size:
         return Count()
     phases = max(1, size // (_BANK_BYTES if stores else 2 * _BANK_BYTES))
-    wavefronts, least = _turns(signed, lanes, size, phases)
+    wavefronts, least = _bank_wavefronts(signed, lanes, size, phases)
     used = _distinct_words(signed, lanes, size)
     total = int(lanes.sum())
     return Count(
@@ -149,7 +149,7 @@ def shared_count(addresses: Array, active: Array | None, size: int, *, stores: b
     )
 
 
-def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int, int]:
+def _bank_wavefronts(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int, int]:
     """Return the wavefronts, in each phase the most words of one bank, and the fewest possible wavefronts.
 
     The fewest are those of words that are spread evenly over the banks.
@@ -169,7 +169,7 @@ def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int,
 def _distinct_words(addresses: Array, lanes: Array, size: int) -> int:
     ordered = np.sort(np.where(lanes, addresses, _NONE), axis=1)
     off = ordered[:, -1] == _NONE
-    return int((_distinct(ordered, off) * size).sum())
+    return int((_distinct_counts(ordered, off) * size).sum())
 
 
 MAPPED_PROGRAMS = 64

@@ -16,17 +16,17 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, job_of
 from kernellab.explain.traffic.accesses import Accesses, AccessOperation, CountedAccess, MemorySpace
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.assembler import assembled
+from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
-from kernellab.explain.traffic.machine import Machine, NotFollowed, PtxLaunch
+from kernellab.explain.traffic.machine import CannotTrace, Machine, PtxLaunch
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import LaunchBuffer, StaleRead
 from kernellab.explain.traffic.parameters import (
     SCRATCH,
     BoundParameters,
     TensorMaps,
-    bound_arguments,
-    flattened,
+    bind_arguments,
+    runtime_arguments,
 )
 from kernellab.explain.traffic.relevance import relevance_of
 from kernellab.explain.traffic.result import (
@@ -76,7 +76,7 @@ class Trace:
         return math.prod(self.grid)
 
 
-def traced(
+def trace_launch(
     kernel: PtxKernel,
     grid: tuple[int, int, int],
     bound: BoundParameters,
@@ -93,16 +93,16 @@ def traced(
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
     first, the last and random ones. After ``most_seconds`` of CPU time the rest is unknown.
     """
-    launched = PtxLaunch(assembled(kernel), grid, bound.parameters)
+    launched = PtxLaunch(assembled_kernel(kernel), grid, bound.parameters)
 
     def follow(*, follows_stores: bool) -> Trace:
         relevance = relevance_of(launched.kernel, follows_stores=follows_stores)
         maps, size = TensorMaps(bound.maps), shared_bytes or _SHARED_BYTES
         empty = partial(Accesses, bound.memory, maps, relevance, size, combined=combined)
         deadline = time.thread_time() + most_seconds
-        chosen = _chosen(launched, empty(), most_lane_steps, deadline)
+        chosen = _programs_to_run(launched, empty(), most_lane_steps, deadline)
         bound.memory.forget()
-        return _traced(launched, empty(), chosen, wave, deadline)
+        return _trace_chosen(launched, empty(), chosen, wave, deadline)
 
     try:
         return follow(follows_stores=False)
@@ -111,28 +111,28 @@ def traced(
     return follow(follows_stores=True)
 
 
-def _traced(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
+def _trace_chosen(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
     """Count the accesses of the chosen programs, up to the deadline."""
     total = math.prod(launched.grid)
     accesses.covers = len(chosen) == total
     ran = 0
     try:
-        for batch in _batches(chosen, _most_at_once(launched), wave if accesses.covers else total):
-            _run(launched, accesses, batch, deadline)
+        for batch in _batches(chosen, _batch_programs(launched), wave if accesses.covers else total):
+            _run_batch(launched, accesses, batch, deadline)
             ran += len(batch)
             if ran % wave == 0 or ran == total:
                 for covered in accesses.coverage.values():
                     covered.end_wave()
-    except NotFollowed as stopped:
+    except CannotTrace as stopped:
         accesses.unknown[None, stopped.reason] = None
-    return _finished(accesses, launched.grid, ran)
+    return _trace_of(accesses, launched.grid, ran)
 
 
-def _most_at_once(launched: PtxLaunch) -> int:
+def _batch_programs(launched: PtxLaunch) -> int:
     return max(1, _BATCH_LANES // launched.kernel.threads)
 
 
-def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
+def _run_batch(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
     machine = Machine(launched, accesses.relevance, programs, accesses.access)
     accesses.begin(len(programs))
     machine.run(deadline)
@@ -143,21 +143,21 @@ def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: flo
     return machine.lane_steps
 
 
-def _chosen(launched: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
+def _programs_to_run(launched: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
     """Return the programs to run: all, or as many as a probe says ``most_lane_steps`` allow."""
     total = math.prod(launched.grid)
-    if total <= _most_at_once(launched):
+    if total <= _batch_programs(launched):
         return np.arange(total)
-    some = _sample(total, min(_PROBED, total))
+    some = _sample_programs(total, min(_PROBED, total))
     try:
-        steps = _run(launched, accesses, some, deadline) / len(some)
-    except NotFollowed:
+        steps = _run_batch(launched, accesses, some, deadline) / len(some)
+    except CannotTrace:
         steps = float(most_lane_steps)
     affordable = max(_PROBED, int(most_lane_steps / max(steps, 1.0)))
-    return np.arange(total) if affordable >= total else _sample(total, affordable)
+    return np.arange(total) if affordable >= total else _sample_programs(total, affordable)
 
 
-def _sample(total: int, count: int) -> Array:
+def _sample_programs(total: int, count: int) -> Array:
     """Return the first, the last and random programs, the same ones each time."""
     ends = min(count, 8) // 2
     edges = [*range(ends), *range(total - ends, total)]
@@ -173,7 +173,7 @@ def _batches(chosen: Array, most: int, wave: int) -> Iterator[Array]:
             yield together[start : start + most]
 
 
-def _finished(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace:
+def _trace_of(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace:
     buffers = accesses.memory.buffers
     names = {number + 1: buffer.name for number, buffer in enumerate(buffers)}
     complete = accesses.covers and ran == math.prod(grid)
@@ -204,11 +204,13 @@ def traffic_of(
     resources = compiled.resources
     wave = multiprocessors() * _resident_programs(compiled)
     types = [(name, kind) for name, kind in signature if kind != "constexpr"]
-    bound = bound_arguments(kernel, [each for name, kind in types for each in flattened(name, kind, arguments[name])])
-    code, kept = machine_code_of(compiled), assembled(kernel)
+    bound = bind_arguments(
+        kernel, [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
+    )
+    code, kept = machine_code_of(compiled), assembled_kernel(kernel)
     combined = combined_atomics(kept, code)
-    trace = traced(kernel, grid, bound, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
-    told = (*trace.unknown, *_uneven(trace), *differences(kept, trace.executed, code))
+    trace = trace_launch(kernel, grid, bound, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
+    told = (*trace.unknown, *_uneven_atomics(trace), *differences(kept, trace.executed, code))
     unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(told)]
     if resources.spill_bytes:
         reason = f"{resources.spill_bytes} bytes of registers per thread are spilled, and their traffic is not counted"
@@ -218,7 +220,7 @@ def traffic_of(
         target=str(compiled.target),
         grid=grid,
         rows=rows_of(trace),
-        arguments=_arguments(trace, bound.memory.buffers),
+        arguments=_traffic_by_argument(trace, bound.memory.buffers),
         unknown=tuple(unknown),
         share=trace.programs / trace.total if trace.total else 1.0,
         wave_programs=wave,
@@ -234,7 +236,7 @@ def _resident_programs(compiled: Compiled) -> int:
     return max(1, round(share * limits.threads_per_multiprocessor / compiled.resources.threads))
 
 
-def _uneven(trace: Trace) -> Iterator[tuple[int | None, str]]:
+def _uneven_atomics(trace: Trace) -> Iterator[tuple[int | None, str]]:
     for access in trace.accesses:
         if access.count.uneven:
             yield place_of(access.instruction.location).line, _UNEVEN
@@ -269,7 +271,7 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
         groups.setdefault(key, []).append(access)
     scale = trace.total / trace.programs if trace.programs else 1.0
     order = sorted(groups, key=lambda key: (key[1] or "", key[0], key[3], key[2], key[4] or ""))
-    return tuple(_row(key, groups[key], scale) for key in order)
+    return tuple(_traffic_row(key, groups[key], scale) for key in order)
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
@@ -277,7 +279,7 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
     return " or ".join(names) or None
 
 
-def _row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficRow:
+def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficRow:
     line, file, operation, space, argument = key
     count = Count()
     for each in accesses:
@@ -308,15 +310,15 @@ def _row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficR
     )
 
 
-def _arguments(trace: Trace, buffers: Sequence[LaunchBuffer]) -> tuple[ArgumentTraffic, ...]:
+def _traffic_by_argument(trace: Trace, buffers: Sequence[LaunchBuffer]) -> tuple[ArgumentTraffic, ...]:
     """Return the traffic by argument; empty unless all programs were run."""
     if not trace.is_complete:
         return ()
     shown = [buffer for buffer in buffers if not buffer.name.startswith(SCRATCH) and buffer.storage_bytes]
-    return tuple(_argument(each.name, trace.coverage.get(each.name, Coverage.of(each))) for each in shown)
+    return tuple(_argument_traffic(each.name, trace.coverage.get(each.name, Coverage.of(each))) for each in shown)
 
 
-def _argument(name: str, coverage: Coverage) -> ArgumentTraffic:
+def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:
     is_read, is_written = coverage.read_bytes > 0, coverage.written_bytes > 0
     elements, never_read = coverage.untouched(writes=False)
     read = elements - never_read

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, bits_type, operation_of, raw, typed, width_of
+from kernellab.explain.traffic.arithmetic import Array, bits_of, bits_type, numbers_of, operation_of, width_of
 from kernellab.explain.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of, target_of
 from kernellab.ir.ptx import (
     Address,
@@ -34,7 +34,7 @@ _PARAMETER_SHIFT = 12
 _BITS_64 = (1 << 64) - 1
 _SPIN_BLOCKS = 64
 _LEAST_STEPS = 1 << 12  # a numpy function on a few elements takes as long as on thousands
-_LOOKS = frozenset({"atom", "volatile", "acquire"})
+_SPIN_PARTS = frozenset({"atom", "volatile", "acquire"})
 _TRUE = np.ones((1, 1), bool)
 
 
@@ -48,7 +48,7 @@ class UnknownValue:
 RegisterBits = Array | UnknownValue
 
 
-class NotFollowed(Exception):
+class CannotTrace(Exception):
     """The accesses of a kernel depend on an unknown value; ``reason`` names it."""
 
     def __init__(self, reason: str) -> None:
@@ -139,7 +139,7 @@ class Machine:
             with np.errstate(all="ignore"):  # a GPU raises nothing
                 self._run_block(blocks[block], int(first[block]), block, mask, steps)
             if time.thread_time() > deadline:
-                raise NotFollowed("it runs for longer than is followed")
+                raise CannotTrace("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:
         """Return the first block in the text; where that spins on a flag in vain, the longest waiting one."""
@@ -147,7 +147,7 @@ class Machine:
         oldest = min(self._pending, key=lambda block: self._pending[block][1])
         if oldest == lowest or steps - self._pending[oldest][1] <= _SPIN_BLOCKS:
             return lowest
-        if not any(_LOOKS & set(each.parts) for each in self.launched.kernel.blocks[lowest]):
+        if not any(_SPIN_PARTS & set(each.parts) for each in self.launched.kernel.blocks[lowest]):
             return lowest
         self.spins = True
         return oldest
@@ -264,7 +264,7 @@ class Machine:
             return
         old = self.registers.get(destination.name)
         if not isinstance(value, UnknownValue):
-            value = raw(value, "pred" if kind == "pred" else f"b{width_of(kind)}")
+            value = bits_of(value, "pred" if kind == "pred" else f"b{width_of(kind)}")
         if mask is None or old is None:
             self.registers[destination.name] = value
         elif isinstance(value, UnknownValue) or isinstance(old, UnknownValue):
@@ -354,7 +354,7 @@ def _move(machine: Machine, instruction: PtxInstruction, destination: Operand, m
     machine.put(destination, packed, mask, kind)
 
 
-def _parameter(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
+def _load_parameter(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Load a parameter of the kernel; its address may differ between threads."""
     address = instruction.operands[1]
     assert isinstance(address, Address)
@@ -411,7 +411,7 @@ def _elect(machine: Machine, instruction: PtxInstruction, destination: Operand, 
     machine.put(destination.members[1], first, mask, "pred")
 
 
-def _arrived(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
+def _complete_barrier(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Report a memory barrier as completed."""
     if instruction.parts[1] in {"try_wait", "test_wait"}:
         machine.put(destination, _TRUE, mask, "pred")
@@ -440,16 +440,16 @@ def _vote(machine: Machine, instruction: PtxInstruction, destination: Operand, m
     machine.put(destination, spread.astype(np.uint32) if mode == "ballot" else spread, mask, instruction.type)
 
 
-def _reduced(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
+def _reduce_warp(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Combine integers over each warp; threads that are off take no part. PTX ISA, "redux.sync"."""
     value = machine.value(instruction.operands[1])
-    combine = COMBINED.get(instruction.parts[2])
+    combine = INTEGER_UFUNCS.get(instruction.parts[2])
     if isinstance(value, UnknownValue) or combine is None:
         reason = value.reason if isinstance(value, UnknownValue) else f"what {instruction.opcode} computes"
         machine.put(destination, UnknownValue(reason), mask, "b32")
         return
     active = np.broadcast_to(_TRUE if mask is None else mask, machine.shape)
-    numbers = np.broadcast_to(typed(value, instruction.type), machine.shape)
+    numbers = np.broadcast_to(numbers_of(value, instruction.type), machine.shape)
     warps = numbers.reshape(machine.shape[0], -1, min(32, machine.shape[1]))
     alive = active.reshape(warps.shape)
     first = np.take_along_axis(warps, alive.argmax(axis=2)[:, :, None], axis=2)  # of a warp that is off, anything
@@ -457,10 +457,10 @@ def _reduced(machine: Machine, instruction: PtxInstruction, destination: Operand
     if combine in {np.add, np.bitwise_xor}:
         found = combine.reduce(np.where(alive, warps, warps.dtype.type(0)), axis=2, keepdims=True)
     spread = np.broadcast_to(found, warps.shape).reshape(machine.shape)
-    machine.put(destination, raw(spread.astype(warps.dtype), instruction.type), mask, "b32")
+    machine.put(destination, bits_of(spread.astype(warps.dtype), instruction.type), mask, "b32")
 
 
-COMBINED: dict[str, np.ufunc] = {
+INTEGER_UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,
@@ -470,10 +470,10 @@ COMBINED: dict[str, np.ufunc] = {
 }
 _INSTRUCTIONS: dict[str, Callable[[Machine, PtxInstruction, Operand, Array | None], None]] = {
     "mov": _move,
-    "ld": _parameter,
+    "ld": _load_parameter,
     "shfl": _shuffle,
     "elect": _elect,
-    "mbarrier": _arrived,
+    "mbarrier": _complete_barrier,
     "vote": _vote,
-    "redux": _reduced,
+    "redux": _reduce_warp,
 }

@@ -42,7 +42,7 @@ _IN_SHARED = {
     "atomic": "atomic in shared memory",
 }
 _WORD = 4
-_COMBINED = frozenset({"add", "min", "max", "and", "or", "xor"})
+_COMBINABLE = frozenset({"add", "min", "max", "and", "or", "xor"})
 _VOTES = frozenset({"vote", "activemask", "match", "elect"})
 
 
@@ -85,12 +85,12 @@ def code_lines(lines: Iterable[tuple[str, Line]]) -> MachineCode:
             retries.add(line)
         if name in _KINDS:
             size = next((_WIDTHS[part] for part in modifiers if part in _WIDTHS), _WORD)
-            accesses.setdefault(line, Counter())[_class(_KINDS[name], size)] += 1
+            accesses.setdefault(line, Counter())[_access_class(_KINDS[name], size)] += 1
     known = accesses.keys() | votes | retries
     return {line: CodeLine(accesses.get(line, Counter()), line in votes, line in retries) for line in known}
 
 
-def _class(kind: str, size: int) -> tuple[str, int]:
+def _access_class(kind: str, size: int) -> tuple[str, int]:
     """Return the kind and size that accesses are compared by; sizes of atomics and asynchronous copies are ignored."""
     return kind, size if "load" in kind or "store" in kind else 0
 
@@ -100,20 +100,20 @@ def combined_atomics(kernel: PtxKernel, code: MachineCode | None) -> frozenset[i
 
     It does so where all threads update one address, and finds the active ones by a vote.
     """
-    voting = {_line(each) for each in kernel.instructions if each.name in _VOTES}
+    voting = {_source_line(each) for each in kernel.instructions if each.name in _VOTES}
     lines = {line for line, each in (code or {}).items() if each.votes} - voting
     return frozenset(
         number
         for number, each in enumerate(kernel.instructions)
         if each.name in {"atom", "red"}
         and not is_shared(each)
-        and _line(each) in lines
+        and _source_line(each) in lines
         and each.type[0] in "usb"
-        and not _COMBINED.isdisjoint(each.parts)
+        and not _COMBINABLE.isdisjoint(each.parts)
     )
 
 
-def _line(instruction: PtxInstruction) -> Line:
+def _source_line(instruction: PtxInstruction) -> Line:
     return place_of(instruction.location).line
 
 
@@ -145,9 +145,9 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
     """
     if code is None or any(map(calls_out, kernel.instructions)):
         return []
-    counted = _counted(kernel, executed)
-    retried = _retried(kernel, code)
-    found = [(line, _RETRIES) for line in sorted(retried, key=_order)]
+    counted = _ptx_counts(kernel, executed)
+    retried = _retry_lines(kernel, code)
+    found = [(line, _RETRIES) for line in sorted(retried, key=_line_order)]
     has_maps = any(each.name == "tensormap" for each in kernel.instructions)
     for kind, size in sorted({key for key, _ in counted} | {key for each in code.values() for key in each.accesses}):
         if has_maps and kind not in {"load", "store"}:
@@ -156,10 +156,10 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
             continue  # a retried atomic loads first
         lines = {line for key, line in counted if key == (kind, size)} | {*code}
         by_line = [
-            (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _found(code, line, kind, size))
-            for line in sorted(lines - retried, key=_order)
+            (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _occurrences(code, line, kind, size))
+            for line in sorted(lines - retried, key=_line_order)
         ]
-        if _total(counts for _, counts, _ in by_line).fits(sum(count for _, _, count in by_line)):
+        if _sum_counts(counts for _, counts, _ in by_line).fits(sum(count for _, _, count in by_line)):
             continue  # an access may have moved to the line of another
         for line, counts, count in by_line:
             if not counts.fits(count):
@@ -172,15 +172,15 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
 _RETRIES = "the machine code tries an atomic there until it succeeds, and how often that is depends on timing"
 
 
-def _order(line: Line) -> int:
+def _line_order(line: Line) -> int:
     return line or 0
 
 
-def _found(code: MachineCode, line: Line, kind: str, size: int) -> int:
+def _occurrences(code: MachineCode, line: Line, kind: str, size: int) -> int:
     return code[line].accesses[kind, size] if line in code else 0
 
 
-def _total(counts: Iterable[_Counts]) -> _Counts:
+def _sum_counts(counts: Iterable[_Counts]) -> _Counts:
     total = _Counts([0, 0], [0, 0])
     for each in counts:
         for end in (0, 1):
@@ -189,27 +189,29 @@ def _total(counts: Iterable[_Counts]) -> _Counts:
     return total
 
 
-def _retried(kernel: PtxKernel, code: MachineCode) -> set[Line]:
+def _retry_lines(kernel: PtxKernel, code: MachineCode) -> set[Line]:
     """Return the lines with atomics that are retry loops in the machine code and not in PTX."""
-    swapping = {_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
+    swapping = {_source_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
     return {line for line, each in code.items() if each.retries} - swapping
 
 
-def _counted(kernel: PtxKernel, executed: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
-    dead, looped = relevance_of(kernel).dead, set(_looped(kernel))
+def _ptx_counts(kernel: PtxKernel, executed: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
+    dead, looped = relevance_of(kernel).dead, set(_loop_blocks(kernel))
     found: dict[tuple[tuple[str, int], Line], _Counts] = {}
     for number, each in enumerate(kernel.instructions):
-        kind = _kind(each)
+        kind = _access_kind(each)
         if kind is None or number in dead:
             continue
-        counts = found.setdefault((_class(kind, access_bytes(each)), _line(each)), _Counts([0, 0], [0, 0]))
+        counts = found.setdefault(
+            (_access_class(kind, access_bytes(each)), _source_line(each)), _Counts([0, 0], [0, 0])
+        )
         place = counts.inside if each.block in looped else counts.outside
         place[0] += number in executed
         place[1] += 1
     return found
 
 
-def _kind(instruction: PtxInstruction) -> str | None:
+def _access_kind(instruction: PtxInstruction) -> str | None:
     """Return the kind of an access; None for those that are not compared: matrices, boxes, local memory."""
     if not is_access(instruction) or "local" in instruction.parts or "bulk" in instruction.parts:
         return None
@@ -219,7 +221,7 @@ def _kind(instruction: PtxInstruction) -> str | None:
     return _IN_SHARED[kind] if kind is not None and is_shared(instruction) else kind
 
 
-def _looped(kernel: PtxKernel) -> Iterator[int]:
+def _loop_blocks(kernel: PtxKernel) -> Iterator[int]:
     """Yield the blocks that lie in loops."""
     following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
     for block in range(len(following)):

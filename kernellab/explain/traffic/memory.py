@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, raw, typed, width_of
-from kernellab.explain.traffic.machine import COMBINED, Machine, RegisterBits, UnknownValue
+from kernellab.explain.traffic.arithmetic import Array, bits_of, numbers_of, width_of
+from kernellab.explain.traffic.machine import INTEGER_UFUNCS, Machine, RegisterBits, UnknownValue
 from kernellab.explain.traffic.relevance import destination_of, values_of
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, members_of
 
@@ -123,7 +123,7 @@ class LaunchMemory:
         for number, lanes, places in self._parts(addresses, active, size):
             contents = self._of(number)
             contents.require_known(places)
-            result[lanes] = _gathered(contents.data, places, size)
+            result[lanes] = _words_at(contents.data, places, size)
         return result
 
     def store(self, addresses: Array, active: Array, values: RegisterBits, size: int) -> None:
@@ -158,8 +158,8 @@ class LaunchMemory:
             contents = self._of(number)
             contents.require_known(places)
             self._own(contents)
-            old[lanes] = updated(contents.data, places, parts, [value[lanes] for value in values], size)
-            changed = not np.array_equal(old[lanes], _gathered(contents.data, places, size))
+            old[lanes] = update_words(contents.data, places, parts, [value[lanes] for value in values], size)
+            changed = not np.array_equal(old[lanes], _words_at(contents.data, places, size))
             self.vain = 0 if changed else self.vain + 1
         return old
 
@@ -194,7 +194,7 @@ class LaunchMemory:
             contents.is_copy = True
 
 
-def _gathered(data: Array, places: Array, size: int) -> Array:
+def _words_at(data: Array, places: Array, size: int) -> Array:
     if not (places & (size - 1)).any() and data.size % size == 0:
         found: Array = data.view(f"u{size}")[places >> (size.bit_length() - 1)]
         return found
@@ -203,10 +203,10 @@ def _gathered(data: Array, places: Array, size: int) -> Array:
     return words
 
 
-_UPDATES: dict[str, Callable[[Array, Array], Array]] = {**COMBINED, "exch": lambda old, new: new}
+_UPDATES: dict[str, Callable[[Array, Array], Array]] = {**INTEGER_UFUNCS, "exch": lambda old, new: new}
 
 
-def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[Array], size: int) -> Array:
+def update_words(data: Array, places: Array, parts: Sequence[str], values: Sequence[Array], size: int) -> Array:
     """Update integers of ``size`` bytes at ``places`` of ``data`` one after the other; return the old values.
 
     ``parts`` name the operation and its type, as ``atom.global.add.u32`` does; ``values`` are its operands as bits.
@@ -224,7 +224,7 @@ def updated(data: Array, places: Array, parts: Sequence[str], values: Sequence[A
         elif name in {"inc", "dec"}:
             words[place] = _wrapping(name, int(before[0]), int(given[0][0]))
         else:
-            words[place] = raw(_UPDATES[name](typed(before, kind), typed(given[0], kind)), kind)[0]
+            words[place] = bits_of(_UPDATES[name](numbers_of(before, kind), numbers_of(given[0], kind)), kind)[0]
     return old
 
 
@@ -235,7 +235,7 @@ def _wrapping(name: str, before: int, limit: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class Execution:
     """An instruction in execution, its position in the kernel, and the ``active`` threads: None for all."""
 
     machine: Machine
@@ -272,7 +272,7 @@ class SharedMemory:
         self.data = np.zeros(self.programs * self.size_bytes, np.uint8)
         self.unknown = np.zeros(self.data.shape, bool)
 
-    def execute(self, executed: Executed, addresses: Array, is_needed: bool) -> None:
+    def execute(self, executed: Execution, addresses: Array, is_needed: bool) -> None:
         """Execute a load, store or atomic."""
         places = self._places(executed.machine, addresses)
         if executed.instruction.name in {"ldmatrix", "stmatrix"}:
@@ -285,7 +285,7 @@ class SharedMemory:
         else:
             self._update(executed, places, is_needed)
 
-    def forget(self, executed: Executed, addresses: Array, size: int, reason: str) -> None:
+    def forget(self, executed: Execution, addresses: Array, size: int, reason: str) -> None:
         """Mark bytes as unknown."""
         places = self._places(executed.machine, addresses)[executed.lanes]
         self.reason = reason
@@ -301,7 +301,7 @@ class SharedMemory:
         inside = np.minimum(addresses.astype(np.int64), self.size_bytes - 16)
         return np.broadcast_to(inside, machine.shape) + np.arange(self.programs)[:, None] * self.size_bytes
 
-    def _load(self, executed: Executed, places: Array) -> None:
+    def _load(self, executed: Execution, places: Array) -> None:
         machine, instruction, active, lanes = executed.machine, executed.instruction, executed.active, executed.lanes
         size = width_of(instruction.type) // 8
         for place, member in enumerate(members_of(instruction.operands[0])):
@@ -318,7 +318,7 @@ class SharedMemory:
         bytes_of = np.stack([self.data[places + byte] for byte in range(size)], axis=-1)
         return np.ascontiguousarray(bytes_of).view(f"u{size}")[..., 0]
 
-    def _store(self, executed: Executed, places: Array) -> None:
+    def _store(self, executed: Execution, places: Array) -> None:
         size = width_of(executed.instruction.type) // 8
         for place, member in enumerate(members_of(values_of(executed.instruction)[0])):
             self._put(places + place * size, executed.lanes, executed.machine.value(member), size)
@@ -335,7 +335,7 @@ class SharedMemory:
             if not isinstance(value, UnknownValue):
                 self.data[at + byte] = bits[:, byte]
 
-    def _update(self, executed: Executed, places: Array, is_needed: bool) -> None:
+    def _update(self, executed: Execution, places: Array, is_needed: bool) -> None:
         machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
         size = width_of(instruction.type) // 8
         values = [machine.value(each) for each in values_of(instruction)]
@@ -352,13 +352,13 @@ class SharedMemory:
             for each in values
             if not isinstance(each, UnknownValue)
         ]
-        found = updated(self.data, places[lanes], instruction.parts, given, size)
+        found = update_words(self.data, places[lanes], instruction.parts, given, size)
         if is_needed and destination is not None:
             old = np.zeros(machine.shape, found.dtype)
             old[lanes] = found
             machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
 
-    def _matrix(self, executed: Executed, places: Array, is_needed: bool) -> None:
+    def _matrix(self, executed: Execution, places: Array, is_needed: bool) -> None:
         """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
 
         Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a

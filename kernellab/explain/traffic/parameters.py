@@ -108,11 +108,11 @@ class _Binding:
         """Assign scratch memory to each remaining parameter."""
         while len(self.filled) < len(self.kernel.parameters):
             name = f"{SCRATCH} {len(self.filled)}"
-            self.buffers.append(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _nothing))
+            self.buffers.append(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _no_bytes))
             self._pointer(len(self.buffers) - 1)
 
 
-def bound_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> BoundParameters:
+def bind_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> BoundParameters:
     """Return the parameters of a kernel for a launch.
 
     Raises:
@@ -144,7 +144,7 @@ def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffe
         tensor = tensor.base  # a tensor under another type
     if not hasattr(tensor, "untyped_storage"):
         place = int(tensor.data_ptr()) if address is None else address
-        return LaunchBuffer(name, place, 0, 0, 1, (0,), (1,), name, _nothing)
+        return LaunchBuffer(name, place, 0, 0, 1, (0,), (1,), name, _no_bytes)
     storage = tensor.untyped_storage()
     itemsize = tensor.element_size()
 
@@ -167,7 +167,7 @@ def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffe
     )
 
 
-def _nothing() -> Array:
+def _no_bytes() -> Array:
     return np.zeros(0, np.uint8)
 
 
@@ -177,11 +177,11 @@ def _scalar(value: Any, size_bytes: int, kind: str) -> bytes:
     return (int(value) % (1 << (8 * size_bytes))).to_bytes(size_bytes, "little")
 
 
-def flattened(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
+def runtime_arguments(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
     """Yield the run-time arguments of one argument of a call: the members of a tuple, nothing for None."""
     if isinstance(kind, tuple | list):
         for index, (member, each) in enumerate(zip(kind, value, strict=True)):
-            yield from flattened(f"{name}[{index}]", member, each)
+            yield from runtime_arguments(f"{name}[{index}]", member, each)
     elif kind != "constexpr":
         yield RuntimeArgument(name, str(kind), value)
 
@@ -298,7 +298,7 @@ class TensorMaps:
         if parameter is not None:
             return parameter, False
         fields = self._find(address)
-        made = None if fields is None else _made_map(fields)
+        made = None if fields is None else _map_from_fields(fields)
         return UnknownValue("a tensor map that was not made here") if made is None else (made, True)
 
     def _find(self, address: Array) -> dict[tuple[str, int], Array] | None:
@@ -314,7 +314,7 @@ class TensorMaps:
         return column + np.uint64(offset)
 
 
-def _made_map(fields: Mapping[tuple[str, int], Array]) -> TensorMap | None:
+def _map_from_fields(fields: Mapping[tuple[str, int], Array]) -> TensorMap | None:
     """Return a tensor map built field by field; None where a field is missing."""
     try:
         rank = int(fields["rank", 0][0]) + 1
@@ -346,10 +346,10 @@ def _box(tensor_map: TensorMap, coordinates: list[Array], programs: Array, by_pr
         alive = (alive[:, :, None] & inside[:, None, :]).reshape(len(alive), -1)
     lengths = np.broadcast_to(length[:, None], rows.shape)[alive]
     starts = rows[alive]
-    return _counted(starts, lengths, np.broadcast_to(programs[:, None], rows.shape)[alive], len(programs), itemsize)
+    return _box_of_rows(starts, lengths, np.broadcast_to(programs[:, None], rows.shape)[alive], len(programs), itemsize)
 
 
-def _counted(starts: Array, lengths: Array, programs: Array, requests: int, itemsize: int) -> Box:
+def _box_of_rows(starts: Array, lengths: Array, programs: Array, requests: int, itemsize: int) -> Box:
     sectors = (starts + lengths - 1) // SECTOR_BYTES - starts // SECTOR_BYTES + 1
     used = int(lengths.sum())
     count = Count(

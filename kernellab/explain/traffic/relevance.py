@@ -44,8 +44,8 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     found = []
     for block, successors in enumerate(following):
         if len(successors) > 1:
-            join = _nearest(behind, block, end)
-            found.append(Branch(block, join, _between(following, block, end if join is None else join)))
+            join = _join_of(behind, block, end)
+            found.append(Branch(block, join, _blocks_between(following, block, end if join is None else join)))
     return tuple(found)
 
 
@@ -77,7 +77,7 @@ def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
     return behind
 
 
-def _nearest(behind: list[int], block: int, end: int) -> int | None:
+def _join_of(behind: list[int], block: int, end: int) -> int | None:
     """Return the immediate post-dominator of a block, or None."""
     rest = behind[block] & ~(1 << block)
     for each in range(end):
@@ -86,7 +86,7 @@ def _nearest(behind: list[int], block: int, end: int) -> int | None:
     return None
 
 
-def _between(following: list[tuple[int, ...]], block: int, join: int) -> frozenset[int]:
+def _blocks_between(following: list[tuple[int, ...]], block: int, join: int) -> frozenset[int]:
     found: set[int] = set()
     ahead = list(following[block])
     while ahead:
@@ -241,7 +241,7 @@ class _Slice:
         """Add the roots of the slice: accesses, and branches without a join."""
         for position, each in enumerate(self.kernel.instructions):
             if position not in dead:
-                self.needed.update(_seeds(each, follows_shared, follows_stores))
+                self.needed.update(_needed_registers(each, follows_shared, follows_stores))
                 if each.name == "tensormap" or is_access(each) or calls_out(each):
                     self.blocks.add(each.block)
         for branch in branches_of(self.kernel):
@@ -273,7 +273,7 @@ class _Slice:
                 self._follow(branch)
 
 
-def _seeds(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
+def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
     """Return the registers that an instruction needs for its own accesses."""
     if instruction.name == "tensormap" or "tensor" in instruction.parts:
         return _registers_of(instruction, instruction.operands)

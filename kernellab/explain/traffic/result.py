@@ -120,18 +120,18 @@ class Traffic(Shown):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """A row per access, by line."""
-        names = [name for name in _names(TrafficRow) if name not in {"calls", "example"}]
+        names = [name for name in _field_names(TrafficRow) if name not in {"calls", "example"}]
         return _frame(names, [asdict(row) for row in self.rows], {"efficiency": "float64", "line": "Int64"})
 
     @cached_property
     def argument_frame(self) -> pandas.DataFrame:
         """A row per argument; empty where only a part of the programs was counted."""
-        names = [name for name in _names(ArgumentTraffic) if name != "programs"]
+        names = [name for name in _field_names(ArgumentTraffic) if name != "programs"]
         rows = [{name: getattr(each, name) for name in names} for each in self.arguments]
         return _frame(names, rows, {"never_read": "Int64", "never_written": "Int64"})
 
 
-def _names(kind: Any) -> list[str]:
+def _field_names(kind: Any) -> list[str]:
     return [each.name for each in fields(kind)]
 
 

@@ -12,7 +12,7 @@ from html import escape
 from itertools import chain
 
 from kernellab.errors import plural
-from kernellab.explain.explanation import Explanation, PerformanceFinding, evidence_words
+from kernellab.explain.explanation import Explanation, PerformanceFinding, evidence_text
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
 from kernellab.views.blocks import (
@@ -79,7 +79,7 @@ class _FindingBlock:
         """Return cause, gain and text, then source and figures, indented."""
         finding, code = self.finding, _source(self.finding, self.explanation)
         head = f"{self.number}. {finding.cause}, {gain_words(finding)}: {finding.text}"
-        below = [*filter(None, [code]), f"({evidence_words(finding.evidence)})"]
+        below = [*filter(None, [code]), f"({evidence_text(finding.evidence)})"]
         return [*wrap_text(head, width), *chain.from_iterable(wrap_text(line, width, "   ") for line in below)]
 
     def html(self) -> str:
@@ -87,7 +87,7 @@ class _FindingBlock:
         finding, code = self.finding, _source(self.finding, self.explanation)
         shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
         title = f"<b>{self.number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
-        figures = f'<span class="kl-dim"> ({escape(evidence_words(finding.evidence))})</span>'
+        figures = f'<span class="kl-dim"> ({escape(evidence_text(finding.evidence))})</span>'
         return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{figures}</p></div>'
 
 

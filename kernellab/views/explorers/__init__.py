@@ -15,7 +15,7 @@ from itertools import groupby
 from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
-from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, merged
+from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, sum_reasons
 from kernellab.ir.graph import Location, calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.layouts import Layouts
@@ -390,7 +390,7 @@ def _mark(lines: list[LineSamples]) -> HeatMark:
     first = lines[0].share
     bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
     return HeatMark(
-        share, f"{percent(share)}{bounds} of the samples: {reasons_words(merged(x.reasons for x in lines))}"
+        share, f"{percent(share)}{bounds} of the samples: {reasons_words(sum_reasons(x.reasons for x in lines))}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.explain.traffic.assembler import assembled, known_zeros
+from kernellab.explain.traffic.assembler import assembled_kernel, known_zeros
 from kernellab.ir.ptx import PtxInstruction, ptx_kernel
 
 HEADER = """
@@ -21,7 +21,7 @@ HEADER = """
 
 
 def loads(body: str) -> list[PtxInstruction]:
-    kernel = assembled(ptx_kernel(HEADER + body + "\n\tret;\n}\n"))
+    kernel = assembled_kernel(ptx_kernel(HEADER + body + "\n\tret;\n}\n"))
     return [each for each in kernel.instructions if each.name == "ld" and "param" not in each.parts]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernellab
 from benchmarks.traffic_launches import traffic_launches
-from kernellab.explain.traffic.assembler import assembled
+from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.relevance import is_access, is_shared, registers_in, relevance_of, sources_of, written_by
 from kernellab.ir.ptx import PtxInstruction, PtxKernel, ptx_kernel
 
@@ -57,7 +57,7 @@ def kind_of(instruction: PtxInstruction, *, is_reduction: bool) -> str:
 def test_the_machine_code_has_the_same_accesses(lab: kernellab.Lab, name: str) -> None:
     launch = LAUNCHES[name]
     compiled = lab.compile(launch.kernel, *launch.arguments, target="cuda:90", **launch.meta)
-    kernel = assembled(ptx_kernel(compiled.ptx))
+    kernel = assembled_kernel(ptx_kernel(compiled.ptx))
     dead, reductions = relevance_of(kernel).dead, without_result(kernel)
     live = [(at, each) for at, each in enumerate(kernel.instructions) if is_access(each) and at not in dead]
     counted = Counter(kind_of(each, is_reduction=at in reductions) for at, each in live)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.explain.traffic.assembler import assembled
+from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.counting import atomic_count
 from kernellab.explain.traffic.machine_code import CodeLine, code_lines, differences
 from kernellab.explain.traffic.result import Traffic, TrafficRow
@@ -96,7 +96,7 @@ LOOP = TWO_LOADS.replace(".loc 1 5 0", "$L__BB0_1:\n.loc 1 5 0") + "setp.lt.s32 
 
 
 def kernel_of(body: str) -> PtxKernel:
-    return assembled(ptx_kernel('.file 1 "k.py"\n' + HEADER + body + "\n\tret;\n}\n"))
+    return assembled_kernel(ptx_kernel('.file 1 "k.py"\n' + HEADER + body + "\n\tret;\n}\n"))
 
 
 def sass_of(loads: int, stores: int = 2) -> dict[int | None, CodeLine]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kernellab.explain.traffic.launch import Trace, traced
-from kernellab.explain.traffic.parameters import RuntimeArgument, bound_arguments
+from kernellab.explain.traffic.launch import Trace, trace_launch
+from kernellab.explain.traffic.parameters import RuntimeArgument, bind_arguments
 from kernellab.explain.traffic.relevance import relevance_of
 from kernellab.ir.ptx import ptx_kernel
 
@@ -38,7 +38,7 @@ def run(body: str, threads: int = 64, programs: int = 1, x: torch.Tensor | None 
         RuntimeArgument("y", "*i32", torch.zeros(4096, dtype=torch.int32)),
     ]
     kernel = ptx_kernel(text(body, threads))
-    return traced(kernel, (programs, 1, 1), bound_arguments(kernel, given))
+    return trace_launch(kernel, (programs, 1, 1), bind_arguments(kernel, given))
 
 
 def requests(trace: Trace) -> list[int]:
