@@ -1,6 +1,6 @@
 """Views of GPU memory without torch, and the worker's own kernels on them.
 
-A view has what Triton's launcher and its descriptors ask of a tensor.
+A view has the methods that Triton's launcher and its descriptors need from a tensor.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kernellab._triton.device_kernels import BLOCK, DIMENSIONS
 from kernellab.gpu.driver import (
     DeviceBytes,
     DeviceFunction,
-    allocated,
+    allocate,
     capability_of,
     current_device,
-    loaded_function,
+    load_function,
     set_words,
 )
 from kernellab.launch.arguments import TRITON_DTYPES, TensorSpec
@@ -45,7 +45,7 @@ class DeviceDtype:
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether it is a format of real numbers that are not whole."""
+        """Whether the dtype is a floating-point format."""
         return "float" in self.name
 
 
@@ -68,7 +68,7 @@ class DeviceView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many elements there are along each dimension."""
+        """The sizes of the dimensions."""
         return self.spec.shape
 
     def stride(self) -> tuple[int, ...]:
@@ -110,8 +110,8 @@ class DeviceView:
 
 
 def is_comparable(spec: TensorSpec) -> bool:
-    """Whether `differing` supports the format and layout of a view."""
-    return spec.dtype in COMPARED_DTYPES and len(_merged(spec)) <= DIMENSIONS
+    """Whether `compare_views` supports the format and layout of a view."""
+    return spec.dtype in COMPARED_DTYPES and len(_merge_dimensions(spec)) <= DIMENSIONS
 
 
 def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
@@ -119,7 +119,7 @@ def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
 
     Offsets are in elements, from the first one of the view.
     """
-    dimensions = _merged(spec)
+    dimensions = _merge_dimensions(spec)
     outer, inner = dimensions[:-DIMENSIONS], dimensions[-DIMENSIONS:]
     sizes, strides = zip(*inner, strict=True)
     part = TensorSpec(0, 0, sizes, strides, spec.dtype, spec.itemsize)
@@ -136,26 +136,26 @@ def _elements_of(spec: TensorSpec) -> tuple[TensorSpec, int]:
     return TensorSpec(0, 0, (*spec.shape, 2), (*doubled, 1), spec.dtype, size), size
 
 
-def _merged(spec: TensorSpec) -> list[tuple[int, int]]:
+def _merge_dimensions(spec: TensorSpec) -> list[tuple[int, int]]:
     """Merge dimensions: size and stride of the fewest that enumerate the same elements in the same order."""
-    found: list[tuple[int, int]] = []
+    dimensions: list[tuple[int, int]] = []
     for size, stride in zip(spec.shape, spec.strides, strict=True):
         if size == 1:
             continue
-        if found and found[-1][1] == size * stride:
-            found[-1] = found[-1][0] * size, stride
+        if dimensions and dimensions[-1][1] == size * stride:
+            dimensions[-1] = dimensions[-1][0] * size, stride
         else:
-            found.append((size, stride))
-    return found or [(1, 1)]
+            dimensions.append((size, stride))
+    return dimensions or [(1, 1)]
 
 
 def _is_dense(spec: TensorSpec) -> bool:
-    return _merged(spec) in ([(math.prod(spec.shape), 1)], [(1, 1)])
+    return _merge_dimensions(spec) in ([(math.prod(spec.shape), 1)], [(1, 1)])
 
 
 def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str, **constants: bool) -> None:
     """Launch a kernel on the elements of a view, if there are any."""
-    count, dimensions = math.prod(spec.shape), _merged(spec)
+    count, dimensions = math.prod(spec.shape), _merge_dimensions(spec)
     if not count:
         return
     padded = [(1, 0)] * (DIMENSIONS - len(dimensions)) + dimensions
@@ -167,11 +167,11 @@ def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str,
 @lru_cache
 def _function(name: str, device: int, element: str, **constants: bool) -> DeviceFunction:
     kernel = device_kernel(name, capability_of(device), element, **constants)
-    return loaded_function(kernel.binary, kernel.name, kernel.parameters, kernel.threads, kernel.shared_bytes)
+    return load_function(kernel.binary, kernel.name, kernel.parameters, kernel.threads, kernel.shared_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
+class ElementDifference:
     """The number of differing elements and their largest difference; infinity if only one of a pair is finite."""
 
     count: int
@@ -182,7 +182,7 @@ class Differing:
 class Limits:
     """Rounding limits of a format: unit roundoff, smallest normal and greatest finite number; see `tolerance`.
 
-    ``share`` is how far elements may differ, as a share of the largest, of which nothing is known but their format.
+    ``share`` is the tolerance, as a share of the largest element, of outputs with no reference but their format.
     """
 
     unit: float
@@ -191,57 +191,60 @@ class Limits:
     share: float
 
 
-def differing(got: DeviceView, want: DeviceView, limits: Limits) -> Differing:
+def compare_views(got: DeviceView, want: DeviceView, limits: Limits) -> ElementDifference:
     """Compare ``got`` with ``want``, two views of one layout and format."""
     arguments = (got.data_ptr(), want.data_ptr())
     element = "u8" if got.spec.dtype == "bool" else TRITON_DTYPES[got.spec.dtype]
     if not got.dtype.is_floating_point:
-        found = allocated(16).zero_()
-        _launch("differing_integers", got.spec, (*arguments, found.address), element)
-        count, distance = struct.unpack("<qd", found.read())
-        return Differing(count, distance)
-    held = allocated(64).write(struct.pack("<4d4q", *astuple(limits), 0, 0, 0, 0))  # limits, largest, what is found
-    largest, sums = held.address + 32, held.address + 40
+        counter = allocate(16).zero_()
+        _launch("differing_integers", got.spec, (*arguments, counter.address), element)
+        count, distance = struct.unpack("<qd", counter.read())
+        return ElementDifference(count, distance)
+    # limits, largest, count, distance, unknown
+    counters = allocate(64).write(struct.pack("<4d4q", *astuple(limits), 0, 0, 0, 0))
+    largest, sums = counters.address + 32, counters.address + 40
     _launch("largest_size", want.spec, (want.data_ptr(), largest), element)
-    _launch("differing_floats", got.spec, (*arguments, largest, held.address, sums), element)
-    count, distance, unknown = struct.unpack("<qdq", held[40:].read())
-    return Differing(count, math.inf if unknown else distance)
+    _launch("differing_floats", got.spec, (*arguments, largest, counters.address, sums), element)
+    count, distance, unknown = struct.unpack("<qdq", counters[40:].read())
+    return ElementDifference(count, math.inf if unknown else distance)
 
 
-def mark(room: DeviceBytes, start: int, end: int) -> None:
+def fill_redzone(room: DeviceBytes, start: int, end: int) -> None:
     """Fill a redzone with its pattern."""
     if start < end:
-        _own("mark_zone").launch(-(-(end - start) // BLOCK), (room.address, start, end))
+        _worker_kernel("mark_zone").launch(-(-(end - start) // BLOCK), (room.address, start, end))
 
 
-def damage_in(room: DeviceBytes, start: int, end: int) -> tuple[int, int, int] | None:
+def redzone_damage(room: DeviceBytes, start: int, end: int) -> tuple[int, int, int] | None:
     """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
     if start >= end:
         return None
-    found = allocated(24).write(struct.pack("<3q", 0, _NO_PLACE, -1))
-    _own("zone_damage").launch(-(-(end - start) // BLOCK), (room.address, start, end, found.address))
-    count, first, last = struct.unpack("<3q", found.read())
+    counter = allocate(24).write(struct.pack("<3q", 0, _NO_PLACE, -1))
+    _worker_kernel("zone_damage").launch(-(-(end - start) // BLOCK), (room.address, start, end, counter.address))
+    count, first, last = struct.unpack("<3q", counter.read())
     return (count, first, last) if count else None
 
 
-def sum_of(data: DeviceBytes) -> int:
+def byte_sum(data: DeviceBytes) -> int:
     """Return the sum of bytes."""
-    found = allocated(8).zero_()
+    counter = allocate(8).zero_()
     if data.size_bytes:
-        _own("sum_of_bytes").launch(-(-data.size_bytes // BLOCK), (data.address, data.size_bytes, found.address))
-    return int(struct.unpack("<q", found.read())[0])
+        _worker_kernel("sum_of_bytes").launch(
+            -(-data.size_bytes // BLOCK), (data.address, data.size_bytes, counter.address)
+        )
+    return int(struct.unpack("<q", counter.read())[0])
 
 
 def keep_busy(word: DeviceBytes) -> None:
     """Keep the device busy for longer than the host needs for a launch; ``word`` is 8 bytes of scratch memory."""
-    _own("keep_busy").launch(1, (_BUSY_TURNS, word.address))
+    _worker_kernel("keep_busy").launch(1, (_BUSY_TURNS, word.address))
 
 
-def _own(name: str) -> DeviceFunction:
+def _worker_kernel(name: str) -> DeviceFunction:
     return _function(name, current_device(), "u8")
 
 
 def load_kernels() -> None:
     """Load the kernels of redzones and stopwatch, so that the first launch does not wait for them."""
     for name in BASIC:
-        _own(name)
+        _worker_kernel(name)

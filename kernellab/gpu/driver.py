@@ -1,8 +1,8 @@
 """NVIDIA's driver API, as far as launching and timing need it, without torch.
 
-Importing torch takes seconds, a context of the driver some tenths of one. All is done on the default stream of a
-device's primary context, which is that of torch as well, so that both can be used in one process. Names and numbers are
-those of the CUDA Driver API reference manual.
+Importing torch takes seconds, a driver context some tenths of one. Everything runs on the default stream of a device's
+primary context, which torch uses as well, so that both work in one process. Names and numbers are those of the CUDA
+Driver API reference manual.
 """
 
 from __future__ import annotations
@@ -84,24 +84,24 @@ def ipc_handle(address: int, device: int) -> IpcHandle:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _DriverMemory:
     """Owner of driver memory, allocated or mapped: releases it with its last reference.
 
-    After a fault, the driver does not care any more.
+    After a fault of the device, the driver ignores the release.
     """
 
     address: int
-    give_back: str
+    release_call: str
 
     def __del__(self) -> None:
-        getattr(_library(), self.give_back)(ctypes.c_uint64(self.address))
+        getattr(_library(), self.release_call)(ctypes.c_uint64(self.address))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceBytes:
     """Bytes in the memory of a GPU; a slice shares the memory and keeps it alive.
 
-    The methods are those of a tensor of torch of as many bytes.
+    The methods are those of a torch tensor of bytes.
     """
 
     address: int
@@ -131,7 +131,7 @@ class DeviceBytes:
 
     def clone(self) -> DeviceBytes:
         """Return a copy in new memory."""
-        return allocated(self.size_bytes).copy_(self)
+        return allocate(self.size_bytes).copy_(self)
 
     def zero_(self) -> DeviceBytes:
         """Set all bytes to zero; asynchronous."""
@@ -158,17 +158,17 @@ class DeviceBytes:
         return {"shape": (self.size_bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
 
-def allocated(size_bytes: int) -> DeviceBytes:
+def allocate(size_bytes: int) -> DeviceBytes:
     """Allocate memory on the current device.
 
     Raises:
-        DriverError: there is not as much.
+        DriverError: out of memory.
     """
     if not size_bytes:
         return DeviceBytes(0, 0)
     address = ctypes.c_uint64()
     _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
-    return DeviceBytes(address.value, size_bytes, _Held(address.value, "cuMemFree_v2"))
+    return DeviceBytes(address.value, size_bytes, _DriverMemory(address.value, "cuMemFree_v2"))
 
 
 def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
@@ -179,11 +179,11 @@ def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
         _call(name, ctypes.c_uint64(address), word, ctypes.c_size_t(count), _DEFAULT_STREAM)
 
 
-def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
+def map_ipc_memory(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
     """Map memory of another process.
 
     Raises:
-        DriverError: it is gone, or lies on a device that this one cannot reach.
+        DriverError: the memory was freed, or lies on a device that this one cannot reach.
     """
     base = ctypes.c_uint64()
     _call(
@@ -192,7 +192,7 @@ def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
         _IpcHandle.from_buffer_copy(handle.data),
         ctypes.c_uint(_LAZY_PEER_ACCESS),
     )
-    return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _Held(base.value, "cuIpcCloseMemHandle"))
+    return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _DriverMemory(base.value, "cuIpcCloseMemHandle"))
 
 
 @dataclass(slots=True, eq=False)
@@ -222,16 +222,16 @@ class DeviceEvent:
 
     def elapsed_time(self, end: DeviceEvent) -> float:
         """Return the milliseconds from this event to a later one; both must be complete."""
-        found = ctypes.c_float()
-        _call("cuEventElapsedTime", ctypes.byref(found), self._handle, end._handle)
-        return found.value
+        milliseconds = ctypes.c_float()
+        _call("cuEventElapsedTime", ctypes.byref(milliseconds), self._handle, end._handle)
+        return milliseconds.value
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFunction:
     """A loaded kernel with 64-bit words as parameters: addresses and integers.
 
-    ``parameters`` counts them; ``threads`` is how many a program has, ``shared_bytes`` the memory that they share.
+    ``parameters`` is their number; ``threads`` and ``shared_bytes`` are those of a program.
     """
 
     handle: ctypes.c_void_p
@@ -241,14 +241,14 @@ class DeviceFunction:
 
     def launch(self, programs: int, arguments: Sequence[int]) -> None:
         """Launch a one-dimensional grid; missing parameters, unused scratch memory, are 0."""
-        given = [*arguments, *[0] * (self.parameters - len(arguments))]
-        words = [ctypes.c_uint64(value % 2**64) for value in given]
+        padded = [*arguments, *[0] * (self.parameters - len(arguments))]
+        words = [ctypes.c_uint64(value % 2**64) for value in padded]
         pointers = (ctypes.c_void_p * len(words))(*[ctypes.addressof(word) for word in words])
         sizes = map(ctypes.c_uint, (programs, 1, 1, self.threads, 1, 1, self.shared_bytes))
         _call("cuLaunchKernel", self.handle, *sizes, _DEFAULT_STREAM, pointers, None)
 
 
-def loaded_function(binary: bytes, name: str, parameters: int, threads: int, shared_bytes: int) -> DeviceFunction:
+def load_function(binary: bytes, name: str, parameters: int, threads: int, shared_bytes: int) -> DeviceFunction:
     """Load a kernel of a cubin into the current context, where it stays."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(binary))
@@ -260,7 +260,7 @@ def loaded_function(binary: bytes, name: str, parameters: int, threads: int, sha
 
 def unload(module: int) -> None:
     """Unload a module by the driver's number; the device must not be using it."""
-    _library().cuModuleUnload(ctypes.c_void_p(module))  # after a fault, the driver does not care any more
+    _library().cuModuleUnload(ctypes.c_void_p(module))  # after a fault of the device, the driver ignores this
 
 
 @lru_cache
@@ -292,15 +292,15 @@ def use_device(number: int) -> None:
 
 def current_device() -> int:
     """Return the number of this thread's current device."""
-    found = ctypes.c_int()
-    _call("cuCtxGetDevice", ctypes.byref(found))
-    return found.value
+    device = ctypes.c_int()
+    _call("cuCtxGetDevice", ctypes.byref(device))
+    return device.value
 
 
 def _attribute(device: int, attribute: int) -> int:
-    found = ctypes.c_int()
-    _call("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(attribute), ctypes.c_int(device))
-    return found.value
+    value = ctypes.c_int()
+    _call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), ctypes.c_int(device))
+    return value.value
 
 
 def capability_of(device: int) -> tuple[int, int]:
@@ -310,9 +310,9 @@ def capability_of(device: int) -> tuple[int, int]:
 
 def uuid_of(device: int) -> bytes:
     """Return the UUID of a device, independent of its number in this process; a MIG instance has its own."""
-    found = ctypes.create_string_buffer(_UUID_BYTES)
-    _call("cuDeviceGetUuid_v2", found, ctypes.c_int(device))
-    return found.raw
+    uuid = ctypes.create_string_buffer(_UUID_BYTES)
+    _call("cuDeviceGetUuid_v2", uuid, ctypes.c_int(device))
+    return uuid.raw
 
 
 def l2_bytes_of(device: int) -> int:
@@ -324,7 +324,7 @@ def synchronize() -> None:
     """Wait for all submitted work of the device.
 
     Raises:
-        DriverError: a kernel failed; the context is of no use any more.
+        DriverError: a kernel failed; the context cannot be used any more.
     """
     library = _library()
     _check(library, library.cuCtxSynchronize())

@@ -10,7 +10,7 @@ from typing import Any
 from kernellab._triton.drivers import descriptor
 from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.device_view import DeviceView
-from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
+from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, map_ipc_memory
 from kernellab.launch.arguments import (
     ArgumentSpec,
     CannotExport,
@@ -29,9 +29,9 @@ _WORD_BYTES = 8
 class Memory:
     """One storage on the GPU.
 
-    ``handle`` is an `IpcHandle`, or what ``torch.multiprocessing`` makes a tensor of; None stands for no memory.
-    ``address`` is where it lies in its owner's process. ``is_mutated`` tells whether the kernel may write to it, and
-    ``holds_addresses`` whether it takes addresses out of it, which a copy has to hold others of.
+    ``handle`` is an `IpcHandle`, or torch's handle (``torch.multiprocessing``); None stands for no memory. ``address``
+    is its address in its owner's process. ``is_mutated``: the kernel may write to it. ``holds_addresses``: the kernel
+    reads addresses from it, which must be rewritten in a copy.
     """
 
     handle: Any
@@ -53,8 +53,8 @@ class Tables:
 class IpcExport:
     """The storages of a launch's arguments on ``device``, for import in another process.
 
-    ``mutated`` are the names of what the kernel may write, None where that is not known; ``behind`` is the memory that
-    it reaches through addresses among them. What another process maps is to be let go there before this object goes.
+    ``mutated`` are the names of arguments that the kernel may write, None if unknown; ``behind`` is the memory reached
+    through addresses among them. The other process must unmap the memory before this object is deleted.
     """
 
     device: int
@@ -71,10 +71,10 @@ class IpcExport:
         """Return every argument as data.
 
         Raises:
-            CannotExport: one stays behind (pinned memory, another device).
-            LaunchError: one has no data, or lies on a GPU that this one cannot reach.
+            CannotExport: an argument cannot be shared (pinned memory, another device).
+            LaunchError: an argument has no data, or lies on a GPU that this one cannot reach.
         """
-        return tuple((name, spec_of(name, value, self._tensor, _compile_time)) for name, value in arguments.items())
+        return tuple((name, spec_of(name, value, self._tensor, _ignored_argument)) for name, value in arguments.items())
 
     @property
     def tables(self) -> Tables:
@@ -121,7 +121,7 @@ class IpcExport:
         """Return torch's handle for memory that only torch can share (``expandable_segments``).
 
         Raises:
-            CannotExport: it cannot.
+            CannotExport: torch cannot share it.
         """
         import torch
         from torch.multiprocessing.reductions import reduce_tensor
@@ -129,8 +129,8 @@ class IpcExport:
 
         tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         try:
-            # Torch counts who shares a storage for as long as that lives, and warns at exit where one still does. So
-            # what is shared is another storage of the same memory, which goes with this object.
+            # Torch counts the sharers of a storage while it lives, and warns at exit if one is left. So another storage
+            # of the same memory is shared, which is deleted with this object.
             shared = from_dlpack(to_dlpack(tensor))
             handle = reduce_tensor(shared)  # type: ignore[no-untyped-call]
         except RuntimeError as exc:
@@ -194,7 +194,7 @@ class IpcExport:
         return index
 
 
-def _compile_time(name: str, value: object) -> ArgumentSpec:
+def _ignored_argument(name: str, value: object) -> ArgumentSpec:
     """Return the placeholder of an argument that the compiled kernel ignores."""
     return ScalarSpec(None)
 
@@ -210,7 +210,7 @@ def move_tables(tables: Tables, tensors: Sequence[Any], moves: Moves) -> None:
     before, moved_to = -1, 0
     for storage, begin, end in sorted((v.storage, v.offset_bytes, v.offset_bytes + v.span_bytes) for v in tables.views):
         start = max(begin, moved_to) if storage == before else begin
-        if start < end:  # what two views share is moved once
+        if start < end:  # overlaps of two views are moved once
             _move_words(tensors[storage][start:end], moves)
         before, moved_to = storage, max(start, end)
 
@@ -253,7 +253,7 @@ def argument_of(spec: ArgumentSpec, memories: Sequence[Any]) -> Any:
     return None
 
 
-def imported(memory: Memory) -> DeviceBytes:
+def import_memory(memory: Memory) -> DeviceBytes:
     """Map memory of another process into this one until it is released; empty memory has no address.
 
     Raises:
@@ -262,7 +262,7 @@ def imported(memory: Memory) -> DeviceBytes:
     if memory.handle is None:
         return DeviceBytes(0, 0)
     if isinstance(memory.handle, IpcHandle):
-        return mapped(memory.handle, memory.size_bytes)
+        return map_ipc_memory(memory.handle, memory.size_bytes)
     function, arguments = memory.handle
     tensor = function(*arguments)
     return DeviceBytes(tensor.data_ptr(), memory.size_bytes, tensor)
@@ -270,7 +270,7 @@ def imported(memory: Memory) -> DeviceBytes:
 
 def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
     """Return a torch tensor on memory of the current device: the view of ``spec``, or all bytes."""
-    import torch  # only what cannot do without it asks
+    import torch  # only callers that need torch get here
 
     if memory.size_bytes:
         held = torch.as_tensor(memory, device="cuda")
@@ -279,7 +279,7 @@ def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
     return held if spec is None else tensor_of(spec, held)
 
 
-def mapped_by_torch(memories: Iterable[Memory]) -> bool:
+def needs_torch_mapping(memories: Iterable[Memory]) -> bool:
     """Whether some of the memories can only be mapped by torch."""
     return any(memory.handle is not None and not isinstance(memory.handle, IpcHandle) for memory in memories)
 
@@ -287,13 +287,13 @@ def mapped_by_torch(memories: Iterable[Memory]) -> bool:
 def tensor_of(spec: TensorSpec, memory: Any) -> Any:
     """Return the view of ``memory`` that a spec describes: a tensor, or a view without torch.
 
-    Of memory that starts inside an element, which nobody can load one from, it is the bytes.
+    If the memory starts inside an element, the view is of bytes.
     """
     if (memory.data_ptr() + spec.offset_bytes) % spec.itemsize:
         spec = TensorSpec(spec.storage, spec.offset_bytes, (spec.span_bytes,), (1,), "uint8", 1)
     if isinstance(memory, DeviceBytes):
         return DeviceView(memory, spec)
-    import torch  # most processes never ask
+    import torch  # most processes never get here
 
     dtype = getattr(torch, spec.dtype)
     view = torch.empty(0, dtype=dtype, device=memory.device)

@@ -9,7 +9,7 @@ from typing import Any
 from kernellab._triton.device_kernels import GOLDEN
 from kernellab.errors import plural
 from kernellab.gpu import device_view
-from kernellab.gpu.driver import DeviceBytes, allocated
+from kernellab.gpu.driver import DeviceBytes, allocate
 from kernellab.gpu.ipc import Memory
 
 
@@ -17,9 +17,9 @@ from kernellab.gpu.ipc import Memory
 class Damage:
     """Bytes that a launch wrote outside its arguments.
 
-    ``after`` is the index of the memory that ends before them, ``before`` of the one that begins behind them; they
-    begin ``past_end_bytes`` after the one and end ``ahead_bytes`` before the other. Where both indices are the same,
-    the bytes lie in that memory, which the kernel has no business to write to.
+    ``after`` is the index of the memory that ends before the damage, ``before`` of the memory that begins behind it.
+    The damage begins ``past_end_bytes`` after the one and ends ``ahead_bytes`` before the other. If both indices are
+    equal, it lies in that memory, which the kernel should only read.
     """
 
     after: int | None
@@ -32,12 +32,12 @@ class Damage:
 def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: frozenset[str]) -> tuple[str | None, str]:
     """Return the overrun argument, None if unknown, and a description of the damage.
 
-    ``names`` are the arguments that lie in each memory, ``mutated`` those that the kernel may write.
+    ``names`` are the arguments in each memory, ``mutated`` the arguments that the kernel may write.
     """
 
     def name(index: int | None) -> str | None:
-        found = [] if index is None else names[index]
-        return next((each for each in found if each in mutated), found[0] if found else None)
+        arguments = [] if index is None else names[index]
+        return next((argument for argument in arguments if argument in mutated), arguments[0] if arguments else None)
 
     after, before = name(damage.after), name(damage.before)
     if damage.after is not None and damage.after == damage.before:
@@ -64,7 +64,7 @@ Span = tuple[int, int]
 class Redzones:
     """One allocation filled with a pattern, and the span of each copy in it; None for a memory that is not copied.
 
-    ``sums`` are those of the copies that nothing may write to.
+    ``sums`` are the checksums of the read-only copies.
     """
 
     room: Any
@@ -74,7 +74,7 @@ class Redzones:
     def __post_init__(self) -> None:
         for start, end, _, _ in self._zones():
             if isinstance(self.room, DeviceBytes):
-                device_view.mark(self.room, start, end)
+                device_view.fill_redzone(self.room, start, end)
             else:
                 self.room[start:end] = _pattern(start, end, self.room.device)
 
@@ -90,9 +90,9 @@ class Redzones:
 
     def damages(self) -> list[Damage]:
         """Return the damage to the redzones and to the watched copies."""
-        found = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
-        changed = [index for index, held in self.sums.items() if _sum(self.copy_of(index)) != held]
-        return found + [Damage(index, index, 0, 0, 0) for index in changed]
+        overruns = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
+        changed = [index for index, before in self.sums.items() if _sum(self.copy_of(index)) != before]
+        return overruns + [Damage(index, index, 0, 0, 0) for index in changed]
 
     def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
         """Return each redzone: start, end, the copy that ends at its start, the one that starts at its end."""
@@ -106,12 +106,12 @@ class Redzones:
 
     def _damage(self, start: int, end: int, after: int | None, before: int | None) -> Damage | None:
         if isinstance(self.room, DeviceBytes):
-            found = device_view.damage_in(self.room, start, end)
+            damaged = device_view.redzone_damage(self.room, start, end)
         else:
-            found = _damage_in(self.room, start, end)
-        if found is None:
+            damaged = _tensor_damage(self.room, start, end)
+        if damaged is None:
             return None
-        count, first, last = found
+        count, first, last = damaged
         return Damage(after, before, first - start, end - last, count)
 
 
@@ -131,16 +131,16 @@ def spans_of(
     return tuple(spans), cursor if any(copied) else 0
 
 
-def room_like(memory: Any, size_bytes: int) -> Any:
+def allocate_like(memory: Any, size_bytes: int) -> Any:
     """Allocate ``size_bytes`` on the device of ``memory``, without torch or as a tensor like it."""
     if isinstance(memory, DeviceBytes):
-        return allocated(size_bytes)
+        return allocate(size_bytes)
     import torch  # keeps `import kernellab` light
 
     return torch.empty(size_bytes, dtype=torch.uint8, device=memory.device)
 
 
-def _damage_in(room: Any, start: int, end: int) -> tuple[int, int, int] | None:
+def _tensor_damage(room: Any, start: int, end: int) -> tuple[int, int, int] | None:
     """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
     wrong = (room[start:end] != _pattern(start, end, room.device)).nonzero()
     return (wrong.numel(), start + int(wrong[0]), start + int(wrong[-1])) if wrong.numel() else None
@@ -157,7 +157,7 @@ def _pattern(start: int, end: int, device: Any) -> Any:
 
 def _sum(memory: Any) -> int:
     if isinstance(memory, DeviceBytes):
-        return device_view.sum_of(memory)
+        return device_view.byte_sum(memory)
     import torch  # keeps `import kernellab` light
 
     return int(memory.sum(dtype=torch.int64))

@@ -1,9 +1,8 @@
 """Trial launches on a GPU: a worker process runs the first launch and takes the damage of a faulty kernel.
 
-What a launch that went well says of later ones is kept. A kernel whose loaded values decide what it touches is tried
-with some of them. `kernellab.ir.containment` shows whether others within the same ranges can lead it out of its
-arguments. If they cannot, the ranges are kept with the trial, and a later session need only look whether its own values
-lie within.
+Clean trials are logged for later sessions. If a kernel's addresses depend on loaded values, the trial covers only these
+values; `kernellab.ir.containment` shows whether others within the same ranges can lead it out of its arguments. If they
+cannot, the ranges are logged with the trial, and a later session only compares its own values with them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout
 from kernellab.gpu.driver import uuid_of
-from kernellab.gpu.ipc import IpcExport, mapped_by_torch
+from kernellab.gpu.ipc import IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
     UNTOUCHED,
     Ending,
@@ -60,7 +59,7 @@ _SCHEMA = 1
 Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 
-def passed_trial(
+def trial_record(
     digest: str,
     device: str,
     driver: str,
@@ -86,9 +85,9 @@ _WARM_S = 120.0
 class GpuTrials:
     """The GPU workers and the specializations that passed their trial; ``log`` has earlier sessions.
 
-    A worker is a fork of a server that has imported what it needs, and has no context of its own: so the next one is
-    there soon after a fault. ``preload`` is the module of all that workers are asked. Trials need no torch, which takes
-    seconds to import; what does has a worker of its own, told by a True beside the number of its device.
+    A worker is a fork of a server that has imported its modules but has no CUDA context, so a new worker starts soon
+    after a fault. ``preload`` is the module of the jobs. Trials need no torch, which takes seconds to import; jobs that
+    do have a worker of their own, keyed by the device and True.
     """
 
     timeout_s: float
@@ -173,17 +172,17 @@ class GpuTrials:
             self._passed.add((request.handle.hash, device))
             return TrialResult((f"the first launch was not tried before: {request.compiled.effects.lost}",))
         behind = reached(request.arguments, request.compiled.effects, "cuda")
-        exported = IpcExport(device, _mutated(request.compiled.effects, behind), behind=behind)
+        exported = IpcExport(device, _mutated_arguments(request.compiled.effects, behind), behind=behind)
         try:
             specs = exported.specs({**request.arguments, **behind.tensors})
-            record = _record(request, exported, specs)
-            if not request.forced and self._is_logged(record, request):
+            record = _log_entry(request, exported, specs)
+            if not request.forced and self._is_covered_by_log(record, request):
                 self._passed.add((request.handle.hash, device))
                 return TrialResult()
             key = (request.handle.hash, device, _launch_key(request.arguments, request.grid))
             if not request.forced and key in self._passed_elsewhere:
                 self._passed.add((request.handle.hash, device))
-                self._keep(record, request, exported, specs)
+                self._log_trial(record, request, exported, specs)
                 return TrialResult()
             job = _job(request, exported, specs)
         except CannotExport as exc:
@@ -191,7 +190,7 @@ class GpuTrials:
             return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
         try:
-            outcome = self._outcome(request, job, timeout_s)
+            outcome = self._run_trial(request, job, timeout_s)
         finally:
             del job
             exported.unshare()  # the traceback of an error would keep it
@@ -199,23 +198,23 @@ class GpuTrials:
             raise trial_error(request, exported, outcome)
         self._passed.add((request.handle.hash, device))
         if outcome.placing is not Placing.ORIGINALS:
-            self._keep(record, request, exported, specs)
+            self._log_trial(record, request, exported, specs)
         return _result(outcome)
 
-    def passed(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
+    def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Record a clean launch elsewhere in a worker, on copies between redzones; its trial is skipped."""
         self._passed_elsewhere.add((digest, device, _launch_key(arguments, grid)))
 
-    def _is_logged(self, record: PassedTrial, request: TrialRequest) -> bool:
+    def _is_covered_by_log(self, record: PassedTrial, request: TrialRequest) -> bool:
         """Whether an earlier session's trial covers this launch with the current values of its arguments."""
         with contextlib.suppress(StoreError):
             if self.log is None or record in self.log:
                 return self.log is not None
             ranges = self.log.ranges_of(record)
-            return ranges is not None and lie_within(ranges, request.arguments)
+            return ranges is not None and has_integers_within(ranges, request.arguments)
         return False
 
-    def _keep(self, record: PassedTrial, request: TrialRequest, exported: IpcExport, specs: Specs) -> None:
+    def _log_trial(self, record: PassedTrial, request: TrialRequest, exported: IpcExport, specs: Specs) -> None:
         """Log a clean trial on copies if it holds for later launches."""
         compiled = request.compiled
         if self.log is None or compiled.effects.unknown:
@@ -232,9 +231,9 @@ class GpuTrials:
             if ranges is not None:
                 self.log.add_within(record, ranges)
 
-    def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
+    def _run_trial(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         """Run the trial in the worker; replace the worker if it does not survive."""
-        with_torch = mapped_by_torch(job.memories)  # the trial's own time does not pay for its import
+        with_torch = needs_torch_mapping(job.memories)  # the trial's own time does not pay for its import
         worker = self.worker(job.device, with_torch=with_torch)
         self.wait_ready(job.device, with_torch=with_torch)
         work = Job(try_launch, job, f"kernel {job.kernel}")
@@ -266,10 +265,10 @@ class GpuTrials:
             return self._workers[device, with_torch]
 
 
-def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
+def _log_entry(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
     """Return the log entry of a launch, kept after a clean trial."""
     name = device_name(exported.device)
-    return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, _sizes(exported))
+    return trial_record(request.handle.hash, name, driver_version(), request.grid, specs, _sizes(exported))
 
 
 def _sizes(exported: IpcExport) -> tuple[int, ...]:
@@ -308,7 +307,7 @@ def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
     )
 
 
-def _mutated(effects: Effects, behind: Reached) -> frozenset[str] | None:
+def _mutated_arguments(effects: Effects, behind: Reached) -> frozenset[str] | None:
     return effects.mutated | behind.mutated if effects.is_followed else None
 
 
@@ -324,15 +323,15 @@ def _result(outcome: TrialOutcome) -> TrialResult:
 _SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
-def ranges_held(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | None:
+def integer_ranges(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | None:
     """Return the smallest and largest integer of each named tensor, its bits read as signed.
 
-    Everything from the first element to the last counts, also what a view leaves out in between. Waits for the current
-    stream, once. None where one of the names is no tensor of integers with elements.
+    Covers all memory from the first element to the last, also gaps of the view. Waits for the current stream, once.
+    None if one of the names is no tensor of integers with elements.
     """
     import torch  # only where there is a GPU
 
-    memory, found = memory_of(arguments), list[Any]()
+    memory, extremes = memory_of(arguments), list[Any]()
     for name in (names := list(names)):
         tensor = memory.get(name)
         if not isinstance(tensor, torch.Tensor) or not tensor.numel() or not _holds_integers(tensor):
@@ -340,14 +339,14 @@ def ranges_held(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | 
         start, end = span_of(tensor)
         signed = getattr(torch, _SIGNED[tensor.element_size()])
         elements = tensor.detach().as_strided(((end - start) // tensor.element_size(),), (1,)).view(signed)
-        found += [each.to(torch.int64) for each in torch.aminmax(elements)]
-    values = torch.stack(found).tolist() if found else []
+        extremes += [extreme.to(torch.int64) for extreme in torch.aminmax(elements)]
+    values = torch.stack(extremes).tolist() if extremes else []
     return {name: (values[2 * i], values[2 * i + 1]) for i, name in enumerate(names)}
 
 
-def lie_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
+def has_integers_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
     """Whether the integers in a launch's tensors lie within some ranges."""
-    held = ranges_held(arguments, ranges)
+    held = integer_ranges(arguments, ranges)
     return held is not None and all(
         low <= held[name][0] and held[name][1] <= high for name, (low, high) in ranges.items()
     )
@@ -364,8 +363,8 @@ def lasting_ranges(
 ) -> Ranges | None:
     """Return the ranges of loaded values for which a clean trial holds, None if it holds for no others.
 
-    ``specs`` are the arguments as data, ``sizes_bytes`` the storages by index. The ranges are those of the launch, wide
-    enough for those kept ``before`` it where that is shown, too.
+    ``specs`` are the arguments as data, ``sizes_bytes`` the storages by index. The ranges are those of the launch,
+    widened by the logged ranges ``before`` if containment holds for the union, too.
     """
     leaves = [leaf for name, spec in specs for leaf in leaves_of(name, spec)]
     views = {key: view for name, spec in leaves for key, view in tensors_of(name, spec)}
@@ -377,16 +376,16 @@ def lasting_ranges(
         for name in deciding
         if name in views and name in memory and views[name].storage not in written and _holds_integers(memory[name])
     )
-    held = ranges_held(arguments, names)
+    held = integer_ranges(arguments, names)
     if held is None:
         return None
-    wider = held if before is None or before.keys() != held.keys() else _joined(held, before)
+    wider = held if before is None or before.keys() != held.keys() else _union_of_ranges(held, before)
     integers = {n: int(s.value) for n, s in leaves if isinstance(s, ScalarSpec) and isinstance(s.value, int)}
-    extents = {name: _extent(spec, sizes_bytes) for name, spec in leaves if isinstance(spec, TensorSpec)}
+    extents = {name: _argument_memory(spec, sizes_bytes) for name, spec in leaves if isinstance(spec, TensorSpec)}
     for ranges in (wider, held):
-        given = KnownLaunch(grid, integers, extents, ranges)
+        launch = KnownLaunch(grid, integers, extents, ranges)
         try:
-            require_contained(graph, given)
+            require_contained(graph, launch)
         except NotContained:
             continue
         return ranges
@@ -397,10 +396,10 @@ def _holds_integers(tensor: Any) -> bool:
     return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and tensor.element_size() in _SIGNED
 
 
-def _joined(one: Ranges, other: Ranges) -> Ranges:
+def _union_of_ranges(one: Ranges, other: Ranges) -> Ranges:
     return {name: (min(low, other[name][0]), max(high, other[name][1])) for name, (low, high) in one.items()}
 
 
-def _extent(spec: TensorSpec, sizes_bytes: tuple[int, ...]) -> ArgumentMemory:
+def _argument_memory(spec: TensorSpec, sizes_bytes: tuple[int, ...]) -> ArgumentMemory:
     ahead = spec.offset_bytes
     return ArgumentMemory(ahead, sizes_bytes[spec.storage] - ahead, spec.span_bytes, spec.itemsize)

@@ -1,7 +1,7 @@
 """One trial launch: its job, its outcome, the work in the GPU worker, and the error of a failed trial.
 
 A compiled kernel is launched on copies of its arguments between redzones. The notebook's memory is mapped only while it
-is copied, so that a kernel which runs wild has nothing of it to write to.
+is copied, so that a faulty kernel cannot write to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernellab.gpu.ipc import (
     Memory,
     Tables,
     argument_of,
-    imported,
+    import_memory,
     move_tables,
     moves_of,
     with_moved_numbers,
@@ -121,7 +121,7 @@ class _Worker:
         """Return scratch memory of at least ``size_bytes``."""
         if self.scratch.size_bytes < size_bytes:
             driver.synchronize()
-            self.scratch = driver.allocated(size_bytes)
+            self.scratch = driver.allocate(size_bytes)
         return self.scratch
 
 
@@ -141,7 +141,7 @@ def warm_up(job: WarmUp, progress: object) -> None:
     """Make the CUDA context and load the redzone kernels, so that the first trial does not wait for them.
 
     Raises:
-        UsageError: the number stands for another device here.
+        UsageError: the number means another device in this process.
     """
     state = _worker()
     if state.is_warm:
@@ -149,13 +149,13 @@ def warm_up(job: WarmUp, progress: object) -> None:
     if state.kernels is None:
         state.kernels = compile_ahead(job.capability)
     use_device(job.device)
-    require_same(job, driver.uuid_of(job.device))
+    require_same_device(job, driver.uuid_of(job.device))
     state.kernels.wait(BASIC)
     load_kernels()
     state.is_warm = True
 
 
-def require_same(job: WarmUp, uuid: bytes) -> None:
+def require_same_device(job: WarmUp, uuid: bytes) -> None:
     """Refuse to work on another device than the notebook's.
 
     Raises:
@@ -184,12 +184,12 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     """Run a trial launch and return its outcome. After a fault, this process can no longer use the device."""
     use_device(job.device)
     printed = _printed_bytes()
-    placed = _place(job.memories, job.tables)
+    placed = _place_arguments(job.memories, job.tables)
     handle = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
     moves = moves_of(job.memories, placed.tensors)
     specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
-    ending, message = _launched(handle, job, arguments)
+    ending, message = _launch(handle, job, arguments)
     unload_with(handle, driver.unload)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
@@ -201,7 +201,7 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     return TrialOutcome(ending, placed.placing, message, damages, _printed_since(printed))
 
 
-def _launched(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
+def _launch(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
     message = ""
     try:
         relauncher(handle, job.grid, arguments)()
@@ -215,7 +215,7 @@ def _launched(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[E
 
 
 @dataclass(slots=True)
-class _Placed:
+class _TrialMemory:
     """The memory of a trial. ``redzones`` surround the copies, if there are any."""
 
     placing: Placing
@@ -229,20 +229,20 @@ def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
     move_tables(job.tables, tensors, back)
     for memory, tensor in zip(job.memories, tensors, strict=True):
         if memory.holds_addresses and memory.is_mutated:
-            imported(memory).copy_(tensor)
+            import_memory(memory).copy_(tensor)
             driver.synchronize()
 
 
-def _place(memories: tuple[Memory, ...], tables: Tables) -> _Placed:
+def _place_arguments(memories: tuple[Memory, ...], tables: Tables) -> _TrialMemory:
     free_bytes = driver.free_bytes() * 4 // 5
     for placing in Placing:
         copied = [memory.size_bytes > 0 and _is_copied(memory, placing) for memory in memories]
         for zone_bytes in (_WIDE_ZONE_BYTES, _NARROW_ZONE_BYTES):
             spans, total = spans_of(memories, copied, zone_bytes)
-            # The wide zones are a luxury: they take a tenth of the free memory at most.
+            # Wide zones are optional: they take at most a tenth of the free memory.
             limit = free_bytes // 10 if zone_bytes == _WIDE_ZONE_BYTES else free_bytes
             if total < limit or placing is Placing.ORIGINALS:
-                return _filled(memories, tables, placing, spans, total)
+                return _fill_memory(memories, tables, placing, spans, total)
     raise AssertionError("unreachable")
 
 
@@ -251,13 +251,13 @@ def _is_copied(memory: Memory, placing: Placing) -> bool:
     return placing is Placing.COPIES or is_needed or memory.holds_addresses
 
 
-def _filled(
+def _fill_memory(
     memories: tuple[Memory, ...], tables: Tables, placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
-) -> _Placed:
-    redzones = Redzones(driver.allocated(total_bytes), spans) if total_bytes else None
+) -> _TrialMemory:
+    redzones = Redzones(driver.allocate(total_bytes), spans) if total_bytes else None
     tensors: list[Any] = []
     for index, memory in enumerate(memories):
-        original = imported(memory)
+        original = import_memory(memory)
         if spans[index] is None:
             tensors.append(original)
         else:
@@ -268,7 +268,7 @@ def _filled(
     for index, memory in enumerate(memories):
         if redzones is not None and spans[index] is not None and not memory.is_mutated:
             redzones.watch(index)
-    return _Placed(placing, tensors, redzones)
+    return _TrialMemory(placing, tensors, redzones)
 
 
 def _printed_bytes() -> int:
@@ -285,7 +285,7 @@ def _printed_since(start: int) -> str:
         return ""
 
 
-# What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.
+# The driver's messages for bad addresses; other faults are traps and asserts of the kernel itself.
 _ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
 UNTOUCHED = "The notebook's tensors are unchanged."
 _PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
@@ -323,10 +323,10 @@ def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) ->
     if not any(words in outcome.message for words in _ADDRESS_FAULTS):
         said = next((f" {line.strip()}" for line in outcome.output.splitlines() if "ssertion" in line), "")
         return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=request.compiled.kernel)
-    found = request.look_closer()
-    if found is not None:
-        message = f"{text} {found.message.rstrip('.')}. {state}"
-        return type(found)(message, place=found.place, detail=outcome.message, kernel=request.compiled.kernel)
+    error = request.look_closer()
+    if error is not None:
+        message = f"{text} {error.message.rstrip('.')}. {state}"
+        return type(error)(message, place=error.place, detail=outcome.message, kernel=request.compiled.kernel)
     sites = request.compiled.effects.sites
     null = exported.without_memory()
     site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)

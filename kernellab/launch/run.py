@@ -313,7 +313,7 @@ class Trials(Protocol):
     def has_passed(self, digest: str) -> bool:
         """Tell whether a compiled kernel went well on the current device in this session."""
 
-    def passed(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
+    def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Note that a launch of a compiled kernel went well elsewhere in a worker, on copies between redzones."""
 
     def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:

@@ -10,7 +10,7 @@ from kernellab.errors import RunError
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import move_tables, moves_of, tensor_of, tensor_on
-from kernellab.gpu.redzones import Damage, Redzones, Span, room_like, spans_of
+from kernellab.gpu.redzones import Damage, Redzones, Span, allocate_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
@@ -177,7 +177,7 @@ def _between_redzones(
 ) -> tuple[list[Any], Redzones | None]:
     """Return the memories, those with a span as copies, and the redzones around the copies."""
     tensors = list(originals)
-    redzones = Redzones(room_like(originals[0], total_bytes), spans) if total_bytes else None
+    redzones = Redzones(allocate_like(originals[0], total_bytes), spans) if total_bytes else None
     for index, span in enumerate(spans):
         if redzones is not None and span is not None:
             tensors[index] = redzones.copy_of(index).copy_(originals[index])

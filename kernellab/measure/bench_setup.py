@@ -15,7 +15,7 @@ from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.device_view import is_comparable
-from kernellab.gpu.ipc import IpcExport, Memory, mapped_by_torch
+from kernellab.gpu.ipc import IpcExport, Memory, needs_torch_mapping
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, TensorSpec, memory_of, tensors_of
 from kernellab.launch.memory import NOTHING, Reached, reached
@@ -142,7 +142,7 @@ class CommonMemory:
 def needs_torch(setup: Setup) -> bool:
     """Whether only torch can map some memory or compare some output, such as complex or sub-byte formats."""
     compared = [spec for index, spec in enumerate(setup.outputs) if index not in setup.left_out]
-    return mapped_by_torch((*setup.memories, *setup.references)) or not all(map(is_comparable, compared))
+    return needs_torch_mapping((*setup.memories, *setup.references)) or not all(map(is_comparable, compared))
 
 
 def require_followed(effects: Effects) -> None:

@@ -15,7 +15,7 @@ from kernellab.errors import first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView, is_comparable
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.ipc import argument_of, imported, tensor_on, with_moved_numbers
+from kernellab.gpu.ipc import argument_of, import_memory, tensor_on, with_moved_numbers
 from kernellab.gpu.worker import await_kernels, scratch_in_use, use_device
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
@@ -301,7 +301,7 @@ def get_ready(job: Readiness, progress: object) -> None:
     driver_stopwatch().flush()
     for name, size_bytes in job.dtypes:
         spec = TensorSpec(0, 0, (2,), (1,), name, size_bytes)
-        ones = DeviceView(driver.allocated(2 * size_bytes).zero_(), spec)
+        ones = DeviceView(driver.allocate(2 * size_bytes).zero_(), spec)
         if is_comparable(spec):
             agree(ones, ones.clone())
     if job.needs_torch:
@@ -372,8 +372,8 @@ def _only_bench() -> OnlyBench:
 def _workbench(setup: Setup) -> Workbench:
     """Return the bench of a setup, on copies of its memory."""
     use_device(setup.device)
-    originals = [imported(memory) for memory in setup.memories]
-    references = [imported(memory) for memory in setup.references]
+    originals = [import_memory(memory) for memory in setup.memories]
+    references = [import_memory(memory) for memory in setup.references]
     memory = copied(setup, originals, keeps_originals=False, free_bytes=driver.free_bytes)
     driver.synchronize()  # the originals are unmapped once the copies are made
     return Workbench(memory, references, watch=driver_stopwatch(), stream=lambda: 0)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.gpu.device_view import DeviceView, Differing, Limits, differing, is_comparable
+from kernellab.gpu.device_view import DeviceView, ElementDifference, Limits, compare_views, is_comparable
 from kernellab.gpu.ipc import tensor_on
 from kernellab.measure.tolerance import (
     LIMITS,
@@ -232,13 +232,13 @@ def wrong_elements(got: Any, want: ExpectedValue) -> Any:
     return _scanned(got, want).wrong
 
 
-def _differing(got: DeviceView, want: DeviceView) -> Differing | None:
+def _differing(got: DeviceView, want: DeviceView) -> ElementDifference | None:
     """Count the elements that differ between two outputs on a GPU; None where that needs torch."""
     if not is_comparable(got.spec):
         return None
     unit = unit_named(got.spec.dtype)
     limits = Limits(unit, *LIMITS.get(got.spec.dtype, (0.0, math.inf)), share_of_largest(unit) if unit else 0.0)
-    return differing(got, want, limits)
+    return compare_views(got, want, limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ class WorkerBench:
         self._require_good(timing, implementation)
         launch = self.options.launch_of(implementation)
         if not launch.has_hooks:  # a hook may have changed the values that the launch loads
-            self.trials.passed(kernel.digest, self._device, launch.arguments, launch.grid)
+            self.trials.record_passed_launch(kernel.digest, self._device, launch.arguments, launch.grid)
         return entered(timing, implementation, self.options, self._founders)
 
     def compare(

@@ -131,10 +131,10 @@ def gpu_stopwatch() -> Stopwatch:
 
 def driver_stopwatch() -> Stopwatch:
     """Return a stopwatch of the current GPU, with its clocks ramped up, for a process without torch."""
-    flushed = driver.allocated(max(2 * driver.l2_bytes_of(driver.current_device()), _LEAST_FLUSH_BYTES))
+    flushed = driver.allocate(max(2 * driver.l2_bytes_of(driver.current_device()), _LEAST_FLUSH_BYTES))
     for _ in range(_WARM_UP_FLUSHES):
         flushed.zero_()
-    word = driver.allocated(8)
+    word = driver.allocate(8)
     return Stopwatch(flushed.zero_, driver.DeviceEvent, driver.synchronize, lambda: keep_busy(word))
 
 

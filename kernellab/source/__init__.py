@@ -1,4 +1,4 @@
-"""A kernel with all that its source uses, as data: what a worker process compiles and what the store keeps.
+"""A kernel's closure as data: compiled by worker processes and kept in the store.
 
 A kernel lives in a namespace full of other things (tensors, models, open files). Its closure is the part of that
 namespace that its code names: helpers, constexprs, modules. Each function keeps its own bindings, so that two helpers

@@ -20,7 +20,7 @@ JIT_KINDS: frozenset[FunctionKind] = frozenset({"jit", "gluon"})
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A plain Python value: number, string, None, or a tuple, list or dict of such."""
+    """A plain Python value: number, string, None, or a tuple, list or dict of plain values."""
 
     value: object
 
@@ -34,7 +34,7 @@ class Constexpr:
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A ``tl.dtype``, by Triton's name for it."""
+    """A ``tl.dtype``, by its name in Triton."""
 
     name: str
 
@@ -48,7 +48,7 @@ class FunctionRef:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A module (``attribute`` is empty), or a dotted attribute of one, that the worker imports.
+    """A module (``attribute`` is empty) or a dotted attribute of it, imported by the worker.
 
     ``fingerprint`` changes with the source of an imported jit function.
     """
@@ -60,7 +60,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A jit function of an installed package: what an exported module imports, and the function that it was.
+    """A jit function of an installed package: its import, for exported modules, and its function.
 
     Another process may get another one under that name, where the package chooses by a device or the environment as it
     is imported. So workers and later sessions take the function of the closure.
@@ -77,7 +77,7 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A module that is not installed, or has helpers of the kernel: its attributes that the kernel uses.
+    """A module that is not installed or has helpers of the kernel: the attributes that the kernel uses.
 
     Without members it stands for a module that only annotations name: it has any attribute, and none of use.
     """
@@ -88,7 +88,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A tuple, list, set or dict (of pairs) whose members are bindings."""
+    """A tuple, list, set or dict (of pairs) of bindings."""
 
     type: Literal["tuple", "list", "set", "frozenset", "dict"]
     members: tuple[Binding, ...]
@@ -96,7 +96,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A value as `pickle` would make it again: what a call returns, with ``state`` set on it afterwards.
+    """A value as `pickle` rebuilds it: the result of a call, with ``state`` set on it afterwards.
 
     ``identity`` numbers, within a closure, the objects that are equal to nothing but themselves.
     """
@@ -109,7 +109,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that cannot be taken along, and why. Any use of it in a kernel is an error."""
+    """A value that cannot be sent to another process, and the reason. Its use in a kernel is an error."""
 
     type: str
     reason: str = ""
@@ -119,7 +119,7 @@ Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Helper | Members
 
 
 def referred(binding: Binding) -> list[int]:
-    """Return the indices of the functions that a binding needs."""
+    """Return the indices of the functions that a binding refers to."""
     match binding:
         case FunctionRef(index):
             return [index]
@@ -128,14 +128,14 @@ def referred(binding: Binding) -> list[int]:
 
 
 def lost(binding: Binding) -> Opaque | None:
-    """Return what of a value cannot be taken along; None where all of it can."""
+    """Return the first part of a value that cannot be sent to another process, or None."""
     if isinstance(binding, Opaque):
         return binding
     return next((found for part in parts(binding) if (found := lost(part)) is not None), None)
 
 
 def parts(binding: Binding) -> list[Binding]:
-    """Return the bindings that a binding is made of."""
+    """Return the direct parts of a binding."""
     match binding:
         case Constexpr(inner):
             return [inner]
@@ -178,7 +178,7 @@ def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Bind
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: its text from ``def`` on (or the whole ``lambda``), dedented, and what its global names stand for.
+    """A function's text from ``def`` on (or the whole ``lambda``), dedented, and the bindings of its globals.
 
     A class is one as well: its text is a class statement, decorators included.
 
@@ -206,7 +206,7 @@ class ConfigText:
 
 @dataclass(frozen=True, slots=True)
 class Autotune:
-    """An ``@triton.autotune``: the configs it tried out, and its other arguments that were given."""
+    """An ``@triton.autotune``: its configs and its other explicit arguments."""
 
     configs: tuple[ConfigText, ...]
     key: tuple[str, ...]
@@ -223,7 +223,7 @@ class Heuristics:
 
 @dataclass(frozen=True, slots=True)
 class JitOptions:
-    """The arguments of ``@triton.jit`` that were given and that can be written down."""
+    """The explicit arguments of ``@triton.jit`` that can be written as literals."""
 
     options: tuple[tuple[str, object], ...]
 
@@ -233,7 +233,7 @@ Wrapper = Autotune | Heuristics | JitOptions
 
 @dataclass(frozen=True)
 class Closure:
-    """A kernel, which is function 0, and the functions it uses. ``labels`` gives the shown name of each file.
+    """A kernel (function 0) and the functions it uses. ``labels`` gives the displayed name of each file.
 
     ``wrappers`` are its decorators as data, the outermost first; the closure of a compile has none.
     """
@@ -253,16 +253,16 @@ class Closure:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that decides what the kernel computes, wherever it stands."""
+        """A hash of everything that decides what the kernel computes, independent of its position."""
         return _digest(self, position=False)
 
     @cached_property
     def compile_digest(self) -> str:
-        """A hash that also covers the lines at which the functions stand, which the debug info holds."""
+        """A hash that also covers the functions' line numbers, which the debug info contains."""
         return _digest(self, position=True)
 
     def label(self, file: str) -> str:
-        """Return the name under which a user knows ``file``."""
+        """Return the displayed name of ``file``."""
         return dict(self.labels).get(file, file)
 
 
@@ -300,7 +300,7 @@ def jsonable(value: object) -> object:
 
 
 def from_jsonable(value: Any) -> Any:
-    """Return what `jsonable` wrote."""
+    """Return the value of `jsonable` output."""
     if not isinstance(value, list):
         return value
     kind, *rest = value
@@ -314,12 +314,12 @@ def from_jsonable(value: Any) -> Any:
 
 
 def closure_to_jsonable(closure: Closure) -> object:
-    """Return a closure as JSON, with the number of its schema."""
+    """Return a closure as JSON, with its schema number."""
     return {"schema": SCHEMA, "closure": jsonable(closure)}
 
 
 def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
-    """Return a key for each function that those share which are the same: text, and what their global names stand for.
+    """Return a key for each function, equal for functions with the same text and the same bindings.
 
     Keys are refined by those of the functions that are used, until they tell no more apart: what leads back to itself
     needs nothing of its own, and a helper that many use is looked at once per round.

@@ -1,4 +1,4 @@
-"""Python as text: names, syntax trees, values as what makes them again, and the formulas of recorded grids.
+"""Python as text: names, syntax trees, values as constructor calls, and the formulas of recorded grids.
 
 Syntax trees are made by one thread at a time. Those of lambdas are found by position, since Python keeps none.
 """
@@ -29,7 +29,7 @@ _ONE_AT_A_TIME = rlock(crossing=True)
 
 
 def is_name(value: object) -> bool:
-    """Tell whether a value is an identifier, as Python reads it, and no keyword."""
+    """Whether a value is a Python identifier and no keyword."""
     if not isinstance(value, str) or not value.isidentifier() or keyword.iskeyword(value):
         return False
     return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
@@ -42,7 +42,7 @@ def parsed(text: str) -> ast.Module:
 
 
 def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
-    """Return the text of a lambda, the line of it in its file, and its syntax tree.
+    """Return the text of a lambda, its line in its file, and its syntax tree.
 
     Raises:
         SourceError: its file is not known, or changed since.
@@ -59,7 +59,7 @@ def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
 
 
 def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
-    """Yield the lambdas of a text whose body holds all instructions of ``code``."""
+    """Yield the lambdas of a text with a body that spans all instructions of ``code``."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -74,7 +74,7 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
 
 
 def _span(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return where the instructions of ``code`` begin and end; those that stand for none of its text are left out."""
+    """Return the positions of the first and last instruction of ``code``; instructions without text are left out."""
     begins, ends = [], []
     for line, end_line, column, end_column in code.co_positions():
         if line is not None and end_line is not None and column is not None and end_column:
@@ -96,7 +96,7 @@ def signature_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
 def signature_values(
     function: FunctionType, node: ast.FunctionDef | ast.Lambda, scope: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return what those names stand for in ``scope``; once asked, which is soon after the definition, it stays so.
+    """Return the values of those names in ``scope``, fixed at the first call, soon after the definition.
 
     A name that is a default by itself stands for the default that the function has: ``lambda meta, kind=kind: ...``.
     """
@@ -123,12 +123,12 @@ _IS_DATA = "it holds data, which a parameter without tl.constexpr takes as a ten
 
 
 class CannotTake(Exception):
-    """A value that another process cannot have; the text says why."""
+    """A value that cannot be sent to another process; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A value as a call: ``function(*arguments)``, then ``state``. ``has_identity``: it equals nothing but itself."""
+    """A value as a call: ``function(*arguments)``, then ``state``. ``has_identity``: it equals only itself."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -137,7 +137,7 @@ class Reduced:
 
 
 def reduced(value: Any) -> Reduced | str:
-    """Return how a value is made again, or the name under which its module holds it.
+    """Return the call that rebuilds a value, or its name in its module.
 
     Follows the protocol of `object.__reduce_ex__`. Members of enums, named tuples, dataclasses and numpy's numbers
     get the call that a person would write.
@@ -179,13 +179,13 @@ def _by_protocol(value: Any) -> Reduced | str:
 
 
 def _has_identity(value: Any) -> bool:
-    """Tell whether a value equals nothing but itself."""
+    """Whether a value equals only itself."""
     equals: Any = type(value).__eq__
     return equals is object.__eq__
 
 
 def made(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -> Any:
-    """Return what `reduced` described."""
+    """Rebuild a value from its `reduced` parts."""
     value = function(*arguments)
     if state is None:
         return value
@@ -199,12 +199,12 @@ def made(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Tell whether a class is a tuple with named fields."""
+    """Whether a class is a tuple with named fields."""
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
 
 
 def _init_fields(value: Any) -> tuple[Any, ...] | None:
-    """Return what a dataclass is to be called with; None where its fields are not all that its ``__init__`` sets."""
+    """Return the arguments that rebuild a dataclass; None if its ``__init__`` sets more than its fields."""
     cls = type(value)
     if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.init:  # type: ignore[attr-defined]
         return None
@@ -218,7 +218,7 @@ def _init_fields(value: Any) -> tuple[Any, ...] | None:
 
 
 def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
-    """Tell whether a frozen dataclass, as a layout of Gluon is, checks its fields and leaves them as they are."""
+    """Whether a frozen dataclass with checks, such as a Gluon layout, is equal when rebuilt from its fields."""
     if not (cls.__dataclass_params__.frozen and cls.__dataclass_params__.eq):
         return False
     try:
@@ -235,7 +235,7 @@ def _is_numpy_number(value: Any) -> bool:
 
 
 def portable_type(kind: Any) -> Any:
-    """Return Triton's type of an argument so that every process can read it: that of a named tuple is a class."""
+    """Return Triton's type of an argument in a form that every process can unpickle."""
     if not isinstance(kind, tuple):
         return kind
     items = tuple(map(portable_type, kind))
@@ -253,7 +253,7 @@ def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> A
 
 
 def is_plain(value: object) -> bool:
-    """Tell whether a value can be written down as a literal."""
+    """Whether a value can be written as a literal."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return type(value) in {type(None), bool, int, float, str, bytes}
     if type(value) in {tuple, list}:
@@ -262,7 +262,7 @@ def is_plain(value: object) -> bool:
 
 
 def literal(value: object) -> str:
-    """Return a plain value as an expression; infinities and NaN have no literal of their own."""
+    """Return a plain value as an expression; infinities and NaN become ``float`` calls."""
     match value:
         case float() if not math.isfinite(value):
             return f'float("{value}")'
@@ -279,13 +279,13 @@ def literal(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string literal in double quotes where that needs no more escapes."""
+    """Return a string literal, in double quotes where that needs no more escapes."""
     plain = repr(text)
     return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
 
 
 def docstring(text: str) -> str:
-    """Return a text as a docstring of its own, whatever quotes and backslashes it holds."""
+    """Return a text as a docstring literal, with any quotes and backslashes escaped."""
     safe = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if safe.endswith('"'):
         safe = f'{safe[:-1]}\\"'
@@ -323,7 +323,7 @@ _BITS = 128
 
 
 def is_formula(text: str, names: Collection[str]) -> bool:
-    """Tell whether a text is a formula over parameters with these names: a lambda with one parameter, for the others.
+    """Whether a text is a formula over parameters with these names: a lambda with one parameter.
 
     It is pasted into exported modules, and is evaluated where a kept kernel is launched on other sizes; both is safe
     for whatever a store or a bundle holds.
@@ -332,7 +332,7 @@ def is_formula(text: str, names: Collection[str]) -> bool:
 
 
 def formula_problem(text: str, names: Collection[str]) -> str:
-    """Return why a text is no formula over parameters with these names; "" where it is one."""
+    """Return the reason why a text is no formula over parameters with these names; "" if it is one."""
     try:
         _formula(text, names)
     except ValueError as exc:
@@ -341,7 +341,7 @@ def formula_problem(text: str, names: Collection[str]) -> str:
 
 
 def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
-    """Return the grid that a formula gives for these arguments and meta-parameters.
+    """Return the grid of a formula for these arguments and meta-parameters.
 
     Raises:
         UsageError: it has no value for these arguments, or is no formula.
@@ -360,7 +360,7 @@ def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _formula(text: str, names: Collection[str]) -> ast.Lambda:
-    """Return the syntax tree of a formula; what is none is a `ValueError`."""
+    """Return the syntax tree of a formula; raise `ValueError` for any other text."""
     try:
         body = parsed(text).body if len(text) <= _LENGTH else []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
@@ -410,7 +410,7 @@ _GUARD = "__computed__"
 
 
 class _Guarded(ast.NodeTransformer):
-    """Lets no operator repeat a sequence, or make a number of billions of digits."""
+    """Replaces operators by guarded calls: no repeated sequences, no numbers of billions of digits."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""Data of a store, a bundle or an import, checked before anything is made of it.
+"""Checks data of a store, a bundle or an import before it is used.
 
 Such data is foreign. Names, dtypes and modules out of it are pasted into code, texts are executed once their kernel is
 launched, and numbers become sizes; so all of that is checked here, against what the lab itself writes.
@@ -63,12 +63,12 @@ _PRUNING = {"early_config_prune", "perf_model", "top_k"}
 
 
 class Malformed(ValueError):
-    """Data that is not what the lab writes. The message says where, what was found and what was expected."""
+    """Foreign data of the wrong form. The message gives the place, the value and the expectation."""
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn whatever making a record out of other data raises into `Malformed`."""
+    """Turn any error of building a record from foreign data into `Malformed`."""
     try:
         yield
     except Malformed:
@@ -87,12 +87,12 @@ def require(condition: bool, where: str, value: object, expected: str) -> None:
 
 
 def is_dotted(value: str) -> bool:
-    """Tell whether a text consists of identifiers with dots between them."""
+    """Whether a text consists of identifiers joined by dots."""
     return all(map(is_name, value.split(".")))
 
 
 def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEXT_VALUES) -> Any:
-    """Return the value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
         Malformed: it is none, or larger or nested deeper than anything that the lab writes.
@@ -120,7 +120,7 @@ def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TE
 
 
 def require_type(value: Any, hint: Any, where: str) -> None:
-    """Raise `Malformed` unless a value, with all it holds, is of the type of an annotation.
+    """Raise `Malformed` unless a value, with all its members, has the type of an annotation.
 
     Numbers are finite and fit 64 bits, texts can be encoded.
     """
@@ -129,7 +129,7 @@ def require_type(value: Any, hint: Any, where: str) -> None:
 
 @cache
 def _check_of(hint: Any) -> Callable[[Any, str], None]:
-    """Return what checks a value against an annotation; it is told the value and what to call it."""
+    """Return the check of a value against an annotation, called with the value and its place."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any or hint is object:
         return lambda value, where: None
@@ -208,7 +208,7 @@ def _has_surrogates(text: str) -> bool:
 
 
 def closure_of_json(value: Any) -> Closure:
-    """Return the closure that JSON stands for.
+    """Build a closure from JSON.
 
     Raises:
         Malformed: it is none, or holds something that no closure holds.
@@ -222,7 +222,7 @@ def closure_of_json(value: Any) -> Closure:
 
 
 def require_closure(closure: Closure, where: str, *, of_kernel: bool = True) -> None:
-    """Raise `Malformed` for a closure that no kernel has, or else no value: that may be of any functions, or none."""
+    """Raise `Malformed` for an invalid closure of a kernel, or of other values: with any functions, or none."""
     require_type(closure, Closure, where)
     count = len(closure.functions)
     least = int(of_kernel)
@@ -248,7 +248,7 @@ def _require_function(function: Function, count: int, where: str) -> None:
 
 @lru_cache(maxsize=4096)
 def _problem_of_text(text: str, kind: FunctionKind) -> str:
-    """Return why a text is not one function or class and nothing else, or ""."""
+    """Return the reason why a text is not exactly one function or class, or ""."""
     wrapped = f"({text})" if kind == "lambda" else text
     try:
         body = parsed(wrapped).body
@@ -272,7 +272,7 @@ def _require_bindings(bindings: tuple[tuple[str, Binding], ...], count: int, whe
 
 
 def require_binding(binding: Binding, count: int, where: str) -> None:
-    """Raise `Malformed` for a binding that no closure of ``count`` functions has."""
+    """Raise `Malformed` for a binding that is invalid in a closure of ``count`` functions."""
     match binding:
         case Constant(value):
             require(is_plain(value), where, value, "a plain value")

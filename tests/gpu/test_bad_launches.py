@@ -83,7 +83,7 @@ class Address:
 
 def freed_address() -> int:
     torch.cuda.synchronize()  # its context is the current one
-    return driver.allocated(64 << 20).address  # torch would keep a part of a larger block
+    return driver.allocate(64 << 20).address  # torch would keep a part of a larger block
 
 
 Case = tuple[Callable[[Notebook], Any], tuple[type[BaseException], ...], str]

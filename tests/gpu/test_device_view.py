@@ -13,9 +13,9 @@ import torch
 from kernellab._triton.device_binaries import device_kernel
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
-from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, ipc_handle, use_device
+from kernellab.gpu.driver import DeviceBytes, DriverError, allocate, ipc_handle, use_device
 from kernellab.gpu.ipc import Memory, tensor_of, tensor_on
-from kernellab.gpu.redzones import Redzones, room_like, spans_of
+from kernellab.gpu.redzones import Redzones, allocate_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.comparison import agree, difference_of
@@ -171,8 +171,8 @@ def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
 def test_redzones_without_torch_find_what_those_with_it_find() -> None:
     memories = tuple(Memory(None, size, 16 * index, True) for index, size in enumerate((1000, 7, 512)))
     spans, total = spans_of(memories, (True,) * 3, 4096)
-    ours = Redzones(room_like(DeviceBytes(0, 0), total), spans)
-    theirs = Redzones(room_like(torch.empty(0, device="cuda"), total), spans)
+    ours = Redzones(allocate_like(DeviceBytes(0, 0), total), spans)
+    theirs = Redzones(allocate_like(torch.empty(0, device="cuda"), total), spans)
     assert ours.damages() == theirs.damages() == []
     room = tensor_on(ours.room)
     assert all(torch.equal(room[start:end], theirs.room[start:end]) for start, end, _, _ in ours._zones())
@@ -206,7 +206,7 @@ def test_events_tell_the_time_that_those_of_torch_tell() -> None:
 
 
 def test_a_busy_device_lets_the_host_go_ahead() -> None:
-    word, event = allocated(8), driver.DeviceEvent()
+    word, event = allocate(8), driver.DeviceEvent()
     for _ in range(50):
         keep_busy(word)
     event.record()
@@ -217,4 +217,4 @@ def test_a_busy_device_lets_the_host_go_ahead() -> None:
 
 def test_what_the_driver_refuses_is_told_in_its_words() -> None:
     with pytest.raises(DriverError, match="CUDA error: out of memory"):
-        allocated(1 << 50)
+        allocate(1 << 50)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu.trial import lasting_ranges, lie_within, passed_trial, ranges_held
+from kernellab.gpu.trial import has_integers_within, integer_ranges, lasting_ranges, trial_record
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.store import PassedTrial, Ranges, Store
 
@@ -28,7 +28,7 @@ LIKE: dict[str, Any] = {
 
 
 def trial(**changed: Any) -> PassedTrial:
-    return passed_trial(**{**LIKE, **changed})
+    return trial_record(**{**LIKE, **changed})
 
 
 def test_the_same_launch_has_the_same_record() -> None:
@@ -139,19 +139,19 @@ def test_indices_that_the_kernel_writes_itself_are_not_bounded(lab: kernellab.La
 
 def test_what_a_view_leaves_out_counts_between_its_elements_and_not_outside() -> None:
     values = torch.arange(10, dtype=torch.int32)
-    assert ranges_held({"x": values[2:9:3]}, ["x"]) == {"x": (2, 8)}
-    assert ranges_held({"x": (values, values[3:5])}, ["x[1]"]) == {"x[1]": (3, 4)}
-    assert ranges_held({"x": values.bool()}, ["x"]) == {"x": (0, 1)}
-    assert ranges_held({"x": values[:0]}, ["x"]) is None
-    assert ranges_held({"x": values.float()}, ["x"]) is None
+    assert integer_ranges({"x": values[2:9:3]}, ["x"]) == {"x": (2, 8)}
+    assert integer_ranges({"x": (values, values[3:5])}, ["x[1]"]) == {"x[1]": (3, 4)}
+    assert integer_ranges({"x": values.bool()}, ["x"]) == {"x": (0, 1)}
+    assert integer_ranges({"x": values[:0]}, ["x"]) is None
+    assert integer_ranges({"x": values.float()}, ["x"]) is None
 
 
 def test_values_lie_within_ranges_that_hold_all_of_them() -> None:
     given = {"x": torch.tensor([3, 5]), "y": torch.tensor([0])}
-    assert lie_within({"x": (3, 5), "y": (-1, 1)}, given)
-    assert not lie_within({"x": (3, 4)}, given)
-    assert not lie_within({"x": (4, 5), "y": (-1, 1)}, given)
-    assert not lie_within({"z": (0, 9)}, given)
+    assert has_integers_within({"x": (3, 5), "y": (-1, 1)}, given)
+    assert not has_integers_within({"x": (3, 4)}, given)
+    assert not has_integers_within({"x": (4, 5), "y": (-1, 1)}, given)
+    assert not has_integers_within({"z": (0, 9)}, given)
 
 
 def test_ranges_are_found_by_a_later_session_and_replaced(tmp_path: Path) -> None:

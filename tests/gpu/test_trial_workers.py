@@ -13,7 +13,7 @@ from kernellab.errors import UsageError
 from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import Memory, Tables
 from kernellab.gpu.trial import GpuTrials
-from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same
+from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
 from kernellab.launch.run import TrialRequest
 from kernellab.target import parse_target
 from kernellab.workers.worker import Job
@@ -64,7 +64,7 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     x = torch.zeros(300)
     compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
     job = TrialJob("add_kernel", (), "abc", (), (), 0, (3, 1, 1), (), (memory,), Tables())
-    trials._outcome(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
+    trials._run_trial(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
     is_lost = ending is Ending.FAULT
     assert workers.pop(with_torch).asked == ["warm_up", "try_launch", *["close"] * is_lost]
     assert [each.asked for each in workers.values()] == [[]]
@@ -88,9 +88,9 @@ def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_ope
 
 
 def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:
-    require_same(WarmUp(0, (9, 0), b"one"), b"one")
+    require_same_device(WarmUp(0, (9, 0), b"one"), b"one")
     with pytest.raises(UsageError, match="cuda:0 of this process is another GPU for its worker: CUDA_VISIBLE_DEVICES"):
-        require_same(WarmUp(0, (9, 0), b"one"), b"two")
+        require_same_device(WarmUp(0, (9, 0), b"one"), b"two")
 
 
 @pytest.mark.parametrize(("target", "is_tried"), [("cuda:90", True), ("hip:gfx942", False)])

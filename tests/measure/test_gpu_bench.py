@@ -306,7 +306,7 @@ def test_what_a_batch_gives_no_answer_for_is_measured_by_itself(
     counts: list[int] = []
     worker: Any = SimpleNamespace(pid=1, run=measured, prepare=measured, close=lambda: None)
     bench: Any = worker_bench(worker)
-    bench.trials.passed = lambda *launch: None
+    bench.trials.record_passed_launch = lambda *launch: None
     found = bench.measure_all([CANDIDATE] * 3, 4, None, 1.25)
     assert counts.count(1) == singly
     wanted: list[Any] = [timing.times_ms or LaunchError for timing in ([] if is_error else answer)]
