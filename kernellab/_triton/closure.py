@@ -58,11 +58,11 @@ from kernellab.source import (
     is_plain,
     jsonable,
     lambda_definition,
-    lost,
-    parsed,
+    opaque_part,
+    parse_python,
     with_functions,
 )
-from kernellab.source.text import CannotTake, reduced, signature_values
+from kernellab.source.text import CannotTake, rebuild_call, signature_values
 
 
 def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
@@ -108,7 +108,7 @@ def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
         collector.resolve()
     except SourceError:
         return None
-    if lost(binding) is not None:
+    if opaque_part(binding) is not None:
         return None
     return collector.closure(), binding
 
@@ -127,7 +127,7 @@ def value_key(value: Any) -> str:
     """
     collector = Collector()
     binding = collector.used(value)
-    if lost(binding) is not None:
+    if opaque_part(binding) is not None:
         return repr(value)
     collector.resolve()
     text = json.dumps([jsonable(binding), collector.closure().digest], sort_keys=True)
@@ -137,7 +137,7 @@ def value_key(value: Any) -> str:
 def require_taken(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
     """Raise `LaunchError` for an argument that cannot be sent to another process."""
     for name, binding in named:
-        if (found := lost(binding)) is not None:
+        if (found := opaque_part(binding)) is not None:
             raise LaunchError(f"{name} of {kernel} is {untaken(found)}", kernel=kernel)
 
 
@@ -230,7 +230,7 @@ class Collector:
         while file in self.labels:
             file += "'"
         self.labels[file] = file
-        node = parsed(written.text)
+        node = parse_python(written.text)
         bindings = ((name, self.used(value, name, node)) for name, value in sorted(written.names.items()))
         return Function(written.cls.__name__, "class", written.text, file, 1, False, tuple(bindings))
 
@@ -243,7 +243,7 @@ class Collector:
         for name in sorted(named):
             if name in scope:
                 binding = bind(scope[name], name, node)
-                yield name, (_global_import(python, name) if lost(binding) is not None else None) or binding
+                yield name, (_global_import(python, name) if opaque_part(binding) is not None else None) or binding
         for name, value in signature_values(python, node, scope).items():
             if name not in named:
                 yield name, _without_import(self.bind(value, name, node))
@@ -302,7 +302,7 @@ class Collector:
                 rest = frozenset(chain[1:] for chain in chains if chain[0] == attribute and len(chain) > 1)
                 is_module = isinstance(value, ModuleType)
                 binding = self._members(value, rest, node) if is_module else self.bind(value, attribute, node)
-                is_lost = is_there and lost(binding) is not None
+                is_lost = is_there and opaque_part(binding) is not None
                 bound.append((attribute, Import(module.__name__, attribute) if is_lost else binding))
         return Members(module.__name__, tuple(bound))
 
@@ -335,7 +335,7 @@ class Collector:
             return Items(kind, tuple(sorted(map(self.bind, value), key=repr)))
         if type(value) is dict:
             return Items("dict", tuple(Items("tuple", (self.bind(k), self.bind(v))) for k, v in value.items()))
-        call = reduced(value)
+        call = rebuild_call(value)
         if isinstance(call, str):
             module = getattr(value, "__module__", type(value).__module__)
             return _attribute(module, call, value) or Opaque(_type_name(value), f"{module} does not hold it as {call}")

@@ -24,7 +24,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
 
 from kernellab.errors import LaunchError, SourceError, UsageError, value_text
-from kernellab.source import parsed
+from kernellab.source import parse_python
 from kernellab.source.text import signature_names, signature_values
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
@@ -416,7 +416,7 @@ def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
             kernel=owner.__name__,
         ) from exc
     text = textwrap.dedent("".join(lines))
-    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
+    node = next((n for n in ast.walk(parse_python(text)) if isinstance(n, ast.FunctionDef)), None)
     if node is None:
         raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
     return text.splitlines(keepends=True), max(first, 1), node

@@ -31,9 +31,9 @@ from kernellab.source import (
     JitOptions,
     Members,
     Opaque,
-    referred,
+    referenced_functions,
 )
-from kernellab.source.text import made
+from kernellab.source.text import rebuild
 
 UNWRAPPED = "_kernellab_constants"  # the key of a namespace for the names of its unwrapped constexprs
 _KEPT_WRAPPED = {bool, int, float, str, type(None), tl.dtype}
@@ -161,7 +161,7 @@ class Loaded:
         if call.identity is not None and call.identity in self._objects:
             return self._objects[call.identity]
         parts = [self.value(part, name) for part in (call.function, *call.arguments)]
-        value = made(parts[0], tuple(parts[1:]), None if call.state is None else self.value(call.state, name))
+        value = rebuild(parts[0], tuple(parts[1:]), None if call.state is None else self.value(call.state, name))
         if call.identity is not None:
             self._objects[call.identity] = value
         return value
@@ -184,11 +184,11 @@ class Loaded:
             return
         function = self.closure.functions[index]
         for _, binding in function.bindings:
-            for needed in referred(binding):
+            for needed in referenced_functions(binding):
                 self._define(needed, entered | {index})
         namespace = self._namespaces[index]
         for name, binding in function.bindings:
-            if all(i in self.functions for i in referred(binding)):
+            if all(i in self.functions for i in referenced_functions(binding)):
                 namespace[name] = self.value(binding, name)
         text = "\n" * (function.first_line - 1) + function.text
         if function.kind == "lambda":

@@ -27,7 +27,7 @@ from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse
 from kernellab.errors import UsageError
 from kernellab.export.flatten import FlatModule, remap_functions
 from kernellab.export.module import autotune_arguments, dict_text
-from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, Opaque, literal, lost
+from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, Opaque, literal, opaque_part
 
 _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 _CALLED = re.compile(r"\bops\.(\w+)\.(\w+)")
@@ -108,7 +108,7 @@ def _missing(closure: Closure) -> Iterator[str]:
     """Yield the reasons why the functions of an operator cannot work in a module."""
     for function in closure.functions:
         for name, binding in function.bindings:
-            if (found := lost(binding)) is not None:
+            if (found := opaque_part(binding)) is not None:
                 yield f"which uses {name}, a {found.type}"
         for namespace, name in _CALLED.findall(function.text):
             if not is_of_torch(f"{namespace}.{name}"):

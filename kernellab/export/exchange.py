@@ -24,11 +24,11 @@ from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.registry import Registry, version_digest
 from kernellab.source import (
     TEXT_BYTES,
-    Malformed,
+    MalformedData,
     closure_of_json,
     closure_to_jsonable,
     is_name,
-    parsed_json,
+    parse_json,
     reading,
     require,
     require_type,
@@ -101,11 +101,11 @@ def read_bundle(store: Store, path: Path) -> Version:
         UsageError: the file is no bundle, or one of a later release; then nothing of it is entered.
     """
     try:
-        content = parsed_json(_read_bundle_text(path))
+        content = parse_json(_read_bundle_text(path))
         with reading("it"):
             require(content["schema"] == SCHEMA, "its schema", content["schema"], f"{SCHEMA}, that of this release")
             entry = _parse_entry(content)
-    except (Malformed, OSError, zipfile.BadZipFile) as exc:
+    except (MalformedData, OSError, zipfile.BadZipFile) as exc:
         raise UsageError(f"{str(path)!r} is no bundle of a kernel: {exc}. Nothing of it was entered.") from exc
     ((version, _),) = store.enter([entry])
     return version
@@ -152,7 +152,7 @@ def _parse_launch(row: Mapping[str, Any]) -> tuple[RecordedLaunch, float | None,
 def _read_bundle_text(path: Path) -> str:
     """Return the JSON of a bundle; sizes are checked before unpacking."""
     if not path.is_file():
-        raise Malformed("there is no such file")
+        raise MalformedData("there is no such file")
     size = path.stat().st_size
     require(size <= _BUNDLE_BYTES, "its size", size, f"at most {_BUNDLE_BYTES:,} bytes")
     try:
@@ -161,10 +161,10 @@ def _read_bundle_text(path: Path) -> str:
             with archive.open(_KERNEL) as file:
                 content = file.read(TEXT_BYTES + 1)
         return content.decode("utf-8")
-    except Malformed:
+    except MalformedData:
         raise
     except (KeyError, ValueError, EOFError, RuntimeError, zlib.error, struct.error) as exc:
-        raise Malformed(f"its archive cannot be read: {exc}") from exc
+        raise MalformedData(f"its archive cannot be read: {exc}") from exc
 
 
 def _require_members(archive: zipfile.ZipFile) -> None:
@@ -215,7 +215,7 @@ def measurement_entries(path: Path) -> list[Entry]:
         try:
             if line.strip():
                 _add_line(line, kernels, rows)
-        except Malformed as exc:
+        except MalformedData as exc:
             raise StoreError(
                 f"Line {number} of {str(path)!r} is no measurement: {exc}. Nothing of the file was entered."
             ) from exc
@@ -225,7 +225,7 @@ def measurement_entries(path: Path) -> list[Entry]:
 def _add_line(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[Measurement, float | None]]]) -> None:
     """Add the kernel or the measurement of one line; a measurement follows its kernel, by the digest of the file."""
     with reading("it"):
-        value = parsed_json(line)
+        value = parse_json(line)
         require(isinstance(value, dict), "it", value, "an object: it is no object")
         require(value.get("schema") == SCHEMA, "its schema", value.get("schema"), f"{SCHEMA}, that of this release")
         digest = str(value["digest"])
@@ -237,7 +237,7 @@ def _add_line(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[M
         elif digest in kernels:
             rows[digest].append(_parse_measurement_line(value))
         else:
-            raise Malformed("no line before it holds its kernel")
+            raise MalformedData("no line before it holds its kernel")
 
 
 def _read_lines_text(path: Path) -> str:
@@ -294,7 +294,7 @@ def _parse_measurement_line(value: Mapping[str, Any]) -> tuple[Measurement, floa
     for name in ("config", "details"):
         require(isinstance(value[name], dict), name, value[name], "an object")
     measurement = _measurement_of_row(value)
-    device = parsed_json(measurement.key).get("device", measurement.device)
+    device = parse_json(measurement.key).get("device", measurement.device)
     require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
     require_moment(value["created"], "created")
     return measurement, float(value["created"])

@@ -35,7 +35,7 @@ from kernellab.source import (
     content_keys,
     is_name,
     parts,
-    referred,
+    referenced_functions,
     with_functions,
 )
 from kernellab.source.text import literal
@@ -197,7 +197,7 @@ def flatten_closure(closure: Closure, reserved: frozenset[str] = RESERVED) -> Fl
 def _imported_functions(closure: Closure) -> frozenset[int]:
     """Return the helpers of installed packages in a closure, and the functions that only they use."""
     uses = [[binding for _, binding in function.bindings] for function in closure.functions]
-    everything = [{i for binding in bindings for i in referred(binding)} for bindings in uses]
+    everything = [{i for binding in bindings for i in referenced_functions(binding)} for bindings in uses]
     written = [{i for binding in bindings for i in _functions_written_out(binding)} for bindings in uses]
     of_helpers = _reachable_indices(set().union(*everything) - set().union(*written), everything)
     return frozenset(of_helpers - _reachable_indices(set(range(len(uses))) - of_helpers, written))

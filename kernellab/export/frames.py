@@ -13,7 +13,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
 from kernellab.launch.calls import verb
-from kernellab.source import parsed_json, require
+from kernellab.source import parse_json, require
 from kernellab.workers.forks_and_interrupts import imported_whole
 
 _ABSENT = "<NA>"
@@ -113,7 +113,7 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     if not first.startswith("# {"):
         return None
-    description = _require_description(parsed_json(first.removeprefix("# ")))
+    description = _require_description(parse_json(first.removeprefix("# ")))
     if not description["columns"]:
         return pd.DataFrame(), description
     # pandas before 3.1 parses floats inexactly; astype of a string is exact
@@ -137,7 +137,7 @@ def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
     imported_whole("pandas")
     import pandas as pd
 
-    description = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
+    description = parse_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
     if not isinstance(description, dict) or "rows" not in description:
         return None
     rows = description["rows"]

@@ -19,7 +19,7 @@ from kernellab.gpu.ipc import Memory, Tables, argument_of
 from kernellab.gpu.redzones import Damage
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, ScalarSpec, TensorSpec, memory_of
 from kernellab.measure.comparison import OutputDifference
-from kernellab.source.text import parsed
+from kernellab.source.text import parse_python
 
 if TYPE_CHECKING:
     from kernellab.measure.launches import KernelLaunch
@@ -306,7 +306,7 @@ def sets_blocks_alone(hook: Hook) -> bool:
     if not isinstance(hook, FunctionType) or hook.__name__ == "<lambda>":
         return False
     try:
-        tree = parsed(textwrap.dedent(inspect.getsource(hook)))
+        tree = parse_python(textwrap.dedent(inspect.getsource(hook)))
     except (OSError, TypeError, SyntaxError):
         return False
     definition = tree.body[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.measure.config import UNMEASURED, Config, Status
 from kernellab.measure.timing import Interval
-from kernellab.source import parsed_json, require
+from kernellab.source import parse_json, require
 from kernellab.store import Store, Version
 from kernellab.store.content import require_config
 
@@ -123,7 +123,7 @@ class _Reader:
         """Return the time of a row; None where it was not measured, or is a peer's.
 
         Raises:
-            Malformed: it is none that a lab wrote.
+            MalformedData: not written by a lab.
         """
         if not device or status in _UNMEASURED:
             return None
@@ -161,7 +161,7 @@ class _Reader:
 
 def _config(text: str) -> tuple[str, str, frozenset[str]]:
     """Return a config of the store: its text that equal ones share, its words, the names of what it sets."""
-    stored = parsed_json(text)
+    stored = parse_json(text)
     require_config(stored)
     config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **stored})
     return config.key, config.text, frozenset(stored)

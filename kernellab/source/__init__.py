@@ -1,8 +1,8 @@
 """A kernel's closure as data: compiled by worker processes and kept in the store.
 
 A kernel lives in a namespace full of other things (tensors, models, open files). Its closure is the part of that
-namespace that its code names: helpers, constexprs, modules. Each function keeps its own bindings, so that two helpers
-of one name, or the kernels of a factory, do not meet.
+namespace that its code names: helpers, constexprs, modules. Each function has its own bindings, so that two helpers
+of one name, or the kernels of a factory, do not clash.
 """
 
 from kernellab.source.model import (
@@ -33,9 +33,9 @@ from kernellab.source.model import (
     content_keys,
     from_jsonable,
     jsonable,
-    lost,
+    opaque_part,
     parts,
-    referred,
+    referenced_functions,
     with_functions,
 )
 from kernellab.source.text import (
@@ -47,15 +47,15 @@ from kernellab.source.text import (
     is_plain,
     lambda_definition,
     literal,
-    parsed,
+    parse_python,
     portable_type,
 )
 from kernellab.source.validation import (
     TEXT_BYTES,
     TRITON_DTYPES,
-    Malformed,
+    MalformedData,
     closure_of_json,
-    parsed_json,
+    parse_json,
     reading,
     require,
     require_binding,

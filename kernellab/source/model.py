@@ -12,7 +12,7 @@ from kernellab.workers.forks_and_interrupts import cached_property
 
 SCHEMA = 1
 CELL_PREFIX = "cell:"
-LOADED = "__kernel__"  # the module that functions and classes made of a closure call theirs
+LOADED = "__kernel__"  # the ``__module__`` of functions and classes loaded from a closure
 
 FunctionKind = Literal["jit", "gluon", "constexpr_function", "python", "lambda", "class"]
 JIT_KINDS: frozenset[FunctionKind] = frozenset({"jit", "gluon"})
@@ -62,8 +62,8 @@ class Import:
 class Helper:
     """A jit function of an installed package: its import, for exported modules, and its function.
 
-    Another process may get another one under that name, where the package chooses by a device or the environment as it
-    is imported. So workers and later sessions take the function of the closure.
+    Another process may import another function under that name, if the package chooses it by device or environment. So
+    workers and later sessions use the function of the closure.
     """
 
     imported: Import
@@ -79,7 +79,7 @@ class Helper:
 class Members:
     """A module that is not installed or has helpers of the kernel: the attributes that the kernel uses.
 
-    Without members it stands for a module that only annotations name: it has any attribute, and none of use.
+    Without members it is a module that only annotations name: it has any attribute, as a placeholder.
     """
 
     module: str
@@ -98,7 +98,7 @@ class Items:
 class Call:
     """A value as `pickle` rebuilds it: the result of a call, with ``state`` set on it afterwards.
 
-    ``identity`` numbers, within a closure, the objects that are equal to nothing but themselves.
+    ``identity`` numbers, within a closure, the objects that equal only themselves.
     """
 
     function: Binding
@@ -118,20 +118,20 @@ class Opaque:
 Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Helper | Members | Items | Call | Opaque
 
 
-def referred(binding: Binding) -> list[int]:
+def referenced_functions(binding: Binding) -> list[int]:
     """Return the indices of the functions that a binding refers to."""
     match binding:
         case FunctionRef(index):
             return [index]
         case _:
-            return [index for part in parts(binding) for index in referred(part)]
+            return [index for part in parts(binding) for index in referenced_functions(part)]
 
 
-def lost(binding: Binding) -> Opaque | None:
+def opaque_part(binding: Binding) -> Opaque | None:
     """Return the first part of a value that cannot be sent to another process, or None."""
     if isinstance(binding, Opaque):
         return binding
-    return next((found for part in parts(binding) if (found := lost(part)) is not None), None)
+    return next((opaque for part in parts(binding) if (opaque := opaque_part(part)) is not None), None)
 
 
 def parts(binding: Binding) -> list[Binding]:
@@ -180,9 +180,9 @@ def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Bind
 class Function:
     """A function's text from ``def`` on (or the whole ``lambda``), dedented, and the bindings of its globals.
 
-    A class is one as well: its text is a class statement, decorators included.
+    For a class, the text is the class statement with its decorators.
 
-    ``file`` and ``first_line`` tell where ``text`` starts. A function of a notebook cell has a file of its own,
+    ``file`` and ``first_line`` give the start of ``text``. A function of a notebook cell has its own file,
     ``cell:NAME``, so that re-running a cell under another number changes nothing.
     """
 
@@ -321,13 +321,13 @@ def closure_to_jsonable(closure: Closure) -> object:
 def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
     """Return a key for each function, equal for functions with the same text and the same bindings.
 
-    Keys are refined by those of the functions that are used, until they tell no more apart: what leads back to itself
-    needs nothing of its own, and a helper that many use is looked at once per round.
+    Keys are refined by the keys of the used functions until the number of distinct keys stays the same. So recursion
+    needs no special case, and a helper with many users is hashed once per round.
     """
     keys = [[""] * len(functions) for functions in groups]
     count = 0
-    while (found := len({key for each in keys for key in each})) > count:
-        count = found
+    while (distinct := len({key for group in keys for key in group})) > count:
+        count = distinct
         keys = [[_content_key(f, known) for f in functions] for functions, known in zip(groups, keys, strict=True)]
     return keys
 

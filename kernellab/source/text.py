@@ -1,6 +1,6 @@
 """Python as text: names, syntax trees, values as constructor calls, and the formulas of recorded grids.
 
-Syntax trees are made by one thread at a time. Those of lambdas are found by position, since Python keeps none.
+One thread at a time parses. Syntax trees of lambdas are found by position, since Python keeps none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_name(value: object) -> bool:
     return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
 
 
-def parsed(text: str) -> ast.Module:
+def parse_python(text: str) -> ast.Module:
     """Return the syntax tree of a piece of Python."""
     with _ONE_AT_A_TIME:
         return ast.parse(text)
@@ -45,14 +45,14 @@ def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
     """Return the text of a lambda, its line in its file, and its syntax tree.
 
     Raises:
-        SourceError: its file is not known, or changed since.
+        SourceError: the lambda's file is unknown or has changed.
     """
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    found = list(_lambdas(text, code))
-    if not found:
+    candidates = list(_lambdas(text, code))
+    if not candidates:
         raise SourceError(f"The source of the lambda in line {code.co_firstlineno} of {code.co_filename} is not known.")
-    node = min(found, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0))
+    node = min(candidates, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
     segment = ast.get_source_segment(text, node)
     assert segment is not None
     return segment, node.lineno, node
@@ -98,7 +98,7 @@ def signature_values(
 ) -> Mapping[str, Any]:
     """Return the values of those names in ``scope``, fixed at the first call, soon after the definition.
 
-    A name that is a default by itself stands for the default that the function has: ``lambda meta, kind=kind: ...``.
+    A name that is itself a default has the function's default value: ``lambda meta, kind=kind: ...``.
     """
     if function not in _DEFINED:
         known = {**scope, **_named_defaults(function, node)}
@@ -118,7 +118,7 @@ def _named_defaults(function: FunctionType, node: ast.FunctionDef | ast.Lambda) 
     return {default.id: value for default, value in defaults if isinstance(default, ast.Name)}
 
 
-_LARGEST = 1 << 16  # bytes of one value; what is larger is data, and belongs into a tensor
+_LARGEST = 1 << 16  # bytes of one value; anything larger is data and belongs in a tensor
 _IS_DATA = "it holds data, which a parameter without tl.constexpr takes as a tensor"
 
 
@@ -127,7 +127,7 @@ class CannotTake(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class RebuildCall:
     """A value as a call: ``function(*arguments)``, then ``state``. ``has_identity``: it equals only itself."""
 
     function: Any
@@ -136,25 +136,25 @@ class Reduced:
     has_identity: bool = False
 
 
-def reduced(value: Any) -> Reduced | str:
+def rebuild_call(value: Any) -> RebuildCall | str:
     """Return the call that rebuilds a value, or its name in its module.
 
     Follows the protocol of `object.__reduce_ex__`. Members of enums, named tuples, dataclasses and numpy's numbers
-    get the call that a person would write.
+    get a readable call.
 
     Raises:
-        CannotTake: nothing makes it again, as of a file that is open.
+        CannotTake: the value cannot be rebuilt, such as an open file.
     """
     if isinstance(value, Enum):
         cls = type(value)
         is_member = cls.__members__.get(value.name or "") is value
-        return Reduced(getattr, (cls, value.name)) if is_member else Reduced(cls, (value.value,))
+        return RebuildCall(getattr, (cls, value.name)) if is_member else RebuildCall(cls, (value.value,))
     if is_named_tuple(type(value)):
-        return Reduced(type(value), tuple(value))
+        return RebuildCall(type(value), tuple(value))
     if (fields := _init_fields(value)) is not None:
-        return Reduced(type(value), fields, has_identity=_has_identity(value))
+        return RebuildCall(type(value), fields, has_identity=_has_identity(value))
     if _is_numpy_number(value):
-        return Reduced(type(value), (value.item(),))
+        return RebuildCall(type(value), (value.item(),))
     if type(value) is object:
         raise CannotTake("")
     if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__") or hasattr(value, "__dataframe__"):
@@ -162,20 +162,20 @@ def reduced(value: Any) -> Reduced | str:
     return _by_protocol(value)
 
 
-def _by_protocol(value: Any) -> Reduced | str:
+def _by_protocol(value: Any) -> RebuildCall | str:
     try:
-        found: Any = value.__reduce_ex__(4)  # whatever its class raises, there is no other way
+        reduction: Any = value.__reduce_ex__(4)  # its class may raise anything
     except Exception as exc:
         raise CannotTake(str(exc) or type(exc).__name__) from exc
-    if isinstance(found, str):
-        return found
-    padded: list[Any] = [*found, None, None, None]
+    if isinstance(reduction, str):
+        return reduction
+    padded: list[Any] = [*reduction, None, None, None]
     function, arguments, state, *more = padded
     if any(part is not None for part in more):
         raise CannotTake("it holds other values in a way that is not known")
     if any(isinstance(part, bytes | bytearray) and len(part) > _LARGEST for part in (*arguments, state)):
         raise CannotTake(_IS_DATA)
-    return Reduced(function, tuple(arguments), state, _has_identity(value))
+    return RebuildCall(function, tuple(arguments), state, _has_identity(value))
 
 
 def _has_identity(value: Any) -> bool:
@@ -184,8 +184,8 @@ def _has_identity(value: Any) -> bool:
     return equals is object.__eq__
 
 
-def made(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -> Any:
-    """Rebuild a value from its `reduced` parts."""
+def rebuild(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -> Any:
+    """Rebuild a value from its `rebuild_call` parts."""
     value = function(*arguments)
     if state is None:
         return value
@@ -209,12 +209,12 @@ def _init_fields(value: Any) -> tuple[Any, ...] | None:
     if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.init:  # type: ignore[attr-defined]
         return None
     fields = dataclasses.fields(cls)
-    names = [each.name for each in fields if each.init and not each.kw_only]
+    names = [field.name for field in fields if field.init and not field.kw_only]
     is_plain = cls.__init__.__code__.co_filename == "<string>" and len(names) == len(fields)
     if not is_plain or set(getattr(value, "__dict__", names)) - set(names):
         return None
-    found = tuple(getattr(value, name) for name in names)
-    return found if not hasattr(cls, "__post_init__") or _is_made_by(cls, found, value) else None
+    values = tuple(getattr(value, name) for name in names)
+    return values if not hasattr(cls, "__post_init__") or _is_made_by(cls, values, value) else None
 
 
 def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
@@ -244,11 +244,13 @@ def portable_type(kind: Any) -> Any:
 
 
 def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> Any:
-    def pickled(kind: tuple[Any, ...]) -> tuple[Any, ...]:
+    def reduce_tuple(kind: tuple[Any, ...]) -> tuple[Any, ...]:
         return _named_types, (name, names, tuple(kind))
 
     make: Any = namedtuple
-    cls: Any = type(name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": pickled})
+    cls: Any = type(
+        name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": reduce_tuple}
+    )
     return cls(*types)
 
 
@@ -273,12 +275,12 @@ def literal(value: object) -> str:
         case dict():
             return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
         case str():
-            return quoted(value)
+            return string_literal(value)
         case _:
             return repr(value)
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """Return a string literal, in double quotes where that needs no more escapes."""
     plain = repr(text)
     return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
@@ -292,7 +294,7 @@ def docstring(text: str) -> str:
     return f'"""{safe}"""'
 
 
-# The language of recorded grids: arithmetic over the sizes of a launch, and nothing that could do anything else.
+# The language of recorded grids: arithmetic over the sizes of a launch, without side effects.
 _NODES = (
     *(ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice),
     *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Load),
@@ -318,15 +320,15 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
-_LENGTH = 20_000  # that a power of two above a size takes, over inputs of long names
+_LENGTH = 20_000  # enough for the next power of two of a size of inputs with long names
 _BITS = 128
 
 
 def is_formula(text: str, names: Collection[str]) -> bool:
     """Whether a text is a formula over parameters with these names: a lambda with one parameter.
 
-    It is pasted into exported modules, and is evaluated where a kept kernel is launched on other sizes; both is safe
-    for whatever a store or a bundle holds.
+    Formulas are pasted into exported modules and evaluated when a stored kernel is launched on other sizes. Both must
+    be safe for any content of a store or bundle.
     """
     return not formula_problem(text, names)
 
@@ -344,15 +346,15 @@ def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
     """Return the grid of a formula for these arguments and meta-parameters.
 
     Raises:
-        UsageError: it has no value for these arguments, or is no formula.
+        UsageError: the formula has no value for these arguments, or is invalid.
     """
     import torch
     import triton
 
     try:
-        node = ast.fix_missing_locations(ast.Expression(_Guarded().visit(_formula(text, arguments))))
+        node = ast.fix_missing_locations(ast.Expression(_OperatorGuard().visit(_formula(text, arguments))))
         modules = {"torch": torch, "triton": triton, "math": math}
-        scope = {"__builtins__": _BUILTINS, **modules, **arguments, _GUARD: _computed}
+        scope = {"__builtins__": _BUILTINS, **modules, **arguments, _GUARD: _apply_operator}
         return eval(compile(node, "<grid>", "eval"), scope)(arguments)
     except (ArithmeticError, TypeError, LookupError, AttributeError, ValueError, RuntimeError, AssertionError) as exc:
         why = f"{type(exc).__name__}: {exc}"
@@ -362,15 +364,16 @@ def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
 def _formula(text: str, names: Collection[str]) -> ast.Lambda:
     """Return the syntax tree of a formula; raise `ValueError` for any other text."""
     try:
-        body = parsed(text).body if len(text) <= _LENGTH else []
+        body = parse_python(text).body if len(text) <= _LENGTH else []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         raise ValueError(f"the grid is no Python: {exc}") from exc
     node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
-    given = node.args if isinstance(node, ast.Lambda) else ast.arguments([], [], None, [], [], None, [])
-    bare = len(given.args) == 1 and not (given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg)
-    if not isinstance(node, ast.Lambda) or not bare or given.defaults:
+    parameters = node.args if isinstance(node, ast.Lambda) else ast.arguments([], [], None, [], [], None, [])
+    others = parameters.posonlyargs or parameters.kwonlyargs or parameters.vararg or parameters.kwarg
+    is_bare = len(parameters.args) == 1 and not others
+    if not isinstance(node, ast.Lambda) or not is_bare or parameters.defaults:
         raise ValueError(f"the grid is {text[:60]!r}; expected a lambda with one parameter")
-    _require_arithmetic(node.body, {*names, given.args[0].arg, *_BUILTINS})
+    _require_arithmetic(node.body, {*names, parameters.args[0].arg, *_BUILTINS})
     return node
 
 
@@ -409,7 +412,7 @@ def _is_function(function: ast.expr, names: Collection[str]) -> bool:
 _GUARD = "__computed__"
 
 
-class _Guarded(ast.NodeTransformer):
+class _OperatorGuard(ast.NodeTransformer):
     """Replaces operators by guarded calls: no repeated sequences, no numbers of billions of digits."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -418,7 +421,7 @@ class _Guarded(ast.NodeTransformer):
         return ast.Call(ast.Name(_GUARD, ast.Load()), [kind, node.left, node.right], [])
 
 
-def _computed(kind: str, left: Any, right: Any) -> Any:
+def _apply_operator(kind: str, left: Any, right: Any) -> Any:
     if not all(isinstance(value, int | float) for value in (left, right)):
         raise TypeError(f"{left!r} and {right!r} are no numbers")
     if kind in {"Pow", "LShift"} and not (abs(left) < 2**_BITS and abs(right) < _BITS):

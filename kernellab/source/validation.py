@@ -1,7 +1,7 @@
 """Checks data of a store, a bundle or an import before it is used.
 
-Such data is foreign. Names, dtypes and modules out of it are pasted into code, texts are executed once their kernel is
-launched, and numbers become sizes; so all of that is checked here, against what the lab itself writes.
+Such data is foreign. Its names, dtypes and modules are pasted into code, its texts are executed when their kernel is
+launched, and its numbers become sizes. So all of it is checked here against the form that the lab itself writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kernellab.source.model import (
     from_jsonable,
     parts,
 )
-from kernellab.source.text import is_name, is_plain, parsed
+from kernellab.source.text import is_name, is_plain, parse_python
 
 TEXT_BYTES = 32 * 2**20
 TEXT_VALUES = 2_000_000  # numbers, texts, lists and objects in one piece of JSON
@@ -62,28 +62,28 @@ _AUTOTUNE = {"pre_hook", "post_hook", "cache_results", "use_cuda_graph", "warmup
 _PRUNING = {"early_config_prune", "perf_model", "top_k"}
 
 
-class Malformed(ValueError):
+class MalformedData(ValueError):
     """Foreign data of the wrong form. The message gives the place, the value and the expectation."""
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn any error of building a record from foreign data into `Malformed`."""
+    """Turn any error of building a record from foreign data into `MalformedData`."""
     try:
         yield
-    except Malformed:
+    except MalformedData:
         raise
     except KeyError as exc:
-        raise Malformed(f"{what} lacks {exc}") from exc
+        raise MalformedData(f"{what} lacks {exc}") from exc
     except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as exc:
-        raise Malformed(f"{what} is malformed: {exc}") from exc
+        raise MalformedData(f"{what} is malformed: {exc}") from exc
 
 
 def require(condition: bool, where: str, value: object, expected: str) -> None:
-    """Raise `Malformed` unless the condition holds."""
+    """Raise `MalformedData` unless the condition holds."""
     if not condition:
         shown = repr(value) if not isinstance(value, int) or abs(value) < _INTEGERS else "a huge number"
-        raise Malformed(f"{where} is {shown if len(shown) < 80 else f'{shown[:77]}...'}; expected {expected}")
+        raise MalformedData(f"{where} is {shown if len(shown) < 80 else f'{shown[:77]}...'}; expected {expected}")
 
 
 def is_dotted(value: str) -> bool:
@@ -91,24 +91,24 @@ def is_dotted(value: str) -> bool:
     return all(map(is_name, value.split(".")))
 
 
-def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEXT_VALUES) -> Any:
+def parse_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEXT_VALUES) -> Any:
     """Parse a JSON text.
 
     Raises:
-        Malformed: it is none, or larger or nested deeper than anything that the lab writes.
+        MalformedData: invalid JSON, or larger or deeper than anything that the lab writes.
     """
     if len(text) > limit_bytes:
-        raise Malformed(f"it has {len(text):,} characters; expected no more than {limit_bytes:,}")
+        raise MalformedData(f"it has {len(text):,} characters; expected no more than {limit_bytes:,}")
     if len(text) > limit_values and sum(map(text.count, ",[{")) > limit_values:
-        raise Malformed(f"it has more than {limit_values:,} values")
+        raise MalformedData(f"it has more than {limit_values:,} values")
     try:
         value = json.loads(text)
     except RecursionError as exc:
-        raise Malformed(f"it is nested deeper than {_DEPTH} levels") from exc
+        raise MalformedData(f"it is nested deeper than {_DEPTH} levels") from exc
     except ValueError as exc:
-        raise Malformed(f"it is no JSON: {exc}") from exc
+        raise MalformedData(f"it is no JSON: {exc}") from exc
     if _SURROGATE.search(text) and _has_surrogates(json.dumps(value, ensure_ascii=False)):
-        raise Malformed("it has a text that cannot be encoded")
+        raise MalformedData("it has a text that cannot be encoded")
     if text.count("[") + text.count("{") < _DEPTH:
         return value
     level = [value]
@@ -116,13 +116,13 @@ def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TE
         level = [m for v in level if isinstance(v, list | dict) for m in (v.values() if isinstance(v, dict) else v)]
         if not level:
             return value
-    raise Malformed(f"it is nested deeper than {_DEPTH} levels")
+    raise MalformedData(f"it is nested deeper than {_DEPTH} levels")
 
 
 def require_type(value: Any, hint: Any, where: str) -> None:
-    """Raise `Malformed` unless a value, with all its members, has the type of an annotation.
+    """Raise `MalformedData` unless a value, with all its members, has the type of an annotation.
 
-    Numbers are finite and fit 64 bits, texts can be encoded.
+    Numbers must be finite and fit 64 bits; texts must be encodable.
     """
     _check_of(hint)(value, where)
 
@@ -134,7 +134,7 @@ def _check_of(hint: Any) -> Callable[[Any, str], None]:
     if hint is Any or hint is object:
         return lambda value, where: None
     if origin in (Union, types.UnionType):
-        return partial(_require_one_of, {get_origin(each) or each: each for each in reversed(args)})
+        return partial(_require_one_of, {get_origin(arg) or arg: arg for arg in reversed(args)})
     if origin is Literal:
         return lambda value, where: require(value in args, where, value, f"one of {', '.join(map(str, args))}")
     if origin is tuple:
@@ -147,8 +147,8 @@ def _check_of(hint: Any) -> Callable[[Any, str], None]:
 def _require_one_of(hints: Mapping[Any, Any], value: Any, where: str) -> None:
     kind = float if type(value) is int and int not in hints else type(value)
     if kind not in hints:
-        expected = " or ".join("nothing" if each is types.NoneType else each.__name__ for each in reversed(hints))
-        raise Malformed(f"{where} is {str(value)[:60]!r}; expected {expected}")
+        expected = " or ".join("nothing" if hint is types.NoneType else hint.__name__ for hint in reversed(hints))
+        raise MalformedData(f"{where} is {str(value)[:60]!r}; expected {expected}")
     _check_of(hints[kind])(value, where)
 
 
@@ -211,7 +211,7 @@ def closure_of_json(value: Any) -> Closure:
     """Build a closure from JSON.
 
     Raises:
-        Malformed: it is none, or holds something that no closure holds.
+        MalformedData: not a valid closure.
     """
     with reading("the closure"):
         schema = value["schema"]
@@ -222,7 +222,7 @@ def closure_of_json(value: Any) -> Closure:
 
 
 def require_closure(closure: Closure, where: str, *, of_kernel: bool = True) -> None:
-    """Raise `Malformed` for an invalid closure of a kernel, or of other values: with any functions, or none."""
+    """Raise `MalformedData` for an invalid closure of a kernel, or of other values: with any functions, or none."""
     require_type(closure, Closure, where)
     count = len(closure.functions)
     least = int(of_kernel)
@@ -242,7 +242,7 @@ def _require_function(function: Function, count: int, where: str) -> None:
     require(1 <= function.first_line <= _LINES, f"the line of {where}", function.first_line, f"1 to {_LINES:,}")
     problem = _problem_of_text(function.text, function.kind)
     if problem:
-        raise Malformed(f"the text of {where} {problem}")
+        raise MalformedData(f"the text of {where} {problem}")
     _require_bindings(function.bindings, count, where)
 
 
@@ -251,7 +251,7 @@ def _problem_of_text(text: str, kind: FunctionKind) -> str:
     """Return the reason why a text is not exactly one function or class, or ""."""
     wrapped = f"({text})" if kind == "lambda" else text
     try:
-        body = parsed(wrapped).body
+        body = parse_python(wrapped).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         return f"is no Python: {exc}"
     node: Any = body[0] if len(body) == 1 else None
@@ -272,7 +272,7 @@ def _require_bindings(bindings: tuple[tuple[str, Binding], ...], count: int, whe
 
 
 def require_binding(binding: Binding, count: int, where: str) -> None:
-    """Raise `Malformed` for a binding that is invalid in a closure of ``count`` functions."""
+    """Raise `MalformedData` for a binding that is invalid in a closure of ``count`` functions."""
     match binding:
         case Constant(value):
             require(is_plain(value), where, value, "a plain value")
@@ -301,7 +301,7 @@ def _require_wrapper(wrapper: Wrapper, count: int) -> None:
             _require_names([name for name, _ in options], _JIT_OPTIONS, "@triton.jit")
             for name, value in options:
                 members = list(value) if isinstance(value, tuple | list) else [value]
-                require(all(type(each) in (bool, int, str) for each in members), name, value, "names or numbers")
+                require(all(type(member) in (bool, int, str) for member in members), name, value, "names or numbers")
         case Heuristics(values):
             _require_bindings(values, count, "@triton.heuristics")
         case Autotune(configs, key, arguments, pruning):

@@ -18,15 +18,15 @@ from kernellab.source import (
     TRITON_DTYPES,
     Binding,
     Closure,
-    Malformed,
+    MalformedData,
     formula_problem,
     from_jsonable,
     is_formula,
     is_name,
     is_plain,
     jsonable,
-    parsed,
-    parsed_json,
+    parse_json,
+    parse_python,
     reading,
     require,
     require_binding,
@@ -277,7 +277,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
     Without ``keeps_formulas``, a grid or a reference that is none is left out: an earlier release wrote others.
 
     Raises:
-        Malformed: it is none, or holds something that no launch holds.
+        MalformedData: not a valid launch.
     """
     with reading("the launch"):
         known = _known(RecordedLaunch, value)
@@ -298,7 +298,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         check = launch.check if is_reference(launch.check, names) else ""
         return dataclasses.replace(launch, grid_text=grid_text, check=check)
     if launch.grid_text and (problem := formula_problem(launch.grid_text, names)):
-        raise Malformed(problem)
+        raise MalformedData(problem)
     expected = "an expression over the parameters of the kernel"
     require(not launch.check or is_reference(launch.check, names), "the reference", launch.check, expected)
     return launch
@@ -307,7 +307,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
 def is_reference(text: str, names: Collection[str]) -> bool:
     """Tell whether a text is one expression over parameters, torch and harmless builtins, without private names."""
     try:
-        body = parsed(text).body
+        body = parse_python(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     if len(body) != 1 or not isinstance(body[0], ast.Expr):
@@ -324,7 +324,7 @@ def result_from_jsonable(value: Mapping[str, Any]) -> Result:
     """Return the summary of a compiled kernel that JSON stands for.
 
     Raises:
-        Malformed: it is none.
+        MalformedData: not in the expected form.
     """
     with reading("the result"):
         known = _known(Result, value)
@@ -338,10 +338,10 @@ def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any
     """Return a measurement; ``config`` and ``details`` are objects, or the JSON of one.
 
     Raises:
-        Malformed: it is none.
+        MalformedData: not in the expected form.
     """
     with reading("the measurement"):
-        config, details = (parsed_json(each) if isinstance(each, str) else each for each in (config, details))
+        config, details = (parse_json(each) if isinstance(each, str) else each for each in (config, details))
         found = Measurement(key, config, device, status, time_ms, details)
         require_type(found, Measurement, "the measurement")
         require(found.status in STATUSES, "the status", found.status, f"one of {', '.join(STATUSES)}")
@@ -355,7 +355,7 @@ def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any
 
 
 def require_config(values: Mapping[str, Any]) -> None:
-    """Raise `Malformed` for what are no values of a config."""
+    """Raise `MalformedData` for what are no values of a config."""
     require_type(values, dict[str, Any], "the config")
     for name, value in values.items():
         require(is_name(name), "a parameter of the config", name, "an identifier")
@@ -384,19 +384,19 @@ STATUSES = (*("ok", "pruned", "cannot_run", "compile_error", "fault", "timeout",
 
 
 def require_moment(value: object, where: str) -> None:
-    """Raise `Malformed` for what is no time since 1970 in seconds."""
+    """Raise `MalformedData` for what is no time since 1970 in seconds."""
     require_type(value, float, where)
     require(0 <= value <= LATEST, where, value, "seconds since 1970")  # type: ignore[operator]
 
 
 def require_count(value: object, where: str) -> None:
-    """Raise `Malformed` for what counts nothing."""
+    """Raise `MalformedData` for what counts nothing."""
     require_type(value, int, where)
     require(0 <= value < 2**53, where, value, "a count")  # type: ignore[operator]
 
 
 def require_seconds(value: object, where: str) -> None:
-    """Raise `Malformed` for what is neither a duration nor None."""
+    """Raise `MalformedData` for what is neither a duration nor None."""
     require_type(value, float | None, where)
     require(value is None or value >= 0, where, value, "no negative number")  # type: ignore[operator]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from kernellab.errors import StoreError, warn_user
-from kernellab.source import Malformed, reading
+from kernellab.source import MalformedData, reading
 from kernellab.store.schema import ForeignSchema, migrate
 from kernellab.workers.forks_and_interrupts import LOCK_S, at_fork, closed_in_child, no_fork
 
@@ -82,18 +82,18 @@ class Database:
     def readable(self, table: str, rows: Iterable[Row], record: Callable[..., T]) -> list[T]:
         """Return what ``record`` makes of each row, whose first value is its id.
 
-        One that is `Malformed` is skipped, and so costs no other; a warning names it once.
+        One that is `MalformedData` is skipped, and so costs no other; a warning names it once.
         """
         rows = list(rows)
-        with contextlib.suppress(Malformed), reading("it"):
+        with contextlib.suppress(MalformedData), reading("it"):
             return [record(*row) for row in rows]
         found: list[T] = []
-        broken: list[tuple[object, Malformed]] = []
+        broken: list[tuple[object, MalformedData]] = []
         for row in rows:
             try:
                 with reading("it"):
                     found.append(record(*row))
-            except Malformed as exc:
+            except MalformedData as exc:
                 broken.append((row[0], exc))
         for number, reason in broken:
             self.skip(table, number, str(reason))

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
+from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parse_json, require, require_type
 from kernellab.store.content import (
     Entry,
     LaunchRow,
@@ -101,7 +101,7 @@ class History:
         """Return what ``record`` makes of the measurements of some versions, in the order in which they were made.
 
         It is given their columns, whether the details are JSON, and of these reason, low_ms, high_ms, samples, or None.
-        That takes a third of the time of `measurements`; what is `Malformed` is skipped, as there.
+        That takes a third of the time of `measurements`; what is `MalformedData` is skipped, as there.
         """
         details = ", ".join(
             f"CASE WHEN json_valid(details) THEN json_extract(details, '$.{name}') END"
@@ -198,7 +198,7 @@ def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now:
 def _launch_row(
     number: int, owner: int, text: str, seconds: float | None, count: int, created: float, last: float
 ) -> LaunchRow:
-    launch = launch_from_jsonable(parsed_json(text), keeps_formulas=False)
+    launch = launch_from_jsonable(parse_json(text), keeps_formulas=False)
     require_seconds(seconds, "seconds")
     require_count(count, "count")
     require_moment(created, "created")
@@ -207,7 +207,7 @@ def _launch_row(
 
 
 def _result_row(number: int, owner: int, text: str) -> tuple[int, Result]:
-    return owner, result_from_jsonable(parsed_json(text))
+    return owner, result_from_jsonable(parse_json(text))
 
 
 def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
@@ -284,7 +284,7 @@ class TrialLog:
 
 
 def _ranges(_: int, text: str) -> Ranges:
-    found = parsed_json(text)
+    found = parse_json(text)
     require_type(found, dict[str, Any], "its ranges")
     for name, each in found.items():
         is_pair = isinstance(each, list) and [type(bound) for bound in each] == [int, int]
@@ -449,7 +449,7 @@ def _row(cursor: sqlite3.Cursor, name: str, digest: str) -> Any:
 
 
 def _version(number: int, name: str, version: int, digest: str, closure: str, created: float, cell: str) -> Version:
-    found = Version(number, name, version, digest, closure_of_json(parsed_json(closure)), created, cell)
+    found = Version(number, name, version, digest, closure_of_json(parse_json(closure)), created, cell)
     require_type(found, Version, "the version")
     require_moment(created, "created")
     require(version > 0, "its number", version, "a number from 1 on")

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
-from kernellab.source import Malformed, parsed_json, reading, require, require_type
+from kernellab.source import MalformedData, parse_json, reading, require, require_type
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"
@@ -201,13 +201,13 @@ def _differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
     """Return a row's differences from other groups, read from JSON; {} for a malformed text."""
     try:
         with reading("how outputs differ"):
-            read = parsed_json(text).items()
+            read = parse_json(text).items()
             found = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
             for differing in found.values():
                 require_type(differing, tuple[OutputDifference, ...], "the differences")
                 require(bool(differing), "the differences", differing, "one at least")
             return found
-    except Malformed:
+    except MalformedData:
         return {}
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
 from kernellab.measure.config import Config, Status
-from kernellab.source import Malformed, is_name, parsed_json, reading, require
+from kernellab.source import MalformedData, is_name, parse_json, reading, require
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row
@@ -111,8 +111,8 @@ def read_table(path: str | Path) -> tuple[Dispatch, ...]:
     """
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > _BYTES:
-            raise Malformed(f"expected a file of at most {_BYTES:,} bytes")
-        content = parsed_json(Path(path).read_text(encoding="utf-8"))
+            raise MalformedData(f"expected a file of at most {_BYTES:,} bytes")
+        content = parse_json(Path(path).read_text(encoding="utf-8"))
         with reading("it"):
             require(content["schema"] == SCHEMA, "its schema", content["schema"], f"{SCHEMA}, that of this release")
             require(is_name(content["kernel"]), "its kernel", content["kernel"], "an identifier")
@@ -121,7 +121,7 @@ def read_table(path: str | Path) -> tuple[Dispatch, ...]:
                 for device, versions in content["devices"].items()
                 for triton, entry in versions.items()
             )
-    except (Malformed, OSError, ValueError) as exc:
+    except (MalformedData, OSError, ValueError) as exc:
         raise UsageError(f"{str(path)!r} is no table of a dispatch: {exc}.") from exc
 
 
@@ -208,14 +208,14 @@ def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
     sizes = {name: int(value) for name, value in named.items() if value.isdecimal()}
     more = {name: value for name, value in named.items() if name not in sizes and name != "device_name"}
     try:
-        content = parsed_json(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         with reading("it"):
             triton = str(content.pop("triton_version", ""))
             for key, values in content.items():
                 require(isinstance(values, dict) and all(map(is_name, values)), f"its {key}", values, "a config")
                 config = Config.of({**_UNSET, **values})
                 yield FileConfig(int(key), sizes, named["device_name"].replace("_", " "), triton, more, config)
-    except (Malformed, OSError, ValueError) as exc:
+    except (MalformedData, OSError, ValueError) as exc:
         raise UsageError(f"{str(path)!r} has no configs by size: {exc}.") from exc
 
 

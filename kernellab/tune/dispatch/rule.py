@@ -22,7 +22,7 @@ from typing import Any, Literal
 from kernellab.errors import UsageError
 from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
-from kernellab.source import Malformed, is_name, reading, require, require_type
+from kernellab.source import MalformedData, is_name, reading, require, require_type
 
 SCHEMA = 1
 _MOST_FACTORS = 3
@@ -210,7 +210,7 @@ class Rule:
                 )
                 _require_sound(rule)
                 return rule
-        except Malformed as exc:
+        except MalformedData as exc:
             raise UsageError(f"This is no rule of a dispatch ({exc}); expected what Rule.as_json gives.") from exc
 
 
@@ -236,7 +236,7 @@ def _read_cost(given: Any) -> Cost:
 
 
 def _require_sound(rule: Rule) -> None:
-    """Raise `Malformed` unless a rule read from JSON is complete, and its source safe to execute."""
+    """Raise `MalformedData` unless a rule read from JSON is complete, and its source safe to execute."""
     require_type(rule, Rule, "the rule")
     extents = [extent for cost in rule.costs for extent in cost.programs]
     for name in rule.names:
