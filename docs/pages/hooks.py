@@ -33,7 +33,10 @@ def generated_pages() -> dict[str, str]:
 def navigation(pages: dict[str, str]) -> list[Any]:
     """Return the navigation: one tab per kind of page; those written in docs/ are found there."""
     explanations = sorted(path.name for path in EXPLANATIONS.glob("*.md") if path.name != "index.md")
-    how_to = sorted(path.relative_to(EXPLANATIONS).as_posix() for path in EXPLANATIONS.glob("how-to/*.md"))
+    how_to, decisions = (
+        sorted(path.relative_to(EXPLANATIONS).as_posix() for path in EXPLANATIONS.glob(f"{folder}/*.md"))
+        for folder in ("how-to", "decisions")
+    )
     return [
         {"Start": "index.md"},
         {"Notebooks": _under(pages, "notebooks/")},
@@ -41,7 +44,7 @@ def navigation(pages: dict[str, str]) -> list[Any]:
         {"Errors": "errors.md"},
         {"Reference": [*_under(pages, "reference/"), {"Command line": "commands.md"}, {"Settings": "settings.md"}]},
         {"How to": how_to},
-        {"Explanations": [*explanations, {"Changelog": "changelog.md"}]},
+        {"Explanations": [*explanations, {"Decisions": decisions}, {"Changelog": "changelog.md"}]},
     ]
 
 

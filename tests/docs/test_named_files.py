@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *HOW_TO]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *DECISIONS, *HOW_TO]
 # A path in prose may leave out what the page is about.
 UNDER = (ROOT, ROOT / "kernellab", ROOT / "tests")
 MADE_BY_USE = re.compile(r"^(build|\.venv)\b|[*<>{}]")
