@@ -21,7 +21,7 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import OPTIONS, declared, options_of_call, overridden, supplied_names, variant_with
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
-from kernellab.capture.tape import ConfigGrid, KernelUse, Seen, SeenTuning, TuningUse
+from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.recording import Launched, marked_launches, record_of
@@ -59,22 +59,22 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.recorder import Calls, OperationRecorder  # needs torch
+        from kernellab.capture.recorder import FunctionRecorder, OperationRecorder  # needs torch
 
         if self.scope is None:
             frame = sys._getframe(1)
             self.scope = lambda: ChainMap(locals_of(frame), frame.f_globals)
-        recorder = OperationRecorder(self.launches.observers, self.scope, partial(seen, self.kernels))
+        recorder = OperationRecorder(self.launches.observers, self.scope, partial(record_kernel_launch, self.kernels))
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
         self._recorder: OperationRecorder | None = recorder
-        self._open.enter_context(self.launches.observers.added(recorder.launched, recorder.is_here))
-        self._open.enter_context(self.launches.observers.added(recorder.launched_elsewhere, recorder.is_elsewhere))
+        self._open.enter_context(self.launches.observers.added(recorder.record_launch, recorder.is_recorded_thread))
+        self._open.enter_context(self.launches.observers.added(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(marked_launches())
-        self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
+        self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
-        self._open.enter_context(Calls(recorder))
+        self._open.enter_context(FunctionRecorder(recorder))
         self._sizes: SizeTracker | None = None
         if self.dynamic:
             from kernellab.capture.size_tracking import SizeTracker
@@ -92,7 +92,7 @@ class Capture:
         assert self.scope is not None
         assert self._recorder is not None
         if kind is None:
-            self._recorder.look_around(at_end=True)
+            self._recorder.check_memory(at_end=True)
             if self._sizes is not None:
                 self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
@@ -139,7 +139,7 @@ class Capture:
             raise
 
 
-def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> Any:
+def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) -> Any:
     """Return a with statement that notes launches of this thread of kernels that are not bound to the lab.
 
     Before each launch, memory is checked that something else than torch can change.
@@ -150,23 +150,23 @@ def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> An
 
     def note(name: str) -> None:
         is_own = launches.observers.is_withheld or recorder.is_inside_operation
-        is_here = threading.get_ident() == thread or recorder.is_here()
-        if is_here and not recorder.is_inside_operation:
-            recorder.look_around()
-        if is_here and not is_own:
-            found[name] = None
+        is_recorded_thread = threading.get_ident() == thread or recorder.is_recorded_thread()
+        if is_recorded_thread and not recorder.is_inside_operation:
+            recorder.check_memory()
+        if is_recorded_thread and not is_own:
+            unbound[name] = None
 
     return around_launches(note)
 
 
-def seen(kernels: Registry, launched: Launched) -> Seen:
+def record_kernel_launch(kernels: Registry, launched: Launched) -> RecordedKernelLaunch:
     """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
     record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
-    tuning, why_fixed = seen_tuning(record.owner, launched)
+    tuning, why_fixed = tuning_of(record.owner, launched)
     effects = launched.compiled.effects
-    return Seen(
+    return RecordedKernelLaunch(
         launched.kernel,
         record.owner,
         record.closure,
@@ -185,38 +185,40 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
     )
 
 
-def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any], seen: Seen) -> KernelUse:
+def register_launch(
+    kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any], record: RecordedKernelLaunch
+) -> KernelUse:
     """Add a launch to the side table and the history; ``functions`` gets the kernel by its id."""
-    version = _version(kernels, scope, seen)
-    functions[version.id] = seen.kernel
+    version = _version(kernels, scope, record)
+    functions[version.id] = record.kernel
     history = kernels.store.history
-    history.add_launch(version.id, seen.launch, count=0, result=seen.result)
+    history.add_launch(version.id, record.launch, count=0, result=record.result)
     return KernelUse(
         kernel=version.label,
         kernel_id=version.id,
-        constants_id=kernels.add_constants({**seen.constants, **seen.options}),
+        constants_id=kernels.add_constants({**record.constants, **record.options}),
         launch_id=history.launches(version.id)[-1].id,
-        grid=seen.grid,
-        constants=tuple(zip(seen.constants, seen.bindings, strict=True)),
-        options=tuple(seen.options.items()),
-        closure=seen.closure,
-        parameters=tuple(seen.kernel.arg_names),
+        grid=record.grid,
+        constants=tuple(zip(record.constants, record.bindings, strict=True)),
+        options=tuple(record.options.items()),
+        closure=record.closure,
+        parameters=tuple(record.kernel.arg_names),
         jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
-        mutated=seen.mutated,
-        read=seen.read,
-        complete=seen.complete,
-        tuning=None if seen.tuning is None else _tuning_use(kernels, seen, seen.tuning, version),
+        mutated=record.mutated,
+        read=record.read,
+        complete=record.complete,
+        tuning=None if record.tuning is None else _tuning_use(kernels, record, record.tuning, version),
     )
 
 
-def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Version) -> TuningUse:
+def _tuning_use(kernels: Registry, record: RecordedKernelLaunch, tuning: RecordedTuning, version: Version) -> TuningUse:
     """Return the configs of an autotuned launch, with ids in the side table."""
-    is_timed = not seen.kernel.runtime.is_offline()
-    bindings = dict(zip(seen.constants, seen.bindings, strict=True))
+    is_timed = not record.kernel.runtime.is_offline()
+    bindings = dict(zip(record.constants, record.bindings, strict=True))
     return TuningUse(
-        constants_id=kernels.add_constants(tuning.given),
-        constants=tuple((name, bindings[name]) for name in tuning.given if name in bindings),
-        options=tuple((name, value) for name, value in tuning.given.items() if name not in bindings),
+        constants_id=kernels.add_constants(tuning.call_constants),
+        constants=tuple((name, bindings[name]) for name in tuning.call_constants if name in bindings),
+        options=tuple((name, value) for name, value in tuning.call_constants.items() if name not in bindings),
         configs=config_grids(tuning, kernels.add_constants),
         supplied=frozenset(tuning.supplied[0]),
         closure=version.closure,
@@ -226,22 +228,22 @@ def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Vers
     )
 
 
-def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version:
+def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernelLaunch) -> Version:
     """Return the version that was launched; a new one is added with the decorators of the namespace."""
     from kernellab._triton.kernel import is_kernel, jit_function
 
-    kernel = seen.kernel
-    known = kernels.launched(kernel if kernels.known(seen.owner) is None else seen.owner, seen.kept)
+    kernel = record.kernel
+    known = kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.owner_closure)
     if known is not None:
         return known
-    if seen.owner is not kernel:
-        return kernels.add(seen.owner, closure=seen.kept)
+    if record.owner is not kernel:
+        return kernels.add(record.owner, closure=record.owner_closure)
     owners = [value for value in scope.values() if is_kernel(value) and jit_function(value) is kernel]
     owner = next((value for value in owners if value is not kernel), kernel)
-    return kernels.add(owner, closure=seen.kept if owner is kernel else None)
+    return kernels.add(owner, closure=record.owner_closure if owner is kernel else None)
 
 
-def seen_tuning(owner: Any, launched: Launched) -> tuple[SeenTuning | None, str]:
+def tuning_of(owner: Any, launched: Launched) -> tuple[RecordedTuning | None, str]:
     """Return the configs of an autotuned launch; None with the reason if its config is fixed, or "" without configs."""
     tuner = declared(owner)
     if not tuner.configs:
@@ -256,28 +258,32 @@ def seen_tuning(owner: Any, launched: Launched) -> tuple[SeenTuning | None, str]
     others = {name: value for name, value in launched.options.items() if name not in OPTIONS}
     call = {**arguments, **others, **options}
     try:
-        found = [_supplied(owner, call, config, names) for config in configs]
-        grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in found]
+        supplied_by_config = [_supplied_parameters(owner, call, config, names) for config in configs]
+        grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in supplied_by_config]
     except _OF_USER as exc:  # of the user's own heuristics and grid, for a config that was not launched
         return None, f"the grid for another config fails: {exc}"
-    current = {name: launched.arguments[name] for name in found[0]}
-    ran = [i for i, supplied in enumerate(found) if supplied == current and _has_options(configs[i], launched)]
-    if not ran or not _are_told_apart(found, grids):
+    current = {name: launched.arguments[name] for name in supplied_by_config[0]}
+    ran = [
+        i for i, supplied in enumerate(supplied_by_config) if supplied == current and _has_options(configs[i], launched)
+    ]
+    if not ran or not _are_distinguishable(supplied_by_config, grids):
         return None, "its configs cannot be told apart by what they set"
-    given = {name: value for name, value in call.items() if name in constants or name not in launched.arguments}
+    call_constants = {
+        name: value for name, value in call.items() if name in constants or name not in launched.arguments
+    }
     dtypes = [str(value.dtype) for value in launched.arguments.values() if hasattr(value, "dtype")]
     key = (*(launched.arguments.get(name) for name in tuner.key or ()), *dtypes)  # as Triton's autotuner makes it
-    return SeenTuning(tuple(configs), tuple(found), tuple(grids), given, key, ran[0]), ""
+    return RecordedTuning(tuple(configs), tuple(supplied_by_config), tuple(grids), call_constants, key, ran[0]), ""
 
 
-def _supplied(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:
+def _supplied_parameters(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:
     variant = variant_with(owner, (), call, config)
     return {name: variant.meta[name] for name in variant.function.arg_names if name in names}
 
 
 def _grid(launched: Launched, arguments: Mapping[str, Any]) -> Grid3:
-    given = launched.given_grid
-    return checked_grid(given(arguments) if callable(given) else given, launched.kernel.__name__)
+    grid = launched.given_grid
+    return checked_grid(grid(arguments) if callable(grid) else grid, launched.kernel.__name__)
 
 
 def _has_options(config: Any, launched: Launched) -> bool:
@@ -285,7 +291,7 @@ def _has_options(config: Any, launched: Launched) -> bool:
     return all(launched.options.get(name, launched.arguments.get(name)) == value for name, value in wanted.items())
 
 
-def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]], int]) -> tuple[ConfigGrid, ...]:
+def config_grids(tuning: RecordedTuning, add_constants: Callable[[Mapping[str, Any]], int]) -> tuple[ConfigGrid, ...]:
     """Return the grids of the configs, with ids of the parameters that identify each.
 
     These are the parameters that the config itself sets, if they suffice: heuristics give others for other arguments.
@@ -294,14 +300,14 @@ def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]]
         {name: value for name, value in supplied.items() if name in config.kwargs}
         for supplied, config in zip(tuning.supplied, tuning.configs, strict=True)
     ]
-    told_by = by_config if _are_told_apart(by_config, tuning.grids) else tuning.supplied
+    identifying = by_config if _are_distinguishable(by_config, tuning.grids) else tuning.supplied
     return tuple(
         ConfigGrid(add_constants(supplied), tuple(supplied.items()), grid)
-        for supplied, grid in zip(told_by, tuning.grids, strict=True)
+        for supplied, grid in zip(identifying, tuning.grids, strict=True)
     )
 
 
-def _are_told_apart(supplied: Sequence[Mapping[str, Any]], grids: Sequence[Grid3]) -> bool:
+def _are_distinguishable(supplied: Sequence[Mapping[str, Any]], grids: Sequence[Grid3]) -> bool:
     """Whether configs that set the same parameters have the same grid."""
     pairs = list(zip(supplied, grids, strict=True))
     return all(grid == other for values, grid in pairs for others, other in pairs if values == others)

@@ -18,8 +18,8 @@ import torch
 
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.plan import EMPTY
-from kernellab.capture.program_sizes import measured_by_steps, measuring, with_symbols
-from kernellab.capture.seen_tensors import Known, Recording, is_of_torch
+from kernellab.capture.program_sizes import measuring_values, values_measured_by_steps, with_symbols
+from kernellab.capture.seen_tensors import Recording, TrackedTensor, is_of_torch
 from kernellab.capture.size import Sizes
 from kernellab.capture.tape import (
     COPY,
@@ -28,8 +28,8 @@ from kernellab.capture.tape import (
     WINDOW,
     Addresses,
     KernelUse,
+    RecordedKernelLaunch,
     Ref,
-    Seen,
     Step,
     Tape,
     TapeValue,
@@ -46,7 +46,7 @@ _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
 def build_program(
     recording: Recording,
     scope: Mapping[str, Any],
-    register: Callable[[Seen], KernelUse],
+    register: Callable[[RecordedKernelLaunch], KernelUse],
     sizes: Sizes | None = None,
 ) -> Tape:
     """Return the program of a recording; ``register`` adds the kernel of a launch to the side table.
@@ -54,21 +54,21 @@ def build_program(
     ``sizes`` has the guards and symbols of a dynamic capture.
     """
     steps = [
-        dataclasses.replace(step, use=register(recording.launched[index])) if index in recording.launched else step
+        dataclasses.replace(step, use=register(recording.launches[index])) if index in recording.launches else step
         for index, step in enumerate(recording.steps)
     ]
     inputs, windows, memories = _inputs(recording)
-    steps = list(_asked([*windows, *steps], [known.storage for known in recording.values], inputs))
+    steps = list(_without_constant_reads([*windows, *steps], [known.storage for known in recording.values], inputs))
     names = _user_names(recording, scope)
     outputs = _outputs(recording, steps, inputs, names)
     storages = [known.storage for known in recording.values]
-    live, used = _live(steps, storages, inputs, outputs)
-    while sizes is not None and (missing := measuring(recording, sizes, steps, live, used) - used):
-        live, used = _live(steps, storages, inputs, [*outputs, *missing, *(used - {-1})])
+    live, used = _live_steps(steps, storages, inputs, outputs)
+    while sizes is not None and (missing := measuring_values(recording, sizes, steps, live, used) - used):
+        live, used = _live_steps(steps, storages, inputs, [*outputs, *missing, *(used - {-1})])
     kept = [index for index in inputs if index in used]
     if sizes is not None:  # whoever asks for the shape of a tensor does not use it yet
-        taken = [index for step in live for index in step.taken]
-        kept.sort(key=lambda index: taken.index(index) if index in taken else len(taken))
+        operands = [index for step in live for index in step.operands]
+        kept.sort(key=lambda index: operands.index(index) if index in operands else len(operands))
     recording.inputs[:] = kept
     wanted = {index: names.get(index, "") for index in used if index >= 0}
     named = _names(recording, live, kept, wanted)
@@ -84,7 +84,7 @@ def build_program(
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
         notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
-    program = with_devices(compacted(raw, used))
+    program = with_devices(compact(raw, used))
     return program if sizes is None else with_symbols(program, sizes, dict(zip(kept, program.inputs, strict=True)))
 
 
@@ -96,17 +96,17 @@ def with_devices(tape: Tape) -> Tape:
 
 
 def _with_device(tape: Tape, step: Step) -> Step:
-    made = next((index for index in step.results if index >= 0), None)
+    result = next((index for index in step.results if index >= 0), None)
     device = dict(step.kwargs).get("device")
-    if step.operation == LAUNCH or made is None or not isinstance(device, torch.device) or device.index is not None:
+    if step.operation == LAUNCH or result is None or not isinstance(device, torch.device) or device.index is not None:
         return step
-    own = torch.device(tape.values[made].layout.device)
+    own = torch.device(tape.values[result].layout.device)
     return dataclasses.replace(
         step, kwargs=tuple((name, own if name == "device" else value) for name, value in step.kwargs)
     )
 
 
-def compacted(tape: Tape, used: Iterable[int]) -> Tape:
+def compact(tape: Tape, used: Iterable[int]) -> Tape:
     """Return a program with only the used values and their storages, renumbered."""
     kept = sorted(index for index in set(used) if index >= 0)
     new = {index: number for number, index in enumerate(kept)}
@@ -116,7 +116,7 @@ def compacted(tape: Tape, used: Iterable[int]) -> Tape:
         tape,
         values=tuple(dataclasses.replace(tape.values[i], storage=numbers[tape.values[i].storage]) for i in kept),
         storages=tuple(tape.storages[storage] for storage in numbers),
-        steps=tuple(_renumbered(step, new, refs) for step in tape.steps),
+        steps=tuple(_renumber(step, new, refs) for step in tape.steps),
         inputs=tuple(new[index] for index in tape.inputs),
         outputs=tuple(new[index] for index in tape.outputs),
         apart=tuple(new[index] for index in tape.apart),
@@ -129,14 +129,14 @@ def live_steps(tape: Tape, outputs: Sequence[int]) -> tuple[Step, ...]:
     storages = [value.storage for value in tape.values]
     wanted = set(outputs)
     while True:
-        live = tuple(_kept(tape.steps, storages, tape.inputs, tuple(wanted), keeps_launches=False))
-        missing = measured_by_steps(tape, live, wanted) - wanted
+        live = tuple(_needed_steps(tape.steps, storages, tape.inputs, tuple(wanted), keeps_launches=False))
+        missing = values_measured_by_steps(tape, live, wanted) - wanted
         if not missing:
             return live
         wanted |= missing
 
 
-def _renumbered(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> Step:
+def _renumber(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> Step:
     return dataclasses.replace(
         step,
         args=with_refs(step.args, refs),
@@ -156,7 +156,7 @@ def _inputs(recording: Recording) -> tuple[list[int], list[Step], dict[int, Argu
         layouts = [recording.values[index].layout for index in members]
         base = next((i for i in members if all(recording.values[i].layout.covers(layout) for layout in layouts)), None)
         if base is None:
-            base = _memory(recording, storage, members)
+            base = _add_shared_input(recording, storage, members)
             memories[base] = _sample(recording, base, members)
         chosen.append(base)
         for index in members:
@@ -165,7 +165,7 @@ def _inputs(recording: Recording) -> tuple[list[int], list[Step], dict[int, Argu
     return chosen, windows, memories
 
 
-def _memory(recording: Recording, storage: int, members: Sequence[int]) -> int:
+def _add_shared_input(recording: Recording, storage: int, members: Sequence[int]) -> int:
     """Add a value for the memory of inputs that overlap, where none covers the others; return its index."""
     known = [recording.values[index] for index in members]
     first = known[0].layout
@@ -175,7 +175,7 @@ def _memory(recording: Recording, storage: int, members: Sequence[int]) -> int:
     dtype = first.dtype if size == first.itemsize else "uint8"
     layout = TensorLayout(dtype, size, (end - begin,), (1,), begin, first.device)
     name = next((k.name for k in known if k.name), "input")
-    recording.values.append(Known(layout, storage, lambda: None, False, f"{name}_memory"))
+    recording.values.append(TrackedTensor(layout, storage, lambda: None, False, f"{name}_memory"))
     names = " and ".join(k.name or "an input" for k in known)
     recording.notes[f"{names} share memory and none holds the others; the program takes {name}_memory for them"] = None
     return len(recording.values) - 1
@@ -201,11 +201,11 @@ def _user_names(recording: Recording, scope: Mapping[str, Any]) -> dict[int, str
     return names
 
 
-def _asked(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]) -> Iterator[Step]:
+def _without_constant_reads(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]) -> Iterator[Step]:
     """Yield the steps but for reads by Python of values that follow from no input, and so are the same in each run."""
     open_storages = {storages[index] for index in inputs}
     for step in steps:
-        follows = step.is_random or step.operation in EMPTY or any(storages[i] in open_storages for i in step.taken)
+        follows = step.is_random or step.operation in EMPTY or any(storages[i] in open_storages for i in step.operands)
         if follows:
             open_storages |= {storages[index] for index in (*step.results, *step.mutated) if index >= 0}
         if follows or step.operation != READ:
@@ -214,20 +214,20 @@ def _asked(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]
 
 def _outputs(recording: Recording, steps: Sequence[Step], inputs: Sequence[int], names: Mapping[int, str]) -> list[int]:
     """Return the outputs: those that the block chose, else changed inputs and results that exist at its end."""
-    if recording.returned:
-        return list(dict.fromkeys(recording.returned))
+    if recording.outputs:
+        return list(dict.fromkeys(recording.outputs))
     changed = {recording.values[index].storage for step in steps for index in step.mutated}
-    read = {index for step in steps for index in step.taken}
-    found = [index for index in inputs if recording.values[index].storage in changed]
+    read = {index for step in steps for index in step.operands}
+    candidates = [index for index in inputs if recording.values[index].storage in changed]
     for index, known in enumerate(recording.values):
-        is_left = known.made and known.tensor() is not None and index not in recording.constants
+        is_left = known.is_result and known.tensor() is not None and index not in recording.constants
         if is_left and (index in names or index not in read):
-            found.append(index)
+            candidates.append(index)
     own = {index for step in steps if step.operation in _QUIET for index in step.results}
-    return list(dict.fromkeys(index for index in found if index in names or index not in own))
+    return list(dict.fromkeys(index for index in candidates if index in names or index not in own))
 
 
-def _kept(
+def _needed_steps(
     steps: Sequence[Step],
     storages: Sequence[int],
     inputs: Sequence[int],
@@ -244,17 +244,17 @@ def _kept(
         is_asked = step.operation == READ  # of all steps, since what they are follows from it
         if is_asked or (step.use is not None and keeps_launches) or changes or wanted.intersection(step.results):
             kept.append(step)
-            wanted.update(step.taken)
-            memory.update(storages[index] for index in step.taken)
+            wanted.update(step.operands)
+            memory.update(storages[index] for index in step.operands)
     return kept[::-1]
 
 
-def _live(
+def _live_steps(
     steps: Sequence[Step], storages: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
 ) -> tuple[list[Step], set[int]]:
     """Return the live steps of a recording, and the values that they use or output."""
-    live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
-    return live, {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
+    live = _needed_steps(steps, storages, inputs, outputs, keeps_launches=True)
+    return live, {index for step in live for index in (*step.operands, *step.results)} | set(outputs)
 
 
 def _notes(steps: Iterable[Step]) -> Iterator[str]:
@@ -263,7 +263,7 @@ def _notes(steps: Iterable[Step]) -> Iterator[str]:
         where = f" ({step.place})" if step.place else ""
         if step.is_random:
             yield f"{step.operation} is random: the program gives other numbers each time{where}"
-        if step.has_open_shape and is_of_torch(step.operation):
+        if step.has_dynamic_shape and is_of_torch(step.operation):
             yield (
                 f"the shape of what {step.operation} gives depends on data, and the program on that shape; a run that "
                 f"gives another is refused{where}"
@@ -274,7 +274,7 @@ def _names(
     recording: Recording, steps: Sequence[Step], inputs: Sequence[int], wanted: Mapping[int, str]
 ) -> dict[int, str]:
     """Return a unique name for each value: the user's, at the end or before, else that of its operation."""
-    operations = {index: _bare(step.operation) for step in steps for index in step.results}
+    operations = {index: _operation_name(step.operation) for step in steps for index in step.results}
     known = {index: recording.values[index].name for index in wanted}
     order = [
         *((index, known[index] or wanted[index] or f"input_{number}") for number, index in enumerate(inputs)),
@@ -289,25 +289,25 @@ def _names(
     return named
 
 
-def _bare(operation: str) -> str:
+def _operation_name(operation: str) -> str:
     """Return ``softmax`` for ``aten._softmax.default``."""
     return operation.split(".")[1].strip("_") if operation != WINDOW else "view"
 
 
-def functionalised(tape: Tape) -> Tape:
+def functionalise(tape: Tape) -> Tape:
     """Return a program with equal outputs that leaves its inputs as they are."""
     rewriter = _Rewriter(tape)
     for step in tape.steps:
         rewriter.rewrite(step)
-    outputs = tuple(rewriter.now(index) for index in tape.outputs)
+    outputs = tuple(rewriter.current_value(index) for index in tape.outputs)
     values, storages, steps = tuple(rewriter.values), tuple(rewriter.storages), tuple(rewriter.steps)
     apart = tuple(dict.fromkeys((*tape.apart, *tape.mutated_inputs)))
     whole = dataclasses.replace(tape, values=values, storages=storages, steps=steps, outputs=outputs, apart=apart)
-    used = {index for step in whole.steps for index in (*step.taken, *step.results, *step.mutated)}
-    return _named(compacted(whole, used | set(outputs) | set(tape.inputs)))
+    used = {index for step in whole.steps for index in (*step.operands, *step.results, *step.mutated)}
+    return _with_unique_names(compact(whole, used | set(outputs) | set(tape.inputs)))
 
 
-def _named(tape: Tape) -> Tape:
+def _with_unique_names(tape: Tape) -> Tape:
     """Return the program with a unique name for each value; inputs keep theirs, then outputs, then the latest."""
     first = dict.fromkeys((*tape.inputs, *tape.outputs, *reversed(range(len(tape.values)))))
     names: dict[int, str] = {}
@@ -334,32 +334,32 @@ class _Rewriter:
         self.origin = [value.storage for value in tape.values]
         self.holder_of: dict[int, int] = {}  # which holder a value was made from
         for index in (*tape.inputs, *(index for index, _ in tape.constants)):
-            self._holds(tape.values[index].storage, index)
+            self._set_holder(tape.values[index].storage, index)
         self.current: dict[int, int] = {index: index for index in range(len(self.values))}
 
     def rewrite(self, step: Step) -> None:
-        for index in step.taken:
-            self.now(index)
+        for index in step.operands:
+            self.current_value(index)
         if step.mutated:
-            self._private(step)
+            self._emit_on_copies(step)
         else:
             self._emit(step)
 
-    def now(self, index: int) -> int:
+    def current_value(self, index: int) -> int:
         """Return the current value in place of ``index``, as a view of its storage's holder if that is newer."""
         storage = self.origin[index]
         holder = self.holders.get(storage)
         if holder is None or self.holder_of.get(index, holder) == holder:
             return self.current[index]
-        held, moved = self.values[holder].layout, self._moved(index, holder)
-        made = holder
-        if moved != held:
-            made = self._value(self.values[index].name, self.values[holder].storage, moved, storage)
-            self.steps.append(window_step(holder, held, made, moved))
-        self.current[index], self.holder_of[index] = made, holder
-        return made
+        holder_layout, layout = self.values[holder].layout, self._layout_in_holder(index, holder)
+        new = holder
+        if layout != holder_layout:
+            new = self._add_value(self.values[index].name, self.values[holder].storage, layout, storage)
+            self.steps.append(window_step(holder, holder_layout, new, layout))
+        self.current[index], self.holder_of[index] = new, holder
+        return new
 
-    def _private(self, step: Step) -> None:
+    def _emit_on_copies(self, step: Step) -> None:
         """Add a step that changes copies of the holders in place of memory."""
         storages = list(dict.fromkeys(self.origin[index] for index in step.mutated))
         before = [self.holders[storage] for storage in storages]
@@ -368,10 +368,10 @@ class _Rewriter:
             held = dataclasses.replace(self.values[holder].layout, offset=0)
             number = len(self.storages)
             self.storages.append(held.span * held.itemsize)
-            copies.append(self._value(self.values[holder].name, number, held, storage))
-        if step.operation == LAUNCH and not any(isinstance(each, Addresses) for each in members_of(step.kwargs)):
-            taken = self._refs(step)
-            kwargs = tuple((name, with_refs(value, taken)) for name, value in step.kwargs)
+            copies.append(self._add_value(self.values[holder].name, number, held, storage))
+        if step.operation == LAUNCH and not any(isinstance(member, Addresses) for member in members_of(step.kwargs)):
+            refs = self._refs(step)
+            kwargs = tuple((name, with_refs(value, refs)) for name, value in step.kwargs)
             self.steps.append(
                 dataclasses.replace(
                     step,
@@ -390,30 +390,30 @@ class _Rewriter:
         self._emit(step)
 
     def _emit(self, step: Step) -> None:
-        taken = self._refs(step)
+        refs = self._refs(step)
         self.steps.append(
             dataclasses.replace(
                 step,
-                args=with_refs(step.args, taken),
-                kwargs=tuple((name, with_refs(value, taken)) for name, value in step.kwargs),
-                mutated=tuple(taken[index].index for index in step.mutated),
+                args=with_refs(step.args, refs),
+                kwargs=tuple((name, with_refs(value, refs)) for name, value in step.kwargs),
+                mutated=tuple(refs[index].index for index in step.mutated),
             )
         )
         for index in step.results:
             if index >= 0:
-                self._made(index)
+                self._note_result(index)
 
-    def _made(self, index: int) -> None:
+    def _note_result(self, index: int) -> None:
         """Note a result: it is the holder of its storage, or a view of that."""
         storage = self.origin[index]
         if storage not in self.holders:
-            self._holds(storage, index)
+            self._set_holder(storage, index)
         holder = self.holder_of[index] = self.holders[storage]
         if holder != index:
             value, number = self.values[index], self.values[holder].storage
-            self.values[index] = TapeValue(value.name, number, self._moved(index, holder))
+            self.values[index] = TapeValue(value.name, number, self._layout_in_holder(index, holder))
 
-    def _moved(self, index: int, holder: int) -> TensorLayout:
+    def _layout_in_holder(self, index: int, holder: int) -> TensorLayout:
         """Return the layout of a value of the recording in the storage of a holder."""
         layout, first = self.layouts[index], self.first[self.origin[index]]
         begin = first.offset * first.itemsize // layout.itemsize
@@ -421,15 +421,15 @@ class _Rewriter:
         start = held.offset * held.itemsize // layout.itemsize
         return dataclasses.replace(layout, offset=layout.offset - begin + start)
 
-    def _holds(self, storage: int, index: int) -> None:
+    def _set_holder(self, storage: int, index: int) -> None:
         self.holders[storage] = index
         self.first[storage] = self.layouts[index]
         self.holder_of[index] = index
 
     def _refs(self, step: Step) -> dict[int, Ref]:
-        return {index: Ref(self.now(index)) for index in (*step.taken, *step.mutated)}
+        return {index: Ref(self.current_value(index)) for index in (*step.operands, *step.mutated)}
 
-    def _value(self, name: str, number: int, layout: TensorLayout, origin: int) -> int:
+    def _add_value(self, name: str, number: int, layout: TensorLayout, origin: int) -> int:
         self.values.append(TapeValue(name, number, layout))
         self.layouts.append(layout)
         self.origin.append(origin)

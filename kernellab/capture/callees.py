@@ -22,7 +22,7 @@ from kernellab._triton.closure import value_closure_of
 from kernellab._triton.kernel import OPTIONS, is_kernel
 from kernellab.capture.naming import unique
 from kernellab.capture.seen_tensors import is_of_torch
-from kernellab.capture.statements import Called
+from kernellab.capture.statements import LaunchCall
 from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse
 from kernellab.errors import UsageError
 from kernellab.export.flatten import FlatModule, remap_functions
@@ -30,7 +30,7 @@ from kernellab.export.module import autotune_arguments, dict_text
 from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, Opaque, literal, opaque_part
 
 _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
-_CALLED = re.compile(r"\bops\.(\w+)\.(\w+)")
+_OPERATOR_CALL = re.compile(r"\bops\.(\w+)\.(\w+)")
 
 
 def user_operators(steps: Iterable[Step], device: str) -> dict[str, tuple[Closure, Binding]]:
@@ -41,15 +41,15 @@ def user_operators(steps: Iterable[Step], device: str) -> dict[str, tuple[Closur
     Raises:
         UsageError: one cannot be brought along.
     """
-    found: dict[str, tuple[Closure, Binding]] = {}
+    operators: dict[str, tuple[Closure, Binding]] = {}
     for step in steps:
-        if "." not in step.operation or step.operation in found:
+        if "." not in step.operation or step.operation in operators:
             continue
         if not is_of_torch(step.operation):
-            found[step.operation] = _definition(step, device)
+            operators[step.operation] = _definition(step, device)
         elif why := why_not_of_torch(step.operation):
             raise UsageError(_refusal(step, why))
-    return found
+    return operators
 
 
 def why_not_of_torch(operation: str) -> str:
@@ -75,20 +75,20 @@ def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
     if operator is None or overload != ["default"]:
         raise UsageError(_refusal(step, "whose definition is not known"))
     function = _function(operator, device)
-    if own := _parts_of_lab(function):
+    if own := _lab_object(function):
         raise UsageError(_refusal(step, f"which uses {own}"))
     try:
-        taken = value_closure_of(function)
+        definition = value_closure_of(function)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        taken = None  # an object that it uses breaks where it is looked into
-    if taken is None:
+        definition = None  # an object that it uses breaks where it is looked into
+    if definition is None:
         raise UsageError(_refusal(step, "whose source, or that of what it uses, cannot be found"))
-    for why in _missing(taken[0]):
+    for why in _missing_parts(definition[0]):
         raise UsageError(_refusal(step, why))
-    return taken
+    return definition
 
 
-def _parts_of_lab(function: Any) -> str:
+def _lab_object(function: Any) -> str:
     """Return the words for an object of the lab that a function uses and a module cannot have, or ""."""
     used = inspect.getclosurevars(function)
     for name, value in {**used.globals, **used.nonlocals}.items():
@@ -104,13 +104,13 @@ def _function(operator: Any, device: str) -> Any:
     return inspect.unwrap(next((function for function in inner if function is not None), operator._init_fn))
 
 
-def _missing(closure: Closure) -> Iterator[str]:
+def _missing_parts(closure: Closure) -> Iterator[str]:
     """Yield the reasons why the functions of an operator cannot work in a module."""
     for function in closure.functions:
         for name, binding in function.bindings:
-            if (found := opaque_part(binding)) is not None:
-                yield f"which uses {name}, a {found.type}"
-        for namespace, name in _CALLED.findall(function.text):
+            if (opaque := opaque_part(binding)) is not None:
+                yield f"which uses {name}, a {opaque.type}"
+        for namespace, name in _OPERATOR_CALL.findall(function.text):
             if not is_of_torch(f"{namespace}.{name}"):
                 yield f"which calls torch.ops.{namespace}.{name}"
 
@@ -140,35 +140,37 @@ class WrittenTuners:
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     lines: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict)
 
-    def called(self, step: Step, kernel: str, index_map: dict[int, int], tuner_map: dict[int, int]) -> Called | None:
+    def call(self, step: Step, kernel: str, index_map: dict[int, int], tuner_map: dict[int, int]) -> LaunchCall | None:
         """Return the call of an autotuned kernel; None where its decorators cannot be written."""
         use, tuning = step.use, None if step.use is None else step.use.tuning
         if use is None or tuning is None:
             return None
         tensors = frozenset(name for name, value in step.kwargs if isinstance(value, Ref))
         try:
-            made = self._made(use, tuning, kernel, tuner_map, tensors)
+            expression = self._expression(use, tuning, kernel, tuner_map, tensors)
             constants = {
                 n: self.flat.expression(remap_functions(binding, index_map)) for n, binding in tuning.constants
             }
         except UsageError:
             return None
-        if made is None or not all(_is_written(value) for each in tuning.configs for _, value in each.supplied):
+        if expression is None or not all(
+            _has_literal(value) for config in tuning.configs for _, value in config.supplied
+        ):
             return None
-        name = self.names.setdefault(made, unique(f"{kernel}_tuned", {*self.reserved, *self.names.values()}))
-        self.lines.setdefault(made, {}).update(dict.fromkeys(_choices(name, tuning)))
+        name = self.names.setdefault(expression, unique(f"{kernel}_tuned", {*self.reserved, *self.names.values()}))
+        self.lines.setdefault(expression, {}).update(dict.fromkeys(_choices(name, tuning)))
         constants |= {n: literal(value) for n, value in tuning.options if n not in OPTIONS}
-        given = tuple(n for n in use.parameters if n not in tuning.supplied)
-        return Called(name, given, constants, _grid(tuning))
+        parameters = tuple(n for n in use.parameters if n not in tuning.supplied)
+        return LaunchCall(name, parameters, constants, _grid(tuning))
 
     def definitions(self) -> Iterator[str]:
         """Yield the definitions of the autotuners, each with its choices."""
         if self.names:
             yield GRID_OF
-        for made, name in self.names.items():
-            yield "\n".join([f"{name} = {made}", *self.lines[made]])
+        for expression, name in self.names.items():
+            yield "\n".join([f"{name} = {expression}", *self.lines[expression]])
 
-    def _made(
+    def _expression(
         self, use: KernelUse, tuning: TuningUse, kernel: str, index_map: dict[int, int], tensors: frozenset[str]
     ) -> str | None:
         """Return the expression of the kernel with its decorators around it; None where one cannot be written."""
@@ -180,8 +182,8 @@ class WrittenTuners:
                 values = [(n, self.flat.expression(remap_functions(b, index_map))) for n, b in wrapper.values]
                 text = f"triton.heuristics({dict_text(values)})({text})"
             elif isinstance(wrapper, Autotune):
-                own = _own(wrapper, use, index_map)
-                restore = _restored(use, wrapper, tensors) if len(own.configs) > 1 else ()
+                own = _merged_tuner(wrapper, use, index_map)
+                restore = _arguments_to_restore(use, wrapper, tensors) if len(own.configs) > 1 else ()
                 if restore is None:
                     return None
                 lines = [
@@ -193,22 +195,22 @@ class WrittenTuners:
         return text
 
 
-def _own(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) -> Autotune:
+def _merged_tuner(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) -> Autotune:
     """Return an autotuner with bindings of the merged closure, and with the options of the call in its configs."""
 
-    def here(bindings: Iterable[tuple[str, Binding]]) -> tuple[tuple[str, Binding], ...]:
+    def moved_bindings(bindings: Iterable[tuple[str, Binding]]) -> tuple[tuple[str, Binding], ...]:
         return tuple((name, remap_functions(binding, index_map)) for name, binding in bindings)
 
     assert use.tuning is not None
-    given = {name: value for name, value in use.tuning.options if name in OPTIONS}
+    options = {name: value for name, value in use.tuning.options if name in OPTIONS}
     configs = dict.fromkeys(
-        ConfigText(here(config.parameters), tuple({**dict(config.options), **given}.items()))
+        ConfigText(moved_bindings(config.parameters), tuple({**dict(config.options), **options}.items()))
         for config in tuner.configs
     )
-    return Autotune(tuple(configs), tuner.key, here(tuner.arguments), here(tuner.prune_configs_by))
+    return Autotune(tuple(configs), tuner.key, moved_bindings(tuner.arguments), moved_bindings(tuner.prune_configs_by))
 
 
-def _restored(use: KernelUse, tuner: Autotune, tensors: frozenset[str]) -> tuple[str, ...] | None:
+def _arguments_to_restore(use: KernelUse, tuner: Autotune, tensors: frozenset[str]) -> tuple[str, ...] | None:
     """Return the arguments to restore between timings of configs, but for those that the user named.
 
     A kernel that reads what it writes would run on its own results. None if one of them is no plain tensor.
@@ -221,17 +223,17 @@ def _restored(use: KernelUse, tuner: Autotune, tensors: frozenset[str]) -> tuple
 
 def _choices(name: str, tuning: TuningUse) -> Iterator[str]:
     if len(tuning.configs) > 1:
-        if tuning.chosen is not None and all(map(_is_written, tuning.key)):
+        if tuning.chosen is not None and all(map(_has_literal, tuning.key)):
             yield f"{name}.cache[{literal(tuning.key)}] = {name}.configs[{tuning.chosen}]  # the fastest of them, timed"
         yield f"if INTERPRETED:\n    {name}.configs = [{name}.configs[{tuning.ran}]]  # nothing is timed there"
 
 
 def _grid(tuning: TuningUse) -> str:
-    if len({each.grid for each in tuning.configs}) == 1:
+    if len({config.grid for config in tuning.configs}) == 1:
         return str(tuning.configs[0].grid)
-    return f"grid_of({', '.join(f'({literal(dict(each.supplied))}, {each.grid})' for each in tuning.configs)})"
+    return f"grid_of({', '.join(f'({literal(dict(config.supplied))}, {config.grid})' for config in tuning.configs)})"
 
 
-def _is_written(value: object) -> bool:
+def _has_literal(value: object) -> bool:
     """Whether a literal gives this value again."""
     return value is None or type(value) in {bool, int, float, str}

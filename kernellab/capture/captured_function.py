@@ -63,11 +63,11 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Captured:
+class _CapturedProgram:
     """A program, and the calls that it holds for.
 
     ``reason`` is why it was captured. ``sources`` has for each input the position of an argument, or the name of a
-    tensor from elsewhere; ``shared`` is their `_sharing`.
+    tensor from elsewhere; ``shared`` is their `_memory_sharing`.
     """
 
     program: Program
@@ -92,20 +92,20 @@ class CapturedFunction:
         self.function = function
         self.max_programs = max_programs
         self._capture = capture
-        self._captured: list[_Captured] = []
+        self._entries: list[_CapturedProgram] = []
 
     def __repr__(self) -> str:
-        return f"<CapturedFunction {_name(self.function)}: {len(self._captured)} of {self.max_programs} programs>"
+        return f"<CapturedFunction {_name(self.function)}: {len(self._entries)} of {self.max_programs} programs>"
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs that are kept, the one that ran last first."""
-        return tuple(each.program for each in self._captured)
+        return tuple(each.program for each in self._entries)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why each of the programs was captured: the guard of another one that did not hold, "" for the first."""
-        return tuple(each.reason for each in self._captured)
+        return tuple(each.reason for each in self._entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run a program for these arguments, or capture one.
@@ -115,47 +115,47 @@ class CapturedFunction:
                 it has changed an argument, so that the call cannot begin anew.
         """
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        if _is_followed(leaves):
+        if _is_recorded_or_traced(leaves):
             return self.function(*args, **kwargs)
-        around, reason = _around(self.function), ""
-        call, scope = _call_of(leaves, structure, around), _scope_of(self.function, args, kwargs, around)
-        for each in tuple(self._captured):
-            inputs, problem = _inputs_of(each, call, leaves, scope)
+        variables, reason = _bound_variables(self.function), ""
+        call, scope = _call_of(leaves, structure, variables), _scope_of(self.function, args, kwargs, variables)
+        for entry in tuple(self._entries):
+            inputs, problem = _inputs_of(entry, call, leaves, scope)
             if problem:
                 reason = reason or problem
                 continue
             try:
-                with _undone_draws(each.program):
-                    outputs = each.program.run(**inputs)
+                with _restore_generators(entry.program):
+                    outputs = entry.program.run(**inputs)
             except OtherValueRead as exc:
-                if each.program.tape.changes_inputs_before_reading:
+                if entry.program.tape.changes_inputs_before_reading:
                     raise
                 reason = reason or str(exc)
                 continue
-            self._use(each)
-            return each.result.of(tuple(outputs.values()))
-        return self._captured_anew(args, kwargs, leaves, call, scope, reason)
+            self._move_to_front(entry)
+            return entry.result.of(tuple(outputs.values()))
+        return self._capture_again(args, kwargs, leaves, call, scope, reason)
 
-    def _use(self, captured: _Captured) -> None:
+    def _move_to_front(self, captured: _CapturedProgram) -> None:
         """Move a program to the front, and drop those beyond the limit."""
-        others = [each for each in self._captured if each is not captured]
-        self._captured = [captured, *others][: self.max_programs]
+        others = [each for each in self._entries if each is not captured]
+        self._entries = [captured, *others][: self.max_programs]
 
-    def _captured_anew(
+    def _capture_again(
         self, args: Any, kwargs: Any, leaves: Sequence[Any], call: _Call, scope: Mapping[str, Any], reason: str
     ) -> Any:
         block = self._capture(lambda: scope)
         with block as program:
-            found = self.function(*args, **kwargs)
-            result = _returned(program, found)
+            returned = self.function(*args, **kwargs)
+            result = _choose_outputs(program, returned)
         sources = tuple(_source(tensor, leaves, scope) for tensor in block.inputs)
-        shared = _sharing([*_tensors(leaves), *block.inputs])
-        self._use(_Captured(program, reason, call, sources, shared, result))
-        return pytree.tree_map(_without_history, found)
+        shared = _memory_sharing([*_tensors(leaves), *block.inputs])
+        self._move_to_front(_CapturedProgram(program, reason, call, sources, shared, result))
+        return pytree.tree_map(_without_history, returned)
 
 
 @contextmanager
-def _undone_draws(program: Program) -> Iterator[None]:
+def _restore_generators(program: Program) -> Iterator[None]:
     """Restore the generators of random numbers if a run ends because it reads another value."""
     is_random = any(step.is_random for step in program.tape.steps)
     gpus = [torch.device(name) for name in program.tape.gpus if is_random]
@@ -179,19 +179,19 @@ def _tensors(leaves: Sequence[Any]) -> list[Any]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _is_followed(leaves: Sequence[Any]) -> bool:
+def _is_recorded_or_traced(leaves: Sequence[Any]) -> bool:
     """Whether torch traces a call, or a block around it records it; then the function itself has to run."""
     if torch.compiler.is_compiling() or is_traced(tuple(leaves), {}):
         return True
     return any(isinstance(mode, OperationRecorder) for mode in _get_current_dispatch_mode_stack())
 
 
-def _call_of(leaves: Sequence[Any], structure: Any, around: Mapping[str, Any]) -> _Call:
+def _call_of(leaves: Sequence[Any], structure: Any, variables: Mapping[str, Any]) -> _Call:
     for leaf in leaves:
         if hasattr(leaf, "__array_interface__"):
             raise UsageError(f"An argument is a {type(leaf).__name__}, which can change unseen; pass a tensor.")
-    modules = [each for each in around.values() if isinstance(each, torch.nn.Module)]
-    training = [part.training for each in modules for part in each.modules()]
+    modules = [module for module in variables.values() if isinstance(module, torch.nn.Module)]
+    training = [part.training for module in modules for part in module.modules()]
     grads = [leaf.requires_grad for leaf in _tensors(leaves)]
     autocast = [torch.get_autocast_dtype(d) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype())
@@ -202,26 +202,26 @@ def _call_of(leaves: Sequence[Any], structure: Any, around: Mapping[str, Any]) -
     )
 
 
-def _around(function: Any) -> dict[str, Any]:
+def _bound_variables(function: Any) -> dict[str, Any]:
     """Return the object that a function is bound to as ``self``, and the variables of enclosing functions."""
     owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
     inner = inspect.unwrap(getattr(function, "__func__", function))
-    around = {} if owner is None else {"self": owner}
+    variables = {} if owner is None else {"self": owner}
     if inspect.isfunction(inner):
         names = inner.__code__.co_freevars
         cells = zip(names, inner.__closure__ or (), strict=True)
-        around |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-    return around
+        variables |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    return variables
 
 
-def _scope_of(function: Any, args: Any, kwargs: Any, around: Mapping[str, Any]) -> Mapping[str, Any]:
+def _scope_of(function: Any, args: Any, kwargs: Any, variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the variables of a function: arguments, those of its object and enclosing functions, and globals."""
     inner = inspect.unwrap(getattr(function, "__func__", function))
     try:
-        given = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+        arguments = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # the call itself says what is wrong with it
-        given = dict(kwargs)
-    return ChainMap(given, dict(around), getattr(inner, "__globals__", {}))
+        arguments = dict(kwargs)
+    return ChainMap(arguments, dict(variables), getattr(inner, "__globals__", {}))
 
 
 def _is_filled(cell: Any) -> bool:
@@ -233,22 +233,22 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _inputs_of(
-    captured: _Captured, call: _Call, leaves: Sequence[Any], scope: Mapping[str, Any]
+    captured: _CapturedProgram, call: _Call, leaves: Sequence[Any], scope: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Return the inputs of a program for a call, and why it does not hold for them, or ""."""
     if not captured.call.is_like(call):
         return {}, "the call has other arguments beside tensors, or other modes of torch, than that of the recording"
-    held = dict(named_tensors(scope)) if any(isinstance(each, str) for each in captured.sources) else {}
-    given = [leaves[each] if isinstance(each, int) else held.get(each) for each in captured.sources]
-    if missing := [each for each, tensor in zip(captured.sources, given, strict=True) if tensor is None]:
+    tensors_by_name = dict(named_tensors(scope)) if any(isinstance(each, str) for each in captured.sources) else {}
+    tensors = [leaves[each] if isinstance(each, int) else tensors_by_name.get(each) for each in captured.sources]
+    if missing := [each for each, tensor in zip(captured.sources, tensors, strict=True) if tensor is None]:
         return {}, f"{missing[0]} is no tensor any more"
-    if _sharing([*_tensors(leaves), *given]) != captured.shared:
+    if _memory_sharing([*_tensors(leaves), *tensors]) != captured.shared:
         return {}, "its tensors share memory in another way"
-    inputs = dict(zip(captured.program.inputs, given, strict=True))
+    inputs = dict(zip(captured.program.inputs, tensors, strict=True))
     return inputs, inputs_problem(captured.program.tape, inputs)
 
 
-def _sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
+def _memory_sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
     """Return for each tensor the first one in its storage, and its offset in bytes if there are several."""
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     first = [storages.index(storage) for storage in storages]
@@ -279,11 +279,11 @@ def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int
     return name
 
 
-def _returned(program: Program, found: Any) -> _Result:
+def _choose_outputs(program: Program, value: Any) -> _Result:
     """Choose the tensors that a function returns as outputs of its program; sizes that it returns are fixed."""
-    leaves, structure = pytree.tree_flatten(found)
+    leaves, structure = pytree.tree_flatten(value)
     plain = [leaf if isinstance(leaf, torch.Tensor) else _plain(leaf) for leaf in leaves]
-    numbers = [program.returned(leaf) if isinstance(leaf, torch.Tensor) else -1 for leaf in plain]
+    numbers = [program.add_output(leaf) if isinstance(leaf, torch.Tensor) else -1 for leaf in plain]
     order = list(dict.fromkeys(number for number in numbers if number >= 0))
     return _Result(
         structure,

@@ -18,7 +18,7 @@ _SLICES = frozenset({"aten.slice.Tensor", "aten.alias.default"})
 _SILENT = frozenset({"prim.device.default", "aten.lift_fresh.default"})
 
 
-class Untold(Exception):
+class FakeMismatch(Exception):
     """Raised where operations on fake tensors differ from the recorded ones."""
 
 
@@ -40,20 +40,20 @@ class SymbolicLayout:
 class FakeCall:
     """An operation on fake tensors: its arguments without tensors, and the layouts of its results.
 
-    An ``idle`` one gives a view with the layout of its tensor: torch leaves such slices out where it knows sizes.
+    With ``is_identity``, its result has the layout of its tensor: torch leaves such slices out where it knows sizes.
     """
 
     operation: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     results: tuple[SymbolicLayout | None, ...]
-    idle: bool = False
+    is_identity: bool = False
 
 
 class FakeCalls(TorchDispatchMode):
     """Records operations on fake tensors, without keeping the tensors: their last use may decide what torch does next.
 
-    Unless it ``gives_plain`` sizes, which fixes them, it raises `Untold` where an operation in C++ asks for plain ones.
+    Unless it ``gives_plain`` sizes, which fixes them, it raises `FakeMismatch` where C++ code asks for plain ones.
     """
 
     def __init__(self, *, gives_plain: bool = True) -> None:
@@ -64,15 +64,19 @@ class FakeCalls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.size.default and not self.gives_plain:
-            raise Untold("an operation asks for plain sizes")
+            raise FakeMismatch("an operation asks for plain sizes")
         result = func(*args, **kwargs)
         is_data = torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor)
         is_relaid = torch.Tag.inplace_view in func.tags
         if str(func) not in _SILENT and not is_data and not is_relaid:
             outputs = list(result) if isinstance(result, list | tuple) else [result]
             layouts = tuple(layout_of_fake(each) if isinstance(each, torch.Tensor) else None for each in outputs)
-            idle = str(func) in _SLICES and _numbers_of(layout_of_fake(args[0])) == _numbers_of(layout_of_fake(result))
-            self.calls.append(FakeCall(str(func), bare(tuple(args)), bare(dict(kwargs)), layouts, idle))
+            is_identity = str(func) in _SLICES and _numbers_of(layout_of_fake(args[0])) == _numbers_of(
+                layout_of_fake(result)
+            )
+            self.calls.append(
+                FakeCall(str(func), without_tensors(tuple(args)), without_tensors(dict(kwargs)), layouts, is_identity)
+            )
         return result
 
 
@@ -80,24 +84,24 @@ class _Fake:
     """The placeholder of a fake tensor in the arguments of a call."""
 
 
-def bare(value: Any) -> Any:
+def without_tensors(value: Any) -> Any:
     """Return nested arguments without their tensors."""
-    return nested(value, lambda part: _Fake if isinstance(part, torch.Tensor) else part)
+    return map_arguments(value, lambda part: _Fake if isinstance(part, torch.Tensor) else part)
 
 
-def nested(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested arguments with ``change`` applied to each leaf, the bounds of slices included."""
     if isinstance(value, slice):
-        return slice(*(nested(part, change) for part in (value.start, value.stop, value.step)))
+        return slice(*(map_arguments(part, change) for part in (value.start, value.stop, value.step)))
     if isinstance(value, torch.Size):
         return torch.Size([change(part) for part in value])
     if isinstance(value, list):
-        return [nested(part, change) for part in value]
+        return [map_arguments(part, change) for part in value]
     if isinstance(value, tuple):
-        parts = [nested(part, change) for part in value]
+        parts = [map_arguments(part, change) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, dict):
-        return {name: nested(part, change) for name, part in value.items()}
+        return {name: map_arguments(part, change) for name, part in value.items()}
     return change(value)
 
 
@@ -107,13 +111,13 @@ def gives_numbers(func: Any, result: Any) -> bool:
     return not is_flag and any(isinstance(part, int | torch.SymInt | torch.SymBool) for part in members_of(result))
 
 
-def recorded(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return the recorded number of a symbolic one; anything else as it is."""
     if isinstance(value, SYMBOLIC):
         return value.node.hint
     if not is_descriptor(value):
         return value
-    numbers = [[recorded(each) for each in part] for part in (value.shape, value.strides, value.block_shape)]
+    numbers = [[plain_value(number) for number in part] for part in (value.shape, value.strides, value.block_shape)]
     padding = getattr(value, "padding", "zero")
     return type(value)(value.base, *numbers, **({} if padding == "zero" else {"padding": padding}))
 
@@ -129,13 +133,13 @@ def layout_of_fake(tensor: Any) -> SymbolicLayout:
 
 def symbols_of(value: Any) -> set[Any]:
     """Return the free symbols in nested arguments, those in the layouts of fake tensors included."""
-    found: set[Any] = set()
+    symbols: set[Any] = set()
     for part in members_of(value):
         if isinstance(part, SYMBOLIC):
-            found |= part.node.expr.free_symbols
+            symbols |= part.node.expr.free_symbols
         elif isinstance(part, torch.Tensor):
-            found |= symbols_of(layout_of_fake(part).numbers)
-    return found
+            symbols |= symbols_of(layout_of_fake(part).numbers)
+    return symbols
 
 
 def expression_of(value: Any) -> Any:
@@ -148,7 +152,7 @@ def plain_layout(layout: TensorLayout) -> SymbolicLayout:
     return SymbolicLayout(layout.shape, layout.stride, 0)
 
 
-def matched(recorded_value: Any, fake: Any) -> Any:
+def symbolic_argument(recorded_value: Any, fake: Any) -> Any:
     """Return a recorded argument with the symbolic numbers of the fake call in place of its own.
 
     Raises:
@@ -156,14 +160,14 @@ def matched(recorded_value: Any, fake: Any) -> Any:
     """
     if isinstance(recorded_value, list | tuple) and isinstance(fake, list | tuple):
         if len(recorded_value) != len(fake):
-            raise Untold("an argument is longer")
-        return type(recorded_value)(matched(a, b) for a, b in zip(recorded_value, fake, strict=True))
+            raise FakeMismatch("an argument is longer")
+        return type(recorded_value)(symbolic_argument(a, b) for a, b in zip(recorded_value, fake, strict=True))
     if isinstance(fake, torch.SymInt):
         if fake.node.hint != recorded_value:
-            raise Untold(f"{fake} is not {recorded_value}")
+            raise FakeMismatch(f"{fake} is not {recorded_value}")
         return fake
     if isinstance(fake, torch.SymFloat | torch.SymBool) or (fake is _Fake) != isinstance(recorded_value, Ref):
-        raise Untold(f"{fake} is not {recorded_value}")
+        raise FakeMismatch(f"{fake} is not {recorded_value}")
     if isinstance(recorded_value, int | float) and recorded_value != fake:
-        raise Untold(f"{fake} is not {recorded_value}")
+        raise FakeMismatch(f"{fake} is not {recorded_value}")
     return recorded_value

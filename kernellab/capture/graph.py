@@ -48,7 +48,7 @@ from kernellab.capture.tape import (
     Tape,
     TapeDescriptor,
     TapeValue,
-    mapped,
+    map_nested,
     with_refs,
 )
 from kernellab.errors import KernellabError, UsageError
@@ -66,22 +66,22 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     nodes: dict[int, Any] = {}
     for index in tape.inputs:
-        nodes[index] = _described(graph.placeholder(tape.values[index].name), tape.values[index])
+        nodes[index] = _with_metadata(graph.placeholder(tape.values[index].name), tape.values[index])
     if tape.launches:
         root.add_module(SIDE_TABLE, table)
         tuned = (step.use for step in tape.launches if step.use is not None and step.use.complete)
         table.changes |= {use.tuning.constants_id: use.mutated for use in tuned if use.tuning is not None}
-        table.launched |= {(step.use.kernel_id, *_constants_and_grid(step.use)) for step in tape.launches if step.use}
+        table.launch_ids |= {(step.use.kernel_id, *_constants_and_grid(step.use)) for step in tape.launches if step.use}
     for index, tensor in tape.constants:
         name = tape.values[index].name
         root.register_buffer(name, tensor)
-        kept = graph.create_node("get_attr", name)
+        constant_node = graph.create_node("get_attr", name)
         # Each run has a copy of its own, which its steps may change.
-        nodes[index] = _described(
-            graph.call_function(torch.ops.aten.lift_fresh_copy.default, (kept,)), tape.values[index]
+        nodes[index] = _with_metadata(
+            graph.call_function(torch.ops.aten.lift_fresh_copy.default, (constant_node,)), tape.values[index]
         )
-    held = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
-    building = _Building(graph, tape, nodes, SizeNodes(graph, tape, nodes), held)
+    table_node = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
+    building = _Building(graph, tape, nodes, SizeNodes(graph, tape, nodes), table_node)
     for step in tape.steps:
         _add(building, step)
     graph.output({name: nodes[index] for name, index in zip(tape.output_names, tape.outputs, strict=True)})
@@ -103,39 +103,39 @@ class _Building:
 
 def _add(building: _Building, step: Step) -> None:
     graph, tape, nodes, sizes = building.graph, building.tape, building.nodes, building.sizes
-    node = _called(building, step)
+    node = _step_node(building, step)
     node.meta["mutates"] = tuple(tape.names(step.mutated))
     node.meta["place"] = step.place
     if step.use is not None:
         use = step.use
-        node.name = _fresh(graph, use.kernel.partition("@")[0], node)
+        node.name = _unused_name(graph, use.kernel.partition("@")[0], node)
         node.meta.update(kernel=use.kernel, kernel_id=use.kernel_id, constants_id=use.constants_id)
         node.meta.update(launch_id=use.launch_id, grid=tuple(map(int, use.grid)))
     for position, index in enumerate(step.results):
         if index >= 0:
             value = tape.values[index]
-            made = graph.call_function(operator.getitem, (node, position)) if step.several else node
-            made.name = _fresh(graph, value.name, made)
-            nodes[index] = _described(made, value)
-    if step.has_open_shape:
-        sizes.made(step)
+            result_node = graph.call_function(operator.getitem, (node, position)) if step.several else node
+            result_node.name = _unused_name(graph, value.name, result_node)
+            nodes[index] = _with_metadata(result_node, value)
+    if step.has_dynamic_shape:
+        sizes.measure_results(step)
         for index in step.results:
             if index >= 0:
-                shape = sizes.given(tape.values[index].layout.shape)
+                shape = sizes.with_nodes(tape.values[index].layout.shape)
                 graph.call_function(require_shape, (nodes[index], shape, step.words))
 
 
-def _called(building: _Building, step: Step) -> torch.fx.Node:
+def _step_node(building: _Building, step: Step) -> torch.fx.Node:
     graph, nodes, sizes, descriptors = building.graph, building.nodes, building.sizes, building.descriptors
 
-    def part_given(part: Any) -> Any:
+    def part_node(part: Any) -> Any:
         """Return a descriptor or an address as a node of its own, since a graph cannot hold it as a value.
 
         Equal descriptors of several arguments or launches are one node.
         """
         replaced = with_refs(part, nodes)
         if isinstance(part, TapeDescriptor):
-            layout = (sizes.given(part.shape), sizes.given(part.strides), part.block_shape, part.padding)
+            layout = (sizes.with_nodes(part.shape), sizes.with_nodes(part.strides), part.block_shape, part.padding)
             if part not in descriptors:
                 descriptors[part] = graph.call_function(descriptor, (replaced.base, *layout))
             return descriptors[part]
@@ -143,17 +143,17 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
             return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
         return sizes.node(part) if isinstance(part, Size) else replaced
 
-    def given(value: Any) -> Any:
-        return _with_named_tuples(graph, mapped(value, part_given))
+    def argument_node(value: Any) -> Any:
+        return _with_named_tuples(graph, map_nested(value, part_node))
 
     if step.operation == LAUNCH:
         assert step.use is not None
-        arguments = {name: given(value) for name, value in step.kwargs}
-        called = (building.table, step.use.kernel_id, *given(_constants_and_grid(step.use)), arguments)
+        arguments = {name: argument_node(value) for name, value in step.kwargs}
+        called = (building.table, step.use.kernel_id, *argument_node(_constants_and_grid(step.use)), arguments)
         if step.functional:
             return graph.call_function(launch_functional, (*called, [nodes[i] for i in step.mutated]))
         return graph.call_function(launch, called)
-    args, kwargs = tuple(map(given, step.args)), {name: given(value) for name, value in step.kwargs}
+    args, kwargs = tuple(map(argument_node, step.args)), {name: argument_node(value) for name, value in step.kwargs}
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
     if step.operation == READ:
@@ -179,7 +179,7 @@ def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:
     """Return the id of the constants of a launch and its grid, or for an autotuned kernel the grid of each config."""
     if use.tuning is None:
         return use.constants_id, use.grid
-    return use.tuning.constants_id, tuple((each.supplied_id, each.grid) for each in use.tuning.configs)
+    return use.tuning.constants_id, tuple((config.supplied_id, config.grid) for config in use.tuning.configs)
 
 
 def operation_named(name: str) -> Any:
@@ -188,18 +188,18 @@ def operation_named(name: str) -> Any:
     Raises:
         UsageError: nothing of that name is registered any more.
     """
-    found: Any = torch.ops
+    operation: Any = torch.ops
     try:
         for part in name.split("."):
-            found = getattr(found, part)
+            operation = getattr(operation, part)
     except AttributeError as exc:
         raise UsageError(
             f"The program calls {name}, an operator that is not registered any more; define it again."
         ) from exc
-    return found
+    return operation
 
 
-def _described(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
+def _with_metadata(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
     layout = value.layout
     node.meta["tensor_meta"] = TensorMetadata(
         torch.Size(map(int, layout.shape)),
@@ -213,15 +213,15 @@ def _described(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
     return node
 
 
-def _fresh(graph: torch.fx.Graph, wanted: str, node: torch.fx.Node) -> str:
-    taken = {other.name for other in graph.nodes if other is not node}
-    return wanted if wanted not in taken else next(n for i in range(1, 10**6) if (n := f"{wanted}_{i}") not in taken)
+def _unused_name(graph: torch.fx.Graph, wanted: str, node: torch.fx.Node) -> str:
+    names = {other.name for other in graph.nodes if other is not node}
+    return wanted if wanted not in names else next(n for i in range(1, 10**6) if (n := f"{wanted}_{i}") not in names)
 
 
 class SideTable(torch.nn.Module):
     """The kernels and constant arguments behind the ids in a graph.
 
-    ``kernels`` has the launched functions by id; for an autotuned kernel, the function under the tuner. ``launched``
+    ``kernels`` has the launched functions by id; for an autotuned kernel, the function under the tuner. ``launch_ids``
     are the ids and grids of the launches of its graph. ``constants``, and ``tuned`` with the autotuned kernels, are
     filled when dynamo reads the graph. ``changes`` are the arguments that autotuned launches change, by the ids of
     their constants.
@@ -231,7 +231,7 @@ class SideTable(torch.nn.Module):
         super().__init__()
         self.registry = registry
         self.kernels = dict(kernels)
-        self.launched: set[tuple[int, int, Any]] = set()
+        self.launch_ids: set[tuple[int, int, Any]] = set()
         self.constants: dict[int, dict[str, Any]] = {}
         self.tuned: dict[int, Any] = {}
         self.changes: dict[int, frozenset[str]] = {}
@@ -276,26 +276,26 @@ class SideTable(torch.nn.Module):
 
 def prepare_for_dynamo(table: Any) -> None:
     """Give a side table the functions that dynamo calls while it traces; it passes no objects to such functions."""
-    held = weakref.ref(table)
+    table_ref = weakref.ref(table)
 
     def bring_up_to_date() -> int:
         """Put all kernels as recorded, and their constants, into plain dictionaries, which dynamo can read."""
-        found: Any = held()
-        for kernel_id, constants_id, grid in found.launched:
-            found.constants[constants_id] = held_in_dynamo(found.registry.constants(constants_id))
+        side_table: Any = table_ref()
+        for kernel_id, constants_id, grid in side_table.launch_ids:
+            side_table.constants[constants_id] = held_in_dynamo(side_table.registry.constants(constants_id))
             if isinstance(grid[0], int):
-                found.kernel(kernel_id)
+                side_table.kernel(kernel_id)
                 continue
-            found.tuned[kernel_id] = found.registry[kernel_id]
-            found.constants |= {supplied: found.registry.constants(supplied) for supplied, _ in grid}
-        return len(found.launched)
+            side_table.tuned[kernel_id] = side_table.registry[kernel_id]
+            side_table.constants |= {supplied: side_table.registry.constants(supplied) for supplied, _ in grid}
+        return len(side_table.launch_ids)
 
     def number() -> int:
         """Return the number of the table in that of torch, which does not keep it alive."""
         from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
         torch.compiler.allow_in_graph(_functional_in_graph)  # type: ignore[no-untyped-call]
-        return int(kernel_side_table.add_constant_args({"table": held}))
+        return int(kernel_side_table.add_constant_args({"table": table_ref}))
 
     table.bring_up_to_date = while_tracing(bring_up_to_date)
     table.side_table_number = while_tracing(number)
@@ -318,7 +318,7 @@ def launch(
         if not isinstance(grid[0], tuple | list):
             table.kernel(kernel_id)[grid](**arguments, **constants)
         else:
-            configs = [(table.registry.constants(supplied), each) for supplied, each in grid]
+            configs = [(table.registry.constants(supplied), config_grid) for supplied, config_grid in grid]
             kernel = table.registry[kernel_id]
             handle = kernel[grid_for(configs)](**arguments, **constants)
             table.require_known_changes(kernel, constants_id, handle)
@@ -333,7 +333,7 @@ def launch_in_dynamo(
     if not isinstance(grid[0], tuple | list):
         table.kernels[kernel_id][grid](**arguments, **constants)
     else:
-        configs = [(table.constants[supplied], each) for supplied, each in grid]
+        configs = [(table.constants[supplied], config_grid) for supplied, config_grid in grid]
         table.tuned[kernel_id][grid_for(configs)](**arguments, **constants)
 
 
@@ -364,7 +364,7 @@ def launch_functional(
     """Launch a kernel on copies of ``changed``, and of all arguments in their memory; return those copies."""
     copies = [tensor.clone() if is_cloned(tensor) else layout_copy(tensor) for tensor in changed]
     pairs = list(zip(changed, copies, strict=True))
-    launch(table, kernel_id, constants_id, grid, _moved(dict(arguments), pairs))
+    launch(table, kernel_id, constants_id, grid, _move_arguments(dict(arguments), pairs))
     return tuple(copies)
 
 
@@ -392,26 +392,28 @@ def _functional_in_graph(
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     table = kernel_side_table.get_constant_args(number)["table"]()
-    given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
-    return launch_functional(table, kernel_id, constants_id, grid, given, changed)
+    plain_arguments = {
+        n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()
+    }
+    return launch_functional(table, kernel_id, constants_id, grid, plain_arguments, changed)
 
 
-def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+def _move_arguments(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     """Return arguments with the memory of each first tensor replaced by that of the second; one object stays one."""
-    made: dict[int, Any] = {}
+    new_by_id: dict[int, Any] = {}
 
-    def moved(part: Any) -> Any:
-        if id(part) not in made:
-            made[id(part)] = _part_moved(part, pairs)
-        return made[id(part)]
+    def move_part(part: Any) -> Any:
+        if id(part) not in new_by_id:
+            new_by_id[id(part)] = _move_part(part, pairs)
+        return new_by_id[id(part)]
 
-    return mapped(value, moved)
+    return map_nested(value, move_part)
 
 
-def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+def _move_part(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     if is_descriptor(value):
         padding = getattr(value, "padding", "zero")
-        return descriptor(_part_moved(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
+        return descriptor(_move_part(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
     if not isinstance(value, torch.Tensor):
         return value
     for old, new in pairs:

@@ -14,7 +14,7 @@ from kernellab.errors import user_frame
 
 _CONTAINER_AT_MOST = 1000
 _SHOWN_AT_MOST = 40
-TAKEN = frozenset(
+RESERVED_NAMES = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "math", "hashlib", "contextlib", "statistics", "TensorDescriptor"),
         *("self", "device", "generator", "seed", "run", "make_inputs", "check", "main", "benchmark", "summary"),
@@ -49,7 +49,7 @@ def identifier(path: str) -> str:
 
 def unique(wanted: str, taken: Iterable[str]) -> str:
     """Return a name like ``wanted`` that is not taken, no keyword and no builtin."""
-    names = {*taken, *TAKEN, *keyword.kwlist}
+    names = {*taken, *RESERVED_NAMES, *keyword.kwlist}
     if wanted not in names:
         return wanted
     return next(name for i in range(1, 10**6) if (name := f"{wanted}_{i}") not in names)
@@ -57,7 +57,7 @@ def unique(wanted: str, taken: Iterable[str]) -> str:
 
 def place_of(frame: Any) -> str:
     """Return the line that a frame is at, as ``In[3], line 2``; "" for None."""
-    return "" if frame is None else f"{_short(frame.f_code.co_filename)}, line {frame.f_lineno}"
+    return "" if frame is None else f"{_file_label(frame.f_code.co_filename)}, line {frame.f_lineno}"
 
 
 def place_of_user() -> str:
@@ -68,16 +68,16 @@ def place_of_user() -> str:
 def locals_of(frame: Any) -> dict[str, Any]:
     """Return the variables of a frame, without keeping its tensors alive."""
     snapshot = frame.f_locals  # each access takes it anew
-    found = dict(snapshot)
+    variables = dict(snapshot)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         # A function's frame holds on to what was asked of it, and so to tensors that the user has dropped since.
-        for name, value in found.items():
+        for name, value in variables.items():
             if hasattr(value, "untyped_storage"):
                 snapshot.pop(name, None)
-    return found
+    return variables
 
 
-def shortened(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return the repr of a value, cut off where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]}..."
@@ -108,7 +108,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{key}", member) for key, member in list(vars(value).items()))
 
 
-def _short(file: str) -> str:
+def _file_label(file: str) -> str:
     """Return a file's name without its folder; for a cell of IPython, ``In[3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()

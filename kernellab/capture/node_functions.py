@@ -115,12 +115,12 @@ def descriptor_in_dynamo(
 @torch.fx.has_side_effect
 def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
     """Raise `UsageError` for a result of another shape than the recorded one; a trace gets the check for each run."""
-    found, wanted = tuple(tensor.shape), tuple(shape)
-    if len(found) == len(wanted) and any(map(is_open, (*found, *wanted))):
-        for size, other in zip(found, wanted, strict=True):
+    current, wanted = tuple(tensor.shape), tuple(shape)
+    if len(current) == len(wanted) and any(map(is_data_dependent, (*current, *wanted))):
+        for size, other in zip(current, wanted, strict=True):
             if size is not other:
                 ask_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
-    elif problem := shape_problem(what, found, wanted):
+    elif problem := shape_problem(what, current, wanted):
         raise UsageError(problem)
 
 
@@ -174,15 +174,15 @@ def read_problem(*given: Any) -> str:
     """
     *tensors, recorded, place = given
     if len(tensors) == 2:
-        found: object = torch.equal(*tensors)
+        current: object = torch.equal(*tensors)
     elif isinstance(recorded, str):
-        found = contents_of(tensors[0])
+        current = contents_of(tensors[0])
     else:
-        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
-    if repr(found) == repr(recorded):
+        current = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
+    if repr(current) == repr(recorded):
         return ""
     return (
-        f"{place} reads {found!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
+        f"{place} reads {current!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
         "recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the tensor "
         "in place of its value (torch.where instead of a branch)."
     )
@@ -191,7 +191,7 @@ def read_problem(*given: Any) -> str:
 @torch.fx.has_side_effect
 def require_guard(holds: Any, words: str) -> None:
     """Raise `UsageError` where a guard does not hold; a trace gets the check of data-dependent sizes for each run."""
-    if is_open(holds):
+    if is_data_dependent(holds):
         ask_in_runs(holds, guard_problem(words))
     elif not holds:
         raise UsageError(guard_problem(words))
@@ -202,14 +202,14 @@ def require_guard_in_dynamo(holds: Any, words: str) -> None:
     torch._check(holds)  # type: ignore[no-untyped-call]
 
 
-def is_open(size: Any) -> bool:
+def is_data_dependent(size: Any) -> bool:
     """Whether a traced number depends on data, so that its value is unknown while torch traces."""
     return isinstance(size, torch.SymInt | torch.SymBool) and not size.node.has_hint()
 
 
 def ask_in_runs(holds: Any, words: str) -> None:
     """Add a condition on sizes to a trace; each run checks it, and fails with these words."""
-    if is_open(holds):
+    if is_data_dependent(holds):
         torch._check(holds)  # type: ignore[no-untyped-call]
     if isinstance(holds, torch.SymBool):
         torch.ops.aten._assert_scalar.default(holds, words)
@@ -241,14 +241,14 @@ def on_device_of(arguments: object) -> Iterator[None]:
     Where others lie on other GPUs, the streams of both wait for each other, before and after.
     """
     tensors = [getattr(member, "base", member) for member in members_of(arguments)]
-    found = list(dict.fromkeys(t.device for t in tensors if isinstance(t, torch.Tensor) and t.is_cuda))
-    if not found or is_traced(tuple(tensors), {}):
+    devices = list(dict.fromkeys(t.device for t in tensors if isinstance(t, torch.Tensor) and t.is_cuda))
+    if not devices or is_traced(tuple(tensors), {}):
         yield
         return
-    with torch.cuda.device(found[0]):
-        wait_for(found[:1], found[1:])
+    with torch.cuda.device(devices[0]):
+        wait_for(devices[:1], devices[1:])
         yield
-        wait_for(found[1:], found[:1])
+        wait_for(devices[1:], devices[:1])
 
 
 def wait_for(waiting: Sequence[Any], others: Sequence[Any]) -> None:

@@ -53,8 +53,8 @@ class Buffer:
     ``first`` is the step that makes it, ``last`` the last one that uses it or a view of it; for an output that is the
     number of steps. The operation that makes a ``fixed`` buffer allocates it. ``kind`` is dtype and device: buffers of
     different kinds cannot share memory. A buffer may take the memory of another one that dies in the step that makes
-    it: ``takes`` is the name of that buffer, and ``source`` that of a value in it. ``given`` marks a donated input or a
-    constant: the program may write to it, and does not allocate it.
+    it: ``takes`` is the name of that buffer, and ``source`` that of a value in it. ``preallocated`` marks a donated
+    input or a constant: the program may write to it, and does not allocate it.
     """
 
     name: str
@@ -65,14 +65,14 @@ class Buffer:
     fixed: bool = False
     takes: str = ""
     source: str = ""
-    given: bool = False
+    preallocated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Memory that is allocated once, for buffers one after the other, and freed after the last.
 
-    ``given`` memory exists before the program begins, and counts for nothing.
+    ``preallocated`` memory exists before the program begins, and counts for nothing.
     """
 
     size_bytes: int
@@ -80,7 +80,7 @@ class Allocation:
     buffers: tuple[str, ...]
     first: int
     last: int
-    given: bool = False
+    preallocated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,10 @@ class MemoryPlan:
     @property
     def overwritten(self) -> tuple[str, ...]:
         """The inputs and constants that other buffers overwrite."""
-        return tuple(a.buffers[0] for a in self.allocations if a.given and len(a.buffers) > 1)
+        return tuple(a.buffers[0] for a in self.allocations if a.preallocated and len(a.buffers) > 1)
 
 
-def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
+def make_plan(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
     """Return the plan for buffers in the order in which they are made.
 
     Buffers that take each other's memory are a chain. A chain takes the memory of a dead one of the same size and kind,
@@ -127,21 +127,21 @@ def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
     memories: list[list[Buffer]] = []
     for chain in chains:
         first = chain[0]
-        movable = not first.fixed and not first.given and first.size_bytes
+        movable = not first.fixed and not first.preallocated and first.size_bytes
         memory = _free_memory(memories, first, live, peak) if movable else None
         if memory is None:
             memories.append(list(chain))
             continue
-        if not memory[0].given:
+        if not memory[0].preallocated:
             for step in range(memory[-1].last + 1, first.first):
                 live[step] += int(first.size_bytes)
         memory += chain
-        if memory[0].given:
+        if memory[0].preallocated:
             for step in range(first.first, chain[-1].last + 1):
                 live[step] -= int(first.size_bytes)
     allocations = tuple(_allocation(memory) for memory in memories)
     ordered = tuple(sorted((b for chain in chains for b in chain), key=lambda buffer: buffer.first))
-    return MemoryPlan(steps, ordered, allocations, sum(int(b.size_bytes) for b in ordered if not b.given))
+    return MemoryPlan(steps, ordered, allocations, sum(int(b.size_bytes) for b in ordered if not b.preallocated))
 
 
 def _chains(ordered: Sequence[Buffer]) -> list[list[Buffer]]:
@@ -163,15 +163,15 @@ def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
     """Return the bytes that are allocated during each step, and after the last one."""
     changes = [0] * (steps + 2)
     for allocation in allocations:
-        if allocation.given:
+        if allocation.preallocated:
             continue
         changes[allocation.first] += int(allocation.size_bytes)
         changes[allocation.last + 1] -= int(allocation.size_bytes)
-    total, found = 0, []
+    total, totals = 0, []
     for change in changes[: steps + 1]:
         total += change
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[int], peak: int) -> list[Buffer] | None:
@@ -184,7 +184,7 @@ def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[in
     ]
     for memory in sorted(fitting, key=lambda memory: -memory[-1].last):
         idle = range(memory[-1].last + 1, buffer.first)
-        if memory[0].given or all(live[step] + int(buffer.size_bytes) <= peak for step in idle):
+        if memory[0].preallocated or all(live[step] + int(buffer.size_bytes) <= peak for step in idle):
             return memory
     return None
 
@@ -192,12 +192,12 @@ def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[in
 def _allocation(memory: Sequence[Buffer]) -> Allocation:
     names = tuple(buffer.name for buffer in memory)
     first, last = memory[0], max(buffer.last for buffer in memory)
-    return Allocation(first.size_bytes, first.kind, names, first.first, last, first.given)
+    return Allocation(first.size_bytes, first.kind, names, first.first, last, first.preallocated)
 
 
 def plan_of(tape: Tape, donated: Collection[int] = ()) -> MemoryPlan:
     """Return the plan of a program's buffers; the values ``donated`` are inputs that it may write to."""
-    return planned(buffers_of(tape, donated), len(tape.steps))
+    return make_plan(buffers_of(tape, donated), len(tape.steps))
 
 
 def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
@@ -206,42 +206,44 @@ def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
     A storage lives as long as any view of it is used.
     """
     storages = [value.storage for value in tape.values]
-    given = {storages[index] for index in (*tape.inputs, *(index for index, _ in tape.constants))}
+    not_made = {storages[index] for index in (*tape.inputs, *(index for index, _ in tape.constants))}
     own = [*(index for index in tape.inputs if index in donated), *(index for index, _ in tape.constants)]
     makers: dict[int, tuple[int, int]] = {}
     last: dict[int, int] = {storages[index]: -1 for index in own}
     for number, step in enumerate(tape.steps):
-        for index in (*step.taken, *step.mutated, *(i for i in step.results if i >= 0)):
+        for index in (*step.operands, *step.mutated, *(i for i in step.results if i >= 0)):
             last[storages[index]] = number
-            if index in step.results and storages[index] not in given:
+            if index in step.results and storages[index] not in not_made:
                 makers.setdefault(storages[index], (number, index))
     last.update({storages[index]: len(tape.steps) for index in tape.outputs})
     names = {storages[index]: tape.values[index].name for index in own}
     names |= {storage: tape.values[index].name for storage, (_, index) in makers.items()}
-    sources = taken_over(tape, last, names)
-    found = [_buffer(tape, index, -1, last[storages[index]]) for index in own]
+    sources = memory_sources(tape, last, names)
+    buffers = [_buffer(tape, index, -1, last[storages[index]]) for index in own]
     for storage, (number, index) in makers.items():
         buffer = _buffer(tape, index, number, last[storage])
         source = sources.get(index)
         if source is not None:
             buffer = replace(buffer, takes=names[storages[source]], source=tape.values[source].name)
-        found.append(buffer)
-    return found
+        buffers.append(buffer)
+    return buffers
 
 
 def _buffer(tape: Tape, index: int, first: int, last: int) -> Buffer:
     """Return the storage of a value as a buffer; ``first`` is -1 for an input or a constant."""
-    value, given = tape.values[index], first < 0
+    value, preallocated = tape.values[index], first < 0
     layout, size_bytes = value.layout, tape.storages[value.storage]
     fills = layout.offset == 0 and layout.span * layout.itemsize == size_bytes == layout.size_bytes
-    fixed = not (fills and (given or _is_placeable(tape.steps[first])))
-    return Buffer(value.name, size_bytes, f"{layout.dtype} {layout.device}", first, last, fixed, given=given)
+    fixed = not (fills and (preallocated or _is_placeable(tape.steps[first])))
+    return Buffer(
+        value.name, size_bytes, f"{layout.dtype} {layout.device}", first, last, fixed, preallocated=preallocated
+    )
 
 
 def _is_placeable(step: Step) -> bool:
     """Whether the one result of a step can be written into existing memory."""
     name = step.operation
-    if name in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random or step.has_open_shape:
+    if name in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random or step.has_dynamic_shape:
         return False
     if name in EMPTY or name in FILLED or name in FILLED_WITH or name in COPIED:
         return True
@@ -254,7 +256,7 @@ def with_workspace(plan: MemoryPlan, device: str) -> MemoryPlan:
     placed: list[tuple[int, Allocation]] = []
     for allocation in sorted(plan.allocations, key=lambda each: -each.size_bytes):
         first = buffers[allocation.buffers[0]]
-        is_there = first.fixed or allocation.given or not allocation.size_bytes
+        is_there = first.fixed or allocation.preallocated or not allocation.size_bytes
         if is_there or allocation.last >= plan.steps or first.kind.partition(" ")[2] != device:
             continue
         placed.append((_offset(placed, allocation), allocation))
@@ -274,18 +276,18 @@ def _offset(placed: list[tuple[int, Allocation]], new: Allocation) -> int:
     return offset
 
 
-def taken_over(tape: Tape, last: Mapping[int, int], private: Collection[int]) -> dict[int, int]:
+def memory_sources(tape: Tape, last: Mapping[int, int], private: Collection[int]) -> dict[int, int]:
     """Return the value that each value can replace in memory, as that one dies when it is made.
 
     ``last`` is the last step that uses a storage; ``private`` are the storages that the program may write to.
     """
-    found: dict[int, int] = {}
+    sources: dict[int, int] = {}
     for number, step in enumerate(tape.steps):
-        dying = {tape.values[i].storage for i in (*step.taken, *step.mutated)} & set(private)
+        dying = {tape.values[i].storage for i in (*step.operands, *step.mutated)} & set(private)
         dying = {storage for storage in dying if last.get(storage) == number}
         if dying:
-            found.update(_pairs(tape, step, dying))
-    return found
+            sources.update(_source_pairs(tape, step, dying))
+    return sources
 
 
 def out_variant(operation: str) -> Any:
@@ -295,8 +297,8 @@ def out_variant(operation: str) -> Any:
     packet = overload._overloadpacket
     for name in packet.overloads():
         other = getattr(packet, name)
-        given = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
-        if len(_outs(other)) == 1 and given == wanted and torch.Tag.generated not in other.tags:
+        arguments = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
+        if len(_outs(other)) == 1 and arguments == wanted and torch.Tag.generated not in other.tags:
             return other
     return None
 
@@ -323,22 +325,22 @@ def _outs(overload: Any) -> list[str]:
     return [a.name for a in overload._schema.arguments if a.is_out]
 
 
-def _pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int, int]]:
+def _source_pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield (result, value that it replaces in memory) for one step."""
     if step.operation == LAUNCH and step.functional:
         pairs = [(new, old) for new, old in zip(step.results, step.mutated, strict=True) if new >= 0]
     elif step.operation in (COPY, "aten.clone.default"):
-        pairs = [(new, old) for new in step.results for old in step.taken]
+        pairs = [(new, old) for new in step.results for old in step.operands]
     elif _is_elementwise(step):
-        pairs = [(new, old) for new in step.results for old in step.taken if _is_writable(tape, step, old)]
+        pairs = [(new, old) for new in step.results for old in step.operands if _is_writable(tape, step, old)]
     else:
         return
-    taken: set[int] = set()
+    placed: set[int] = set()
     for new, old in pairs:
         one, other = tape.values[new], tape.values[old]
         is_whole = tape.storages[one.storage] == tape.storages[other.storage]
-        if other.storage in dying and new not in taken and is_whole and _is_alike(one.layout, other.layout):
-            taken.add(new)
+        if other.storage in dying and new not in placed and is_whole and _has_same_layout(one.layout, other.layout):
+            placed.add(new)
             yield new, old
 
 
@@ -354,7 +356,7 @@ def _is_elementwise(step: Step) -> bool:
 def _is_writable(tape: Tape, step: Step, old: int) -> bool:
     """Whether a step can write over an operand, and takes no other view of its memory."""
     value = tape.values[old]
-    others = (tape.values[index] for index in step.taken)
+    others = (tape.values[index] for index in step.operands)
     if any(other.storage == value.storage and other.layout != value.layout for other in others):
         return False
     if out_variant(step.operation) is not None:
@@ -362,7 +364,7 @@ def _is_writable(tape: Tape, step: Step, old: int) -> bool:
     return step.args[:1] == (Ref(old),) and in_place_variant(step.operation) is not None
 
 
-def _is_alike(one: TensorLayout, other: TensorLayout) -> bool:
+def _has_same_layout(one: TensorLayout, other: TensorLayout) -> bool:
     """Whether two values have one layout, and begin at the first element of their storages."""
     wanted = (one.dtype, one.shape, one.stride, one.device, one.offset)
     return wanted == (other.dtype, other.shape, other.stride, other.device, other.offset) and one.offset == 0

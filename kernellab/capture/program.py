@@ -122,13 +122,13 @@ class Program(Shown):
         if self._recorder is None:
             raise UsageError("The block has ended; program.only(names) gives a program with fewer outputs.")
         for tensor in tensors:
-            self.returned(tensor)
+            self.add_output(tensor)
         return tensors[0] if len(tensors) == 1 else tensors
 
-    def returned(self, tensor: Any) -> int:
+    def add_output(self, tensor: Any) -> int:
         """Choose an output, inside the block; return its number, the same for the same value."""
         number = int(self._recorder.value_of(tensor))
-        self._recorder.recording.returned.append(number)
+        self._recorder.recording.outputs.append(number)
         return number
 
     def only(self, *names: str) -> Program:
@@ -137,7 +137,7 @@ class Program(Shown):
         Raises:
             UsageError: it has no such output.
         """
-        from kernellab.capture.build import compacted, live_steps
+        from kernellab.capture.build import compact, live_steps
 
         tape = self.tape
         unknown = [name for name in names if name not in tape.output_names]
@@ -145,15 +145,15 @@ class Program(Shown):
             raise UsageError(choice_message("output of the program", unknown[0] if unknown else "", tape.output_names))
         outputs = tuple(tape.outputs[tape.output_names.index(name)] for name in names)
         steps = live_steps(tape, outputs)
-        used = {index for step in steps for index in (*step.taken, *step.results)} | set(outputs) | set(tape.inputs)
+        used = {index for step in steps for index in (*step.operands, *step.results)} | set(outputs) | set(tape.inputs)
         smaller = dataclasses.replace(tape, steps=steps, outputs=outputs, output_names=names)
-        return self._like(compacted(smaller, used))
+        return self._like(compact(smaller, used))
 
     def functionalise(self) -> Program:
         """Return a program that changes nothing: each kernel works on copies, which later steps use."""
-        from kernellab.capture.build import functionalised
+        from kernellab.capture.build import functionalise
 
-        return self._like(functionalised(self.tape))
+        return self._like(functionalise(self.tape))
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the program; return its output, or a tuple of several."""
@@ -162,8 +162,8 @@ class Program(Shown):
             raise UsageError(
                 f"The program takes {plural(len(names), 'input')} ({', '.join(names)}); {len(inputs)} were given."
             )
-        found = tuple(self.run(**dict(zip(names, inputs, strict=True))).values())
-        return found[0] if len(found) == 1 else found
+        outputs = tuple(self.run(**dict(zip(names, inputs, strict=True))).values())
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, **inputs: Any) -> dict[str, Any]:
         """Run the program on inputs by name; return its outputs by name. Inputs that it changes are changed.
@@ -175,19 +175,19 @@ class Program(Shown):
 
         require_inputs(self.tape, inputs)
         with torch.no_grad(), torch._C._DisableAutocast():  # casts of the recording are steps of their own
-            found: dict[str, Any] = self.graph(*(inputs[name] for name in self.inputs))
-        return found
+            outputs: dict[str, Any] = self.graph(*(inputs[name] for name in self.inputs))
+        return outputs
 
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
         from kernellab.capture.statements import main_device
         from kernellab.registry import made_arguments
 
-        made = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
+        inputs = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
         if device is None and len(self.tape.gpus) > 1:
             layouts = self.tape.input_layouts
-            return {name: moved_to(tensor, layouts[name].device) for name, tensor in made.items()}
-        return made
+            return {name: moved_to(tensor, layouts[name].device) for name, tensor in inputs.items()}
+        return inputs
 
     def export(
         self,
@@ -255,13 +255,13 @@ def frame_of(tape: Tape) -> Any:
     imported_whole("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
-    found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
+    frame = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
     for column in ("kernel", "inputs", "mutated", "place"):
-        found[column] = [value if isinstance(value, str) else "" for value in found[column]]
+        frame[column] = [value if isinstance(value, str) else "" for value in frame[column]]
     for column in ("kernel_id", "constants_id", "launch_id", "moved_bytes"):
-        found[column] = found[column].astype("Int64")
-    found.attrs = {"inputs": tape.names(tape.inputs), "outputs": list(tape.output_names)}
-    return found
+        frame[column] = frame[column].astype("Int64")
+    frame.attrs = {"inputs": tape.names(tape.inputs), "outputs": list(tape.output_names)}
+    return frame
 
 
 def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
@@ -270,15 +270,15 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
     for index, _ in tape.constants:
         yield {"name": tape.values[index].name, "op": "constant", **_layout(tape, index)}
     for step in tape.steps:
-        made = [index for index in step.results if index >= 0]
-        seen = [*made, *step.mutated]
+        results = [index for index in step.results if index >= 0]
+        described = [*results, *step.mutated]
         yield {
-            "name": ", ".join(tape.names(made)),
+            "name": ", ".join(tape.names(results)),
             "op": step.operation,
             **_use(step),
-            "inputs": ", ".join(tape.names(step.taken)),
+            "inputs": ", ".join(tape.names(step.operands)),
             "mutated": "" if step.functional else ", ".join(tape.names(step.mutated)),
-            **(_layout(tape, seen[0]) if seen else {}),
+            **(_layout(tape, described[0]) if described else {}),
             "place": step.place,
             "moved_bytes": None if step.use is None else moved_bytes(tape, step),
         }

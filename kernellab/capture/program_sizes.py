@@ -16,8 +16,8 @@ import torch.fx
 
 from kernellab.capture.node_functions import require_guard
 from kernellab.capture.seen_tensors import Recording
-from kernellab.capture.size import Guard, Measured, Size, Sizes, guard_problem, names_in, ordered_guards
-from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, mapped, members_of
+from kernellab.capture.size import Guard, Size, Sizes, SizeSource, guard_problem, names_in, ordered_guards
+from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, map_nested, members_of
 from kernellab.errors import UsageError
 from kernellab.source import literal
 from kernellab.source.text import OPERATORS
@@ -70,7 +70,7 @@ LAYOUTS
             raise ValueError(f"{name} is {found}; the program holds for {wanted}.")'''
 
 
-def measuring(
+def measuring_values(
     recording: Recording, sizes: Sizes, steps: Sequence[Step], live: Sequence[Step], used: Iterable[int]
 ) -> set[int]:
     """Return the values that measure the symbols of some steps and values, and of the guards of these symbols.
@@ -78,43 +78,43 @@ def measuring(
     Added to them are the values whose layouts the block inspected, since Python may have decided by a size of 0 or 1,
     which has no symbol, and the results of data-dependent shape.
     """
-    where = dict(sizes.measured)
+    where = dict(sizes.sources)
     needed = _symbols_in(live, (recording.values[index].layout for index in used if index >= 0))
     conditions = [guard.condition.free_symbols for guard in sizes.guards]
-    while more := set().union(*(each for each in conditions if each & needed)) - needed:
+    while more := set().union(*(symbols for symbols in conditions if symbols & needed)) - needed:
         needed |= more
-    found = {where[symbol].value for symbol in needed if symbol in where}
-    asked = {index for index in recording.samples if recording.values[index].storage in sizes.asked}
-    return found | asked | _open_results(steps)
+    values = {where[symbol].value for symbol in needed if symbol in where}
+    inspected = {index for index in recording.samples if recording.values[index].storage in sizes.inspected_storages}
+    return values | inspected | _data_dependent_results(steps)
 
 
-def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
+def values_measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
     """Return the results of a run that measure sizes for some steps and values of a program."""
     if tape.sizes is None:
         return set()
-    used = {index for step in steps for index in (*step.taken, *step.results)} | set(wanted)
+    used = {index for step in steps for index in (*step.operands, *step.results)} | set(wanted)
     needed = _symbols_in(steps, (tape.values[index].layout for index in used if index >= 0))
-    made = measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
-    found = {where.value for symbol, where in made.items() if symbol in needed and symbol.name.isidentifier()}
-    return found | _open_results(tape.steps)
+    sources = sources_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
+    values = {where.value for symbol, where in sources.items() if symbol in needed and symbol.name.isidentifier()}
+    return values | _data_dependent_results(tape.steps)
 
 
-def _open_results(steps: Iterable[Step]) -> set[int]:
+def _data_dependent_results(steps: Iterable[Step]) -> set[int]:
     """Return the results of data-dependent shape, which numbers of the block may depend on."""
-    return {index for step in steps if step.has_open_shape for index in step.results if index >= 0}
+    return {index for step in steps if step.has_dynamic_shape for index in step.results if index >= 0}
 
 
 def _symbols_in(steps: Iterable[Step], layouts: Iterable[TensorLayout]) -> set[Any]:
-    held: list[Any] = [(layout.shape, layout.stride, layout.offset) for layout in layouts]
+    parts: list[Any] = [(layout.shape, layout.stride, layout.offset) for layout in layouts]
     for step in steps:
-        grids = [each.grid for each in step.use.tuning.configs] if step.use and step.use.tuning else []
-        held.append((step.args, dict(step.kwargs), step.use.grid if step.use else (), grids))
-    return {symbol for part in members_of(held) for symbol in _symbols(part)}
+        grids = [config.grid for config in step.use.tuning.configs] if step.use and step.use.tuning else []
+        parts.append((step.args, dict(step.kwargs), step.use.grid if step.use else (), grids))
+    return {symbol for part in members_of(parts) for symbol in _symbols(part)}
 
 
 def _symbols(part: Any) -> set[Any]:
     if isinstance(part, TapeDescriptor):
-        return {symbol for each in (*part.shape, *part.strides) for symbol in _symbols(each)}
+        return {symbol for number in (*part.shape, *part.strides) for symbol in _symbols(number)}
     return part.expression.free_symbols if isinstance(part, Size) else set()
 
 
@@ -124,58 +124,66 @@ def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
     ``inputs`` gives the inputs by their index in the recording.
     """
     names = {}
-    for symbol, where in sizes.measured:
+    for symbol, where in sizes.sources:
         if where.value in inputs:
             names[symbol] = where.text(tape.values[inputs[where.value]].name, is_input=True)
-    for symbol, where in measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
+    for symbol, where in sources_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
         names.setdefault(symbol, where.text(tape.values[where.value].name, is_input=False))
     guards = [guard for guard in sizes.guards if guard.condition.free_symbols <= names.keys()]
-    return _renamed(tape, guards, {s: sympy.Symbol(n, integer=True, positive=True) for s, n in names.items()})
+    return _with_renamed_symbols(
+        tape, guards, {s: sympy.Symbol(n, integer=True, positive=True) for s, n in names.items()}
+    )
 
 
-def _renamed(tape: Tape, guards: Sequence[Guard], symbols: Mapping[Any, Any]) -> Tape:
+def _with_renamed_symbols(tape: Tape, guards: Sequence[Guard], symbols: Mapping[Any, Any]) -> Tape:
     """Return a program under these guards, with other symbols in both."""
 
-    def changed(part: Any) -> Any:
+    def rename(part: Any) -> Any:
         if isinstance(part, TapeDescriptor):
-            return dataclasses.replace(part, shape=mapped(part.shape, changed), strides=mapped(part.strides, changed))
+            return dataclasses.replace(
+                part, shape=map_nested(part.shape, rename), strides=map_nested(part.strides, rename)
+            )
         return Size(part, part.expression.xreplace(symbols)) if isinstance(part, Size) else part
 
     return dataclasses.replace(
         tape,
-        values=tuple(dataclasses.replace(v, layout=_with_layout(v.layout, changed)) for v in tape.values),
-        storages=mapped(tape.storages, changed),
-        steps=tuple(_with_sizes(step, changed) for step in tape.steps),
+        values=tuple(dataclasses.replace(v, layout=_with_layout(v.layout, rename)) for v in tape.values),
+        storages=map_nested(tape.storages, rename),
+        steps=tuple(_with_sizes(step, rename) for step in tape.steps),
         sizes=Sizes(tuple(dataclasses.replace(g, condition=g.condition.xreplace(symbols)) for g in guards)),
     )
 
 
 def _with_layout(layout: TensorLayout, change: Callable[[Any], Any]) -> TensorLayout:
-    shape, stride = mapped(layout.shape, change), mapped(layout.stride, change)
+    shape, stride = map_nested(layout.shape, change), map_nested(layout.stride, change)
     return dataclasses.replace(layout, shape=shape, stride=stride, offset=change(layout.offset))
 
 
 def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
     use = step.use
     if use is not None:
-        use = dataclasses.replace(use, grid=mapped(use.grid, change))
+        use = dataclasses.replace(use, grid=map_nested(use.grid, change))
     if use is not None and use.tuning is not None:
-        configs = tuple(dataclasses.replace(each, grid=mapped(each.grid, change)) for each in use.tuning.configs)
+        configs = tuple(
+            dataclasses.replace(config, grid=map_nested(config.grid, change)) for config in use.tuning.configs
+        )
         use = dataclasses.replace(use, tuning=dataclasses.replace(use.tuning, configs=configs))
-    return dataclasses.replace(step, args=mapped(step.args, change), kwargs=mapped(step.kwargs, change), use=use)
+    return dataclasses.replace(
+        step, args=map_nested(step.args, change), kwargs=map_nested(step.kwargs, change), use=use
+    )
 
 
-def measured_in(tape: Tape, indices: Iterable[int]) -> dict[Any, Measured]:
+def sources_in(tape: Tape, indices: Iterable[int]) -> dict[Any, SizeSource]:
     """Return the symbols that are sizes of some values, each with its first source."""
-    found: dict[Any, Measured] = {}
+    sources: dict[Any, SizeSource] = {}
     for index in indices:
         for axis, size in enumerate(tape.values[index].layout.shape):
             if isinstance(size, Size) and size.expression.is_Symbol:
-                found.setdefault(size.expression, Measured(index, axis))
-    return found
+                sources.setdefault(size.expression, SizeSource(index, axis))
+    return sources
 
 
-class _OpenSizes:
+class _PendingGuards:
     """The guards that a run has not checked so far, and the names that it knows by then."""
 
     def __init__(self, tape: Tape) -> None:
@@ -183,18 +191,18 @@ class _OpenSizes:
         self.known = set(tape.names(tape.inputs))
         self.guards = [] if tape.sizes is None else list(ordered_guards(tape.sizes.guards))
 
-    def measured(self, step: Step) -> Iterator[tuple[str, Measured]]:
+    def new_sources(self, step: Step) -> Iterator[tuple[str, SizeSource]]:
         """Yield new symbols that are sizes of a step's results, with their sources."""
-        for symbol, where in measured_in(self.tape, [index for index in step.results if index >= 0]).items():
+        for symbol, where in sources_in(self.tape, [index for index in step.results if index >= 0]).items():
             if symbol.name.isidentifier() and symbol.name not in self.known:
                 self.known.add(symbol.name)
                 yield symbol.name, where
 
-    def ready(self) -> list[Guard]:
+    def take_ready(self) -> list[Guard]:
         """Remove and return the guards with known symbols alone."""
-        found = [guard for guard in self.guards if self.known.issuperset(names_in(guard.text))]
-        self.guards = [guard for guard in self.guards if guard not in found]
-        return found
+        ready_guards = [guard for guard in self.guards if self.known.issuperset(names_in(guard.text))]
+        self.guards = [guard for guard in self.guards if guard not in ready_guards]
+        return ready_guards
 
 
 class SizeNodes:
@@ -207,68 +215,68 @@ class SizeNodes:
         self.known: dict[str, Any] = {}  # by their expressions
         self.count = 0
         self.inputs = {tape.values[index].name: nodes[index] for index in tape.inputs}
-        self.open = _OpenSizes(tape)
-        self._ask()
+        self.pending = _PendingGuards(tape)
+        self._add_guards()
 
-    def made(self, step: Step) -> None:
+    def measure_results(self, step: Step) -> None:
         """Measure the data-dependent sizes of a step's results, and check the guards that depend on them."""
-        for name, where in self.open.measured(step):
+        for name, where in self.pending.new_sources(step):
             self.known[name] = self._node(torch.ops.aten.sym_size.int, (self.nodes[where.value], where.axis))
-        self._ask()
+        self._add_guards()
 
-    def _ask(self) -> None:
-        for guard in self.open.ready():
-            self._node(require_guard, (self._of(ast.parse(guard.text, mode="eval").body), guard.words))
+    def _add_guards(self) -> None:
+        for guard in self.pending.take_ready():
+            self._node(require_guard, (self._expression_node(ast.parse(guard.text, mode="eval").body), guard.words))
 
-    def given(self, value: Any) -> Any:
+    def with_nodes(self, value: Any) -> Any:
         """Return nested arguments with nodes in place of sizes."""
-        return mapped(value, lambda part: self.node(part) if isinstance(part, Size) else part)
+        return map_nested(value, lambda part: self.node(part) if isinstance(part, Size) else part)
 
     def node(self, size: Size) -> Any:
         """Return the node of a size."""
-        return self._of(ast.parse(repr(size), mode="eval").body)
+        return self._expression_node(ast.parse(repr(size), mode="eval").body)
 
     def _node(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.Node:
         """Add a node, with a name that no value of the program has."""
         node = self.graph.call_function(function, arguments)
-        taken = {value.name for value in self.tape.values}
-        self.count = next(i for i in itertools.count(self.count + 1) if f"size_{i}" not in taken)
+        names = {value.name for value in self.tape.values}
+        self.count = next(i for i in itertools.count(self.count + 1) if f"size_{i}" not in names)
         node.name = f"size_{self.count}"
         return node
 
-    def _of(self, part: ast.expr) -> Any:
+    def _expression_node(self, part: ast.expr) -> Any:
         if isinstance(part, ast.Constant):
             return part.value
         text = ast.unparse(part)
         if text not in self.known:
-            self.known[text] = self._made(part)
+            self.known[text] = self._new_node(part)
         return self.known[text]
 
-    def _made(self, part: ast.expr) -> Any:
+    def _new_node(self, part: ast.expr) -> Any:
         match part:
             case ast.BinOp(left, operation, right):
-                return self._called(operation, left, right)
+                return self._operation_node(operation, left, right)
             case ast.UnaryOp(operation, inner):
-                return self._called(operation, inner)
+                return self._operation_node(operation, inner)
             case ast.Compare(left, [operation], [right]):
-                return self._called(operation, left, right)
+                return self._operation_node(operation, left, right)
             case ast.BoolOp(operation, [first, *others]):
-                found = self._of(first)
+                node = self._expression_node(first)
                 for other in others:
-                    found = self._node(_OPERATORS[type(operation)], (found, self._of(other)))
-                return found
+                    node = self._node(_OPERATORS[type(operation)], (node, self._expression_node(other)))
+                return node
             case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(int(axis))):
                 return self._node(torch.ops.aten.sym_size.int, (self.inputs[name], axis))
             case ast.Call(ast.Attribute(ast.Name(name), "stride"), [ast.Constant(int(axis))]):
                 return self._node(torch.ops.aten.sym_stride.int, (self.inputs[name], axis))
             case ast.Call(function, arguments):
-                called = _FUNCTIONS.get(ast.unparse(function))
-                if called is not None:
-                    return self._node(called, tuple(map(self._of, arguments)))
+                target = _FUNCTIONS.get(ast.unparse(function))
+                if target is not None:
+                    return self._node(target, tuple(map(self._expression_node, arguments)))
         raise UsageError(f"The size {ast.unparse(part)} cannot be computed in a graph.")
 
-    def _called(self, operation: ast.AST, *parts: ast.expr) -> Any:
-        return self._node(_OPERATORS[type(operation)], tuple(map(self._of, parts)))
+    def _operation_node(self, operation: ast.AST, *parts: ast.expr) -> Any:
+        return self._node(_OPERATORS[type(operation)], tuple(map(self._expression_node, parts)))
 
 
 def requirements(tape: Tape) -> Iterator[str]:
@@ -278,13 +286,15 @@ def requirements(tape: Tape) -> Iterator[str]:
     layouts = tape.input_layouts
     if not layouts:
         return
-    given = [(f"{literal(n)}, {n}", f"torch.{each.dtype}", each.shape, each.stride) for n, each in layouts.items()]
+    rows = [
+        (f"{literal(n)}, {n}", f"torch.{layout.dtype}", layout.shape, layout.stride) for n, layout in layouts.items()
+    ]
     parts = {
         "NAMES": ", ".join(layouts),
-        "KINDS": "\n".join(f"        ({names}, {dtype}, {len(shape)})," for names, dtype, shape, _ in given),
-        "GUARDS": "".join(f"    {line}\n" for line in _asked(_OpenSizes(tape).ready())),
+        "KINDS": "\n".join(f"        ({names}, {dtype}, {len(shape)})," for names, dtype, shape, _ in rows),
+        "GUARDS": "".join(f"    {line}\n" for line in _guard_statements(_PendingGuards(tape).take_ready())),
         "LAYOUTS": "\n".join(
-            f"        ({names}, ({dtype}, {shape}, {stride}))," for names, dtype, shape, stride in given
+            f"        ({names}, ({dtype}, {shape}, {stride}))," for names, dtype, shape, stride in rows
         ),
     }
     text = _REQUIRE
@@ -293,20 +303,20 @@ def requirements(tape: Tape) -> Iterator[str]:
     yield text
 
 
-class Measurements:
+class SizeStatements:
     """Writes the statements of a module that measure data-dependent sizes, and check the guards of such sizes."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.open = _OpenSizes(tape)
-        self.open.ready()  # those of the inputs, which `require` asks
+        self.pending = _PendingGuards(tape)
+        self.pending.take_ready()  # those of the inputs, which `require` asks
 
     def after(self, step: Step) -> Iterator[str]:
         """Yield the statements that follow a step with a result of data-dependent shape."""
-        for name, where in self.open.measured(step):
+        for name, where in self.pending.new_sources(step):
             yield f"{name} = {self.tape.values[where.value].name}.shape[{where.axis}]"
-        yield from _asked(self.open.ready())
+        yield from _guard_statements(self.pending.take_ready())
 
 
-def _asked(guards: list[Guard]) -> Iterator[str]:
+def _guard_statements(guards: list[Guard]) -> Iterator[str]:
     return (f"require_size({guard.text}, {literal(guard.words)})" for guard in guards)

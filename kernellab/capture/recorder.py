@@ -24,33 +24,33 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from kernellab._triton.tracing import keep_from_compiling
 from kernellab.capture.higher_order import run_higher_order
-from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, shortened
+from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, short_repr
 from kernellab.capture.seen_tensors import (
-    Known,
     Recording,
-    SeenMemory,
+    TrackedMemory,
+    TrackedTensor,
+    argument_for,
     contents_of,
-    drawn_by,
-    given_for,
-    has_open_shape,
+    has_dynamic_shape,
     is_descriptor,
     is_of_torch,
     layout_of,
+    random_source,
     tensors_in,
     version_of,
     versions_of,
     with_dtype,
-    written_in,
+    written_arguments,
 )
 from kernellab.capture.tape import (
     READ,
     Addresses,
+    RecordedKernelLaunch,
     Ref,
-    Seen,
     Step,
     TapeDescriptor,
     TensorLayout,
-    mapped,
+    map_nested,
     refs_in,
     window_step,
 )
@@ -60,18 +60,18 @@ from kernellab.launch.memory import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers
 from kernellab.registry import argument_of
 
-_HANDED_OUT = {
+_MEMORY_EXPORTS = {
     torch.Tensor.numpy: "numpy()",
     torch.Tensor.__array__: "numpy.asarray",
     torch.Tensor.__dlpack__: "DLPack",
     torch.Tensor.untyped_storage: "untyped_storage()",
 }
-_PASSING_ON = (
+_FORWARDING_MODULES = (
     "torch.",
     "kernellab.capture.size_tracking.",
     "kernellab.capture.captured_function.",
 )  # what the user calls may come by way of these
-_READ = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
+_READS = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
 SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
 
@@ -84,7 +84,10 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
 
     def __init__(
-        self, observers: Observers, scope: Callable[[], Mapping[str, Any]], keep: Callable[[Launched], Seen]
+        self,
+        observers: Observers,
+        scope: Callable[[], Mapping[str, Any]],
+        keep: Callable[[Launched], RecordedKernelLaunch],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.observers = observers
@@ -97,11 +100,11 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
         self._own = 0
         self._streams: dict[Any, Any] = {}
-        self._look_at_stream()
+        self._check_stream()
         self._by_id: dict[int, int] = {}
-        self.memory = SeenMemory(self.recording, observers.withheld, self._name_of)
+        self.memory = TrackedMemory(self.recording, observers.withheld, self._name_of)
 
-    def is_here(self) -> bool:
+    def is_recorded_thread(self) -> bool:
         """Whether this thread is recorded; torch takes the user's modes along to the threads of autograd."""
         return any(mode is self for mode in _get_current_dispatch_mode_stack())
 
@@ -117,18 +120,18 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return run_higher_order(func, args, kwargs)
         if self.observers.is_withheld:
             result = func(*args, **kwargs)
-            written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
-            self.memory.settle(self._by_id[id(t)] for t in written if id(t) in self._by_id)
+            written = [t for argument in written_arguments(func, args, kwargs) for t in tensors_in(argument)]
+            self.memory.accept_writes(self._by_id[id(t)] for t in written if id(t) in self._by_id)
             return result
         if func is torch.ops.aten.lift_fresh.default:
-            with self.working():
-                self._constant(args[0])
+            with self.suspend():
+                self._add_constant(args[0])
             return func(*args, **kwargs)
-        with self.working():
+        with self.suspend():
             if not is_of_torch(str(func)):  # torch has counted the writes of an operator in Python already
-                written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
+                written = [t for argument in written_arguments(func, args, kwargs) for t in tensors_in(argument)]
                 self.memory.expect_write(self._by_id[id(t)] for t in written if id(t) in self._by_id)
-            taken = self._taken((args, kwargs))
+            arguments = self._with_refs((args, kwargs))
             versions = versions_of((args, kwargs))
         self._written_inside.clear()
         before, self.is_inside_operation = self.is_inside_operation, True
@@ -136,23 +139,23 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
         finally:
             self.is_inside_operation = before
-        with self.working():
-            self._made(func, taken, (args, kwargs), result, versions)
+        with self.suspend():
+            self._record_operation(func, arguments, (args, kwargs), result, versions)
         return result
 
-    def launched(self, launched: Launched) -> None:
+    def record_launch(self, launched: Launched) -> None:
         """Record a launch; a launch inside an operation is part of that operation."""
-        with self.working():
-            self._launched(launched)
+        with self.suspend():
+            self._record_launch(launched)
 
-    def is_elsewhere(self) -> bool:
+    def is_other_thread(self) -> bool:
         """Whether this is a thread that is not recorded."""
-        return threading.get_ident() != self._thread and not (self.is_inside_operation or self.is_here())
+        return threading.get_ident() != self._thread and not (self.is_inside_operation or self.is_recorded_thread())
 
-    def launched_elsewhere(self, launched: Launched) -> None:
+    def check_other_thread(self, launched: Launched) -> None:
         """Record a problem if a launch of another thread changes memory of this recording."""
         effects = launched.compiled.effects
-        memory = memory_of(launched.arguments) if self.is_elsewhere() else {}
+        memory = memory_of(launched.arguments) if self.is_other_thread() else {}
         changed = [t for n, t in memory.items() if n in effects.mutated or not effects.is_followed]
         if any(self.memory.storage_of(tensor) is not None for tensor in changed):
             name = launched.compiled.kernel
@@ -160,56 +163,58 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 None
             )
 
-    def _launched(self, launched: Launched) -> None:
+    def _record_launch(self, launched: Launched) -> None:
         name, effects = launched.compiled.kernel, launched.compiled.effects
         memory = memory_of(launched.arguments)
-        behind = reached(launched.arguments, effects, device_of(launched.arguments))
-        memory |= behind.owners
-        changed = effects.mutated | behind.mutated if effects.is_followed else set(memory)
+        indirect = reached(launched.arguments, effects, device_of(launched.arguments))
+        memory |= indirect.owners
+        changed = effects.mutated | indirect.mutated if effects.is_followed else set(memory)
         if self.is_inside_operation:
             self._written_inside.update(t.untyped_storage()._cdata for n, t in memory.items() if n in changed)
             return
         if not effects.is_followed:
             self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
-        if effects.lost or behind.tables & behind.tensors.keys():
+        if effects.lost or indirect.tables & indirect.tensors.keys():
             self.note(f"{name} goes to addresses in memory that the program does not make anew: they are the recorded")
         constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
         self._being_launched = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
-        given = tuple((n, self._given(n, v, behind)) for n, v in launched.arguments.items() if n not in constants)
+        arguments = tuple(
+            (n, self._launch_argument(n, v, indirect)) for n, v in launched.arguments.items() if n not in constants
+        )
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
         self._being_launched = set()
         recording = self.recording
-        recording.launched[len(recording.steps)] = seen = self.keep(launched)
-        if seen.why_fixed:
-            self.note(f"{name} keeps the config that it ran with: {seen.why_fixed}")
-        self._append(Step("launch", (), given, mutated=mutated))
-        self.memory.settle(mutated)
+        recording.launches[len(recording.steps)] = record = self.keep(launched)
+        if record.why_fixed:
+            self.note(f"{name} keeps the config that it ran with: {record.why_fixed}")
+        self._append(Step("launch", (), arguments, mutated=mutated))
+        self.memory.accept_writes(mutated)
 
-    def _look_at_stream(self) -> None:
+    def _check_stream(self) -> None:
         """Note a step on another stream than the first one that the block used on the device."""
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             stream = torch.cuda.current_stream()
             if self._streams.setdefault(stream.device, stream) != stream:
                 self.note(f"{place_of_user()} works on another stream; the program works on the current one, in order")
 
-    def has_read(self, result: Any, given: Any) -> None:
+    def record_read(self, result: Any, given: Any) -> None:
         """Record that Python read values of a tensor: the following steps hold if a run reads the same."""
-        with self.working():
+        with self.suspend():
             refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
             self._append(Step(READ, (*refs, result)))
-        if not isinstance(result, bool) and (drawn := drawn_by(self.recording, [ref.index for ref in refs])):
+        if not isinstance(result, bool) and (drawn := random_source(self.recording, [ref.index for ref in refs])):
             raise UsageError(
-                f"{place_of_user()} reads {shortened(result)}, a number that {drawn} draws at random: a run would draw "
-                "another, and what Python makes of a number is fixed. Draw it before the block, or let the kernel "
-                "load it from its tensor."
+                f"{place_of_user()} reads {short_repr(result)}, a number that {drawn} draws at random: a run would "
+                "draw another, and what Python makes of a number is fixed. Draw it before the block, or let the "
+                "kernel load it from its tensor."
             )
         what = "values" if isinstance(result, list) else "a value"
-        read = f"{place_of_user()} reads {what} of a tensor, {shortened(result)}"
+        read = f"{place_of_user()} reads {what} of a tensor, {short_repr(result)}"
         self.note(f"{read}; a run that reads something else is refused")
 
-    def has_moved(self, tensor: Any) -> None:
+    def note_new_memory(self, tensor: Any) -> None:
         """Note that a tensor got other memory, as by ``x.data = y``."""
-        with self.working():
+        with self.suspend():
             index = self.value_of(tensor)
         name = self._name_of(tensor) or self.recording.values[index].name or "a tensor"
         self.note(
@@ -217,12 +222,12 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "gives that as an output, and leaves the memory that was there before as it is"
         )
 
-    def has_handed_out(self, tensor: Any, how: str, *, is_read: bool) -> None:
+    def record_exposure(self, tensor: Any, how: str, *, is_read: bool) -> None:
         """Watch memory that something else than torch can read and change from now on.
 
         With ``is_read``, the following steps hold if a run hands out the same contents.
         """
-        with self.working():
+        with self.suspend():
             index = self.value_of(tensor)
             if is_read:
                 self._append(Step(READ, (Ref(index), contents_of(tensor))))
@@ -231,7 +236,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.note(f"{how}; what is read there is fixed in the program{refused}")
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Suspend recording inside a with statement, for the recorder's own calls of torch."""
         self._own += 1
         try:
@@ -239,14 +244,14 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._own -= 1
 
-    def _given(self, name: str, value: Any, behind: Reached) -> Any:
+    def _launch_argument(self, name: str, value: Any, indirect: Reached) -> Any:
         """Return an argument of a launch with values in place of tensors and of their addresses."""
         if isinstance(value, tuple):
-            members = [self._given(f"{name}[{i}]", member, behind) for i, member in enumerate(value)]
+            members = [self._launch_argument(f"{name}[{i}]", member, indirect) for i, member in enumerate(value)]
             return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-        entries = behind.addresses_in(name, value)
+        entries = indirect.addresses_in(name, value)
         if not entries:
-            return self._taken(value)
+            return self._with_refs(value)
         addressed = tuple((position, Ref(self.value_of(owner)), offset) for position, owner, offset in entries)
         return Addresses(None if isinstance(value, int) else Ref(self.value_of(value)), addressed)
 
@@ -256,18 +261,18 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layout = layout_of(tensor)
         known = None if index is None else self.recording.values[index]
         if known is not None and known.tensor() is tensor and self.memory.storage_of(tensor) != known.storage:
-            known.tensor = _gone  # it was given other memory
+            known.tensor = _no_tensor  # it was given other memory
             known = None
         if index is None or known is None or known.tensor() is not tensor or known.layout != layout:
-            index = self._other(tensor, layout)
+            index = self._new_value(tensor, layout)
         if tensor.untyped_storage()._cdata not in self._being_launched:
-            self.memory.require_unchanged(self.recording.values[index], tensor)
+            self.memory.check_unchanged(self.recording.values[index], tensor)
         return index
 
-    def look_around(self, *, at_end: bool = False) -> None:
-        """Check for memory that was changed since the last step; see `SeenMemory`."""
-        with self.working():
-            self.memory.look_around(at_end=at_end)
+    def check_memory(self, *, at_end: bool = False) -> None:
+        """Check for memory that was changed since the last step; see `TrackedMemory`."""
+        with self.suspend():
+            self.memory.check_memory(at_end=at_end)
 
     def _name_of(self, tensor: Any) -> str:
         """Return the user's name of a tensor, in the block or in the running function."""
@@ -279,7 +284,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Add a note for the user, once."""
         self.recording.notes[text] = None
 
-    def _other(self, tensor: Any, layout: TensorLayout) -> int:
+    def _new_value(self, tensor: Any, layout: TensorLayout) -> int:
         """Return the value of a tensor object that is new: in known memory, or an input."""
         storage, is_new = self.memory.number(tensor)
         same = [] if is_new else self.memory.of_storage[storage]
@@ -291,21 +296,21 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return index
         base = next((i for i in same if self.recording.values[i].layout.covers(layout)), None)
         if base is not None:
-            return self._windowed(base, tensor, layout)
-        index = self._add(tensor, layout, storage, made=False)
+            return self._add_view(base, tensor, layout)
+        index = self._add(tensor, layout, storage, is_result=False)
         self.recording.values[index].name = name_in(self.scope(), tensor)
         with self.observers.withheld():
             self.recording.samples[index] = argument_of("", tensor)
         self.memory.watch(storage, tensor)
         return index
 
-    def _windowed(self, base: int, tensor: Any, layout: TensorLayout) -> int:
+    def _add_view(self, base: int, tensor: Any, layout: TensorLayout) -> int:
         known = self.recording.values[base]
         index = self._add(tensor, layout, known.storage)
         self._append(window_step(base, known.layout, index, layout))
         return index
 
-    def _constant(self, tensor: Any) -> None:
+    def _add_constant(self, tensor: Any) -> None:
         """Keep a copy of a tensor that the block made from Python data."""
         layout = layout_of(tensor)
         storage, is_new = self.memory.number(tensor)
@@ -315,10 +320,10 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.recording.constants[index] = tensor.detach().clone()
             self.memory.watch(storage, tensor)
 
-    def _taken(self, value: Any) -> Any:
+    def _with_refs(self, value: Any) -> Any:
         """Return nested arguments with values in place of tensors."""
 
-        def taken(part: Any) -> Any:
+        def with_ref(part: Any) -> Any:
             if isinstance(part, torch.Tensor):
                 return Ref(self.value_of(part))
             if isinstance(part, torch.Generator):
@@ -329,41 +334,44 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return TapeDescriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))
             return part
 
-        return mapped(value, taken)
+        return map_nested(value, with_ref)
 
-    def _made(self, func: Any, taken: Any, given: Any, result: Any, versions: Mapping[int, int]) -> None:
+    def _record_operation(
+        self, func: Any, arguments: Any, originals: Any, result: Any, versions: Mapping[int, int]
+    ) -> None:
         """Record an operation that ended without an error."""
-        args, kwargs = taken
+        args, kwargs = arguments
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor):
             if place_of_user() and not is_printing():
-                self.has_read(result, given)
+                self.record_read(result, originals)
             return
-        tensors = {id(t): t for t in tensors_in(given)}
+        tensors = {id(t): t for t in tensors_in(originals)}
         inside = [self._by_id[k] for k, t in tensors.items() if t.untyped_storage()._cdata in self._written_inside]
-        by_schema = [ref.index for each in written_in(func, args, kwargs) for ref in refs_in(each)]
+        by_schema = [ref.index for each in written_arguments(func, args, kwargs) for ref in refs_in(each)]
         grown = [self._by_id[k] for k, t in tensors.items() if k in versions and t._version != versions[k]]
         written = [*by_schema, *grown, *inside]
         mutated = tuple(dict.fromkeys(written))
-        self.memory.settle(written)
+        self.memory.accept_writes(written)
         if torch.Tag.inplace_view in func.tags:
-            self._relaid(tensors, mutated)
+            self._record_new_layout(tensors, mutated)
             return
         several = isinstance(result, list | tuple)
         outputs = list(result) if several else [result]
         results = tuple(self._result(t, tensors) if isinstance(t, torch.Tensor) else -1 for t in outputs)
         options = with_dtype(func, kwargs, outputs)
-        is_random = torch.Tag.nondeterministic_seeded in func.tags and given_for(func, args, kwargs, "dropout_p") != 0
-        given = tuple(options.items())
-        step = Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random)
-        dtypes = [self.recording.values[index].layout.dtype for index in step.taken[1:]]
-        self._append(dataclasses.replace(step, has_open_shape=has_open_shape(func, dtypes)))
+        is_random = (
+            torch.Tag.nondeterministic_seeded in func.tags and argument_for(func, args, kwargs, "dropout_p") != 0
+        )
+        step = Step(str(func), tuple(args), tuple(options.items()), results, several, mutated, is_random=is_random)
+        dtypes = [self.recording.values[index].layout.dtype for index in step.operands[1:]]
+        self._append(dataclasses.replace(step, has_dynamic_shape=has_dynamic_shape(func, dtypes)))
 
     def _append(self, step: Step) -> None:
         """Add a step with its place, and note the user's names of its tensors."""
         frame = user_frame()
-        self._look_at_stream()
+        self._check_stream()
         self.recording.steps.append(dataclasses.replace(step, place=place_of(frame)))
-        unnamed = [known for index in step.taken if not (known := self.recording.values[index]).name]
+        unnamed = [known for index in step.operands if not (known := self.recording.values[index]).name]
         if frame is None or not unnamed:
             return
         scope = [(name, value) for name, value in locals_of(frame).items() if isinstance(value, torch.Tensor)]
@@ -386,7 +394,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index = self._by_id.get(id(tensor))
         return index is not None and self.recording.values[index].layout == layout_of(tensor)
 
-    def _relaid(self, tensors: Mapping[int, Any], mutated: tuple[int, ...]) -> None:
+    def _record_new_layout(self, tensors: Mapping[int, Any], mutated: tuple[int, ...]) -> None:
         """Record that an operation changed the layout of a tensor and left its memory as it was."""
         for tensor in tensors.values():
             index = self._by_id[id(tensor)]
@@ -400,21 +408,21 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         f"{place_of_user()} gives a tensor other or more memory in place, which a program cannot "
                         "record; make a new tensor instead."
                     )
-                self._windowed(base, tensor, layout)
+                self._add_view(base, tensor, layout)
 
-    def _add(self, tensor: Any, layout: TensorLayout, storage: int, *, made: bool = True) -> int:
+    def _add(self, tensor: Any, layout: TensorLayout, storage: int, *, is_result: bool = True) -> int:
         index = len(self.recording.values)
-        self.recording.values.append(Known(layout, storage, weakref.ref(tensor), made))
+        self.recording.values.append(TrackedTensor(layout, storage, weakref.ref(tensor), is_result))
         self._by_id[id(tensor)] = index
         self.memory.of_storage[storage].append(index)
         return index
 
 
-def _gone() -> None:
+def _no_tensor() -> None:
     """Return None, as a dead weak reference to a tensor that has the memory of a value no longer."""
 
 
-class Calls(TorchFunctionMode):
+class FunctionRecorder(TorchFunctionMode):
     """Reports calls of one thread that are no torch operations to its recorder."""
 
     def __init__(self, recorder: OperationRecorder) -> None:
@@ -423,26 +431,26 @@ class Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if self.recorder.is_own_work or is_asked_by_lab():
+        if self.recorder.is_own_work or is_internal_call():
             return result
-        if func in _READ and not is_printing():
-            self.recorder.has_read(result, args)
-        elif func in _HANDED_OUT and not is_printing():
-            how = f"{place_of_user()} hands it out by {_HANDED_OUT[func]}"
-            self.recorder.has_handed_out(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
+        if func in _READS and not is_printing():
+            self.recorder.record_read(result, args)
+        elif func in _MEMORY_EXPORTS and not is_printing():
+            how = f"{place_of_user()} hands it out by {_MEMORY_EXPORTS[func]}"
+            self.recorder.record_exposure(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
         elif func == SET_DATA:
-            self.recorder.has_moved(args[0])
+            self.recorder.note_new_memory(args[0])
         return result
 
 
 keep_from_compiling(OperationRecorder.__torch_dispatch__)  # torch compiles around the operators that take functions
-keep_from_compiling(Calls.__torch_function__)
+keep_from_compiling(FunctionRecorder.__torch_function__)
 
 
-def is_asked_by_lab() -> bool:
+def is_internal_call() -> bool:
     """Whether the lab or Triton made this call, and not the user; calls of Triton's descriptors count as the user's."""
     frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PASSING_ON):
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_FORWARDING_MODULES):
         frame = frame.f_back
     name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
     return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))

@@ -19,7 +19,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernellab.capture.naming import place_of_user
-from kernellab.capture.tape import Seen, Step, TensorLayout, members_of
+from kernellab.capture.tape import RecordedKernelLaunch, Step, TensorLayout, members_of
 from kernellab.errors import UsageError
 from kernellab.store import Argument
 
@@ -72,7 +72,7 @@ def is_of_torch(operation: str) -> bool:
     return operation.partition(".")[0] in {"aten", "prims", "prim"}
 
 
-def has_open_shape(func: Any, dtypes: Sequence[str]) -> bool:
+def has_dynamic_shape(func: Any, dtypes: Sequence[str]) -> bool:
     """Whether data may decide the shape of a result; ``dtypes`` are those of all arguments but the first.
 
     For an index, data does if it is a mask; an operation that is not torch's own may do anything.
@@ -83,7 +83,7 @@ def has_open_shape(func: Any, dtypes: Sequence[str]) -> bool:
     return torch.Tag.dynamic_output_shape in func.tags and (not is_index or bool({"bool", "uint8"} & set(dtypes)))
 
 
-def written_in(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def written_arguments(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     """Yield the arguments that an operation changes, by its schema."""
     unmarked = _UNMARKED.get(str(func), ())
     for position, parameter in enumerate(func._schema.arguments):
@@ -92,7 +92,7 @@ def written_in(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
             yield args[position] if position < len(args) else kwargs.get(parameter.name)
 
 
-def given_for(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+def argument_for(func: Any, args: Any, kwargs: Any, name: str) -> Any:
     """Return the argument of an operation for a parameter, or its default; None without such a parameter."""
     for position, parameter in enumerate(func._schema.arguments):
         if parameter.name == name:
@@ -111,48 +111,48 @@ def with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[st
 
 
 @dataclass(slots=True)
-class Known:
+class TrackedTensor:
     """A tensor of a recording.
 
-    ``name`` is the user's name for it, ``made`` is True if a step made it. ``version`` is torch's version counter after
-    the steps so far; None until a view is used, which has the counter of its base only then. torch may count the write
-    of a step after the recorder has seen the step: ``writes_to_come`` are those.
+    ``name`` is the user's name for it, ``is_result`` is True if a step made it. ``version`` is torch's version counter
+    after the steps so far; None until a view is used, which has the counter of its base only then. torch may count the
+    write of a step after the recorder has seen the step: ``pending_writes`` are those.
     """
 
     layout: TensorLayout
     storage: int
     tensor: Callable[[], Any]
-    made: bool = True
+    is_result: bool = True
     name: str = ""
     version: int | None = None
-    writes_to_come: int = 0
+    pending_writes: int = 0
 
 
 @dataclass(slots=True)
 class Recording:
     """The data of a capture.
 
-    ``launched`` has the launch of a step by the step's index. ``returned`` are the outputs that the block chose.
+    ``launches`` has the launch of a step by the step's index. ``outputs`` are those that the block chose.
     ``inputs``, filled at the end, are the values that the program takes.
     """
 
-    values: list[Known] = field(default_factory=list)
+    values: list[TrackedTensor] = field(default_factory=list)
     storages: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    launched: dict[int, Seen] = field(default_factory=dict)
+    launches: dict[int, RecordedKernelLaunch] = field(default_factory=dict)
     samples: dict[int, Argument] = field(default_factory=dict)
     constants: dict[int, Any] = field(default_factory=dict)
-    returned: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
 
 
-def drawn_by(recording: Recording, indices: Iterable[int]) -> str:
+def random_source(recording: Recording, indices: Iterable[int]) -> str:
     """Return the random operation that the contents of these values follow from, or ""."""
     drawn: dict[int, str] = {}
     for step in recording.steps:
-        sources = (drawn[storage] for index in step.taken if (storage := recording.values[index].storage) in drawn)
+        sources = (drawn[storage] for index in step.operands if (storage := recording.values[index].storage) in drawn)
         origin = step.operation if step.is_random else next(sources, "")
         changed = [*(index for index in step.results if index >= 0), *step.mutated]
         drawn |= {recording.values[index].storage: origin for index in changed if origin}
@@ -168,7 +168,7 @@ class Exposure:
 
 
 @dataclass(slots=True)
-class SeenMemory:
+class TrackedMemory:
     """The storages of a recording by number: the values in each, and checks that only steps change them.
 
     ``withheld`` is the context of the lab's own work, which is not recorded; ``name_of`` gives the user's name of a
@@ -210,22 +210,22 @@ class SeenMemory:
         if storage not in self._exposed:
             self._exposed[storage] = Exposure(how, self._digest(tensor))
 
-    def look_around(self, *, at_end: bool = False) -> None:
+    def check_memory(self, *, at_end: bool = False) -> None:
         """Check memory that something else than torch can change, and at the end all memory of the recording."""
         indices = [index for storage in self._exposed for index in self.of_storage[storage]]
         for index in range(len(self.recording.values)) if at_end else indices:
             known = self.recording.values[index]
             tensor = known.tensor()
             if tensor is not None and self.storage_of(tensor) == known.storage:
-                self.require_unchanged(known, tensor)
+                self.check_unchanged(known, tensor)
 
-    def require_unchanged(self, known: Known, tensor: Any) -> None:
+    def check_unchanged(self, known: TrackedTensor, tensor: Any) -> None:
         """Record a problem if the memory of a tensor is not as the steps so far left it."""
         version, how = version_of(tensor), ""
         is_known = version is not None and known.version is not None
-        if is_known and (version or 0) - (known.version or 0) > known.writes_to_come:
+        if is_known and (version or 0) - (known.version or 0) > known.pending_writes:
             how = "by an operation that was not seen, as of another thread"
-        known.version, known.writes_to_come = version, 0
+        known.version, known.pending_writes = version, 0
         exposure = self._exposed.get(known.storage)
         if exposure is not None and not how:
             digest = self._digest(tensor)
@@ -239,9 +239,9 @@ class SeenMemory:
         """Allow one write to the memory of each value, which torch has counted before its step is recorded."""
         for storage in {self.recording.values[index].storage for index in indices}:
             for index in self.of_storage[storage]:
-                self.recording.values[index].writes_to_come += 1
+                self.recording.values[index].pending_writes += 1
 
-    def settle(self, written: Iterable[int]) -> None:
+    def accept_writes(self, written: Iterable[int]) -> None:
         """Accept the current memory of values, which a step or the lab itself has changed."""
         counts = Counter(self.recording.values[index].storage for index in written)
         for storage, count in counts.items():
@@ -250,7 +250,7 @@ class SeenMemory:
                 tensor = known.tensor()
                 if tensor is None or self.storage_of(tensor) != storage:
                     continue
-                known.version, known.writes_to_come = version_of(tensor), count
+                known.version, known.pending_writes = version_of(tensor), count
                 if storage in self._exposed:
                     self._exposed[storage].digest = self._digest(tensor)
 
@@ -266,9 +266,9 @@ def is_foreign(storage: Any) -> bool:
 
 def digest_of(storage: Any) -> bytes:
     """Return the hash of a storage's contents."""
-    here = storage if storage.device.type == "cpu" else storage.cpu()
-    count = here.nbytes()
-    content = (ctypes.c_char * count).from_address(here.data_ptr()) if count else b""
+    on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
+    count = on_cpu.nbytes()
+    content = (ctypes.c_char * count).from_address(on_cpu.data_ptr()) if count else b""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 

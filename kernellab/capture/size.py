@@ -26,9 +26,9 @@ class Size(int):
 
     def __new__(cls, value: int, expression: Any) -> Size:
         """Build a size from its recorded value and its sympy expression."""
-        made = super().__new__(cls, value)
-        made.expression = expression
-        return made
+        size = super().__new__(cls, value)
+        size.expression = expression
+        return size
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Size, (int(self), self.expression)
@@ -49,31 +49,31 @@ class Size(int):
     __hash__ = int.__hash__
 
     def __add__(self, other: int) -> int:
-        return _combined(self, other, operator.add)
+        return _combine(self, other, operator.add)
 
     def __radd__(self, other: int) -> int:
-        return _combined(other, self, operator.add)
+        return _combine(other, self, operator.add)
 
     def __sub__(self, other: int) -> int:
-        return _combined(self, other, operator.sub)
+        return _combine(self, other, operator.sub)
 
     def __rsub__(self, other: int) -> int:
-        return _combined(other, self, operator.sub)
+        return _combine(other, self, operator.sub)
 
     def __mul__(self, other: int) -> int:
-        return _combined(self, other, operator.mul)
+        return _combine(self, other, operator.mul)
 
     def __rmul__(self, other: int) -> int:
-        return _combined(other, self, operator.mul)
+        return _combine(other, self, operator.mul)
 
     def __floordiv__(self, other: int) -> int:
-        return _combined(self, other, operator.floordiv)
+        return _combine(self, other, operator.floordiv)
 
     def __rfloordiv__(self, other: int) -> int:
-        return _combined(other, self, operator.floordiv)
+        return _combine(other, self, operator.floordiv)
 
 
-def sized(value: int, expression: Any) -> int:
+def size_or_int(value: int, expression: Any) -> int:
     """Return a size, or an integer if the expression is constant."""
     import sympy  # comes with torch
 
@@ -81,13 +81,13 @@ def sized(value: int, expression: Any) -> int:
     return Size(value, expanded) if expanded.free_symbols else int(value)
 
 
-def _combined(left: int, right: int, operation: Callable[[Any, Any], Any]) -> int:
+def _combine(left: int, right: int, operation: Callable[[Any, Any], Any]) -> int:
     from torch.utils._sympy.functions import FloorDiv
 
     if not (isinstance(left, int) and isinstance(right, int)):
         return NotImplemented
     symbolic = FloorDiv if operation is operator.floordiv else operation
-    return sized(operation(int(left), int(right)), symbolic(_expression(left), _expression(right)))
+    return size_or_int(operation(int(left), int(right)), symbolic(_expression(left), _expression(right)))
 
 
 def _expression(value: int) -> Any:
@@ -105,7 +105,7 @@ def text_of(expression: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SizeSource:
     """The source of a symbol: the size or stride of a value along an axis."""
 
     value: int
@@ -158,8 +158,8 @@ def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
     bounded = {guard.condition.lhs for guard in plain if isinstance(guard.condition, sympy.Ge)}
     ordered = {guard.text: guard for guard in plain}
     for guard, divisors in divided:
-        asked = [Guard(sympy.Ne(d, 0, evaluate=False), guard.place, "a divisor") for d in divisors if d not in bounded]
-        ordered |= {each.text: each for each in (*asked, guard) if each.text not in ordered}
+        checks = [Guard(sympy.Ne(d, 0, evaluate=False), guard.place, "a divisor") for d in divisors if d not in bounded]
+        ordered |= {g.text: g for g in (*checks, guard) if g.text not in ordered}
     return tuple(ordered.values())
 
 
@@ -167,16 +167,16 @@ def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
 class Sizes:
     """The guards of a program, and the source of each symbol.
 
-    ``asked`` are the storages of a recording whose layouts its block inspected.
+    ``inspected_storages`` are the storages of a recording whose layouts its block inspected.
     """
 
     guards: tuple[Guard, ...] = ()
-    measured: tuple[tuple[Any, Measured], ...] = ()
-    asked: frozenset[int] = frozenset()
+    sources: tuple[tuple[Any, SizeSource], ...] = ()
+    inspected_storages: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=4096)
-def compiled(text: str) -> Any:
+def compile_expression(text: str) -> Any:
     """Return the compiled code of an expression.
 
     Raises:
@@ -187,9 +187,9 @@ def compiled(text: str) -> Any:
     return compile(text, "<size>", "eval")
 
 
-def evaluated(text: str, scope: Mapping[str, Any]) -> Any:
+def evaluate(text: str, scope: Mapping[str, Any]) -> Any:
     """Return the value of an expression for inputs by name."""
-    return eval(compiled(text), {"__builtins__": _BUILTINS, "math": math, **scope})
+    return eval(compile_expression(text), {"__builtins__": _BUILTINS, "math": math, **scope})
 
 
 _BUILTINS: dict[str, Any] = {function.__name__: function for function in (max, min, abs, int, float)}
@@ -202,9 +202,9 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name != "math" and name not in _BUILTINS))
 
 
-def here(numbers: tuple[int, ...], inputs: Mapping[str, Any]) -> tuple[int, ...]:
+def sizes_for(numbers: tuple[int, ...], inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the values of sizes for these inputs."""
-    return tuple(evaluated(repr(number), inputs) if isinstance(number, Size) else number for number in numbers)
+    return tuple(evaluate(repr(number), inputs) if isinstance(number, Size) else number for number in numbers)
 
 
 def guard_problem(words: str) -> str:

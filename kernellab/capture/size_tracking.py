@@ -29,20 +29,20 @@ from kernellab.capture.fake_calls import (
     SYMBOLIC,
     FakeCall,
     FakeCalls,
+    FakeMismatch,
     SymbolicLayout,
-    Untold,
     expression_of,
     gives_numbers,
     layout_of_fake,
-    matched,
-    nested,
+    map_arguments,
     plain_layout,
-    recorded,
+    plain_value,
+    symbolic_argument,
     symbols_of,
 )
 from kernellab.capture.naming import place_of_user
-from kernellab.capture.recorder import SET_DATA, OperationRecorder, is_asked_by_lab
-from kernellab.capture.size import Guard, Measured
+from kernellab.capture.recorder import SET_DATA, OperationRecorder, is_internal_call
+from kernellab.capture.size import Guard, SizeSource
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, members_of
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
@@ -57,14 +57,14 @@ class SizeEnv(ShapeEnv):
     def __init__(self) -> None:
         super().__init__(duck_shape=False, allow_scalar_outputs=False)
         self.reason = ""
-        self.told: list[Guard] = []
+        self.guards_with_places: list[Guard] = []
 
     def evaluate_expr(self, *args: Any, **options: Any) -> Any:
         """Evaluate a condition, which adds a guard where the symbols decide it."""
         before = len(self.guards)
-        found = super().evaluate_expr(*args, **options)
-        self.told += [Guard(each.expr, place_of_user(), self.reason) for each in self.guards[before:]]
-        return found
+        value = super().evaluate_expr(*args, **options)
+        self.guards_with_places += [Guard(guard.expr, place_of_user(), self.reason) for guard in self.guards[before:]]
+        return value
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
@@ -80,8 +80,8 @@ class SizeTracker(TorchFunctionMode):
     """Tracks the symbolic sizes of one recording; see the module.
 
     ``layouts`` has the symbolic layouts of values by index, ``arguments`` the args and kwargs of steps, ``grids`` and
-    ``config_grids`` the grids of launches. ``measured`` has the source of each symbol. ``asked`` are the storages of
-    tensors whose layouts the block inspected. `finish` fixes what could not be followed.
+    ``config_grids`` the grids of launches. ``sources`` has the source of each symbol.
+    `finish` fixes what could not be followed.
     """
 
     def __init__(self, recorder: OperationRecorder) -> None:
@@ -95,157 +95,161 @@ class SizeTracker(TorchFunctionMode):
         self.grids: dict[int, tuple[Any, ...]] = {}
         self.config_grids: dict[int, tuple[tuple[Any, ...], ...]] = {}
         self.hints: dict[Any, int] = {}
-        self.measured: dict[Any, Measured] = {}
-        self.asked: set[int] = set()  # storages
+        self.sources: dict[Any, SizeSource] = {}
+        self.inspected_storages: set[int] = set()  # storages
         self.is_launching = False
-        self._is_asking = False
+        self._is_in_user_function = False
         self._tensors = WeakTensorKeyDictionary()
         self._seen_steps = 0
 
     @property
     def is_following(self) -> bool:
         """Whether this thread runs the user's code, and not the lab's or the inside of an operation."""
-        return self._is_asking or not (self.is_launching or self.recorder.is_own_work)
+        return self._is_in_user_function or not (self.is_launching or self.recorder.is_own_work)
 
     @contextmanager
-    def asking_user(self) -> Iterator[None]:
+    def follow_user_function(self) -> Iterator[None]:
         """Follow a function of the user, such as a grid, though the lab calls it."""
-        before, self._is_asking = self._is_asking, True
+        before, self._is_in_user_function = self._is_in_user_function, True
         try:
             yield
         finally:
-            self._is_asking = before
+            self._is_in_user_function = before
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        plain = nested((args, kwargs), recorded)
-        if not self.is_following or (is_asked_by_lab() and not self._is_asking) or _is_wrapped((args, kwargs)):
+        plain = map_arguments((args, kwargs), plain_value)
+        if (
+            not self.is_following
+            or (is_internal_call() and not self._is_in_user_function)
+            or _has_functorch_tensor((args, kwargs))
+        ):
             return func(*plain[0], **plain[1])
-        with self.recorder.working():
-            self.cover()
+        with self.recorder.suspend():
+            self.fix_unfollowed()
         constants = len(self.recording.constants)
-        with self.recorder.working():
-            fakes = self._faked((args, kwargs)) if func != SET_DATA else None
+        with self.recorder.suspend():
+            fakes = self._fakes_of((args, kwargs)) if func != SET_DATA else None
         result = func(*plain[0], **plain[1])
-        with self.recorder.working():
+        with self.recorder.suspend():
             if len(self.recording.constants) > constants:
                 self.fix(symbols_of((args, kwargs)), "a tensor is made of it as data")
-            found = self._followed(func, (args, kwargs), fakes, result)
-            if self.new_steps() or gives_numbers(func, found):
-                self._ask((args, kwargs))
-            self.pass_steps()
-        return found
+            user_result = self._follow(func, (args, kwargs), fakes, result)
+            if self.new_steps() or gives_numbers(func, user_result):
+                self._note_inspected((args, kwargs))
+            self.mark_followed()
+        return user_result
 
-    def _ask(self, given: Any) -> None:
+    def _note_inspected(self, arguments: Any) -> None:
         """Note the tensors with layouts that the block inspects: a program takes them, used or not, to check these."""
-        for tensor in members_of(given):
+        for tensor in members_of(arguments):
             if isinstance(tensor, torch.Tensor):
-                self.asked.add(self.recording.values[self.recorder.value_of(tensor)].storage)
+                self.inspected_storages.add(self.recording.values[self.recorder.value_of(tensor)].storage)
 
-    def _followed(self, func: Any, asked: Any, given: Any, result: Any) -> Any:
+    def _follow(self, func: Any, arguments: Any, fakes: Any, result: Any) -> Any:
         """Repeat a call on fake tensors and take over its symbolic sizes; return the result for the user."""
         name = getattr(func, "__name__", str(func))
         steps = self.new_steps()
-        if given is None:
+        if fakes is None:
             self.fix_all("a tensor gets other memory")
             return result
         if name in _NOT_REPEATED:
             return result
         try:
-            calls, fake = self._repeated(func, given)
-            return self._taken_over(steps, calls, result, fake)
-        except (*_FAILURES, Untold):
+            calls, fake = self._repeat(func, fakes)
+            return self._take_over(steps, calls, result, fake)
+        except (*_FAILURES, FakeMismatch):
             if not steps and (name in _OF_DATA or result is None):
                 return result
-            self._is_lost(name, steps, given)
-            for tensor in members_of(asked):
+            self._fix_steps(name, steps, fakes)
+            for tensor in members_of(arguments):
                 if isinstance(tensor, torch.Tensor):  # its fake tensor may be half changed
                     self._tensors.pop(tensor, None)  # type: ignore[no-untyped-call]
             return result
 
-    def _is_lost(self, name: str, steps: Sequence[int], given: Any) -> None:
+    def _fix_steps(self, name: str, steps: Sequence[int], fakes: Any) -> None:
         """Fix the sizes that recorded steps may depend on."""
         reason = f"what {name} does with other sizes is not known"
         if len(steps) > 1 or "backward" in name or name == "grad":
             self.fix_all(reason)
         else:
-            taken = [ref for index in steps for ref in self.recording.steps[index].taken]
-            self.fix(symbols_of([given, [self.layouts[i].numbers for i in taken if i in self.layouts]]), reason)
+            operands = [ref for index in steps for ref in self.recording.steps[index].operands]
+            self.fix(symbols_of([fakes, [self.layouts[i].numbers for i in operands if i in self.layouts]]), reason)
         for index in steps:
             self.arguments.setdefault(index, ((), {}))
             for value in self.recording.steps[index].results:
                 if value >= 0:
                     self.layouts.setdefault(value, plain_layout(self.recording.values[value].layout))
 
-    def _repeated(self, func: Any, given: Any) -> tuple[list[FakeCall], Any]:
+    def _repeat(self, func: Any, fakes: Any) -> tuple[list[FakeCall], Any]:
         """Call a function on fake tensors.
 
         If torch's own decomposition takes plain numbers only, the one in Python may take symbolic ones.
         """
         name = str(getattr(func, "__name__", ""))
-        is_repeatable = not name.endswith("_") and "out" not in given[1]  # a second call would change a tensor twice
+        is_repeatable = not name.endswith("_") and "out" not in fakes[1]  # a second call would change a tensor twice
         try:
-            return self._on_fakes(func, given, nullcontext(), FakeCalls(gives_plain=not is_repeatable))
-        except (*_FAILURES, Untold):
+            return self._run_on_fakes(func, fakes, nullcontext(), FakeCalls(gives_plain=not is_repeatable))
+        except (*_FAILURES, FakeMismatch):
             if not is_repeatable:
                 raise
-            return self._on_fakes(func, given, enable_python_dispatcher(), FakeCalls())
+            return self._run_on_fakes(func, fakes, enable_python_dispatcher(), FakeCalls())
 
-    def _on_fakes(
-        self, func: Any, given: Any, context: AbstractContextManager[Any], log: FakeCalls
+    def _run_on_fakes(
+        self, func: Any, fakes: Any, context: AbstractContextManager[Any], log: FakeCalls
     ) -> tuple[list[FakeCall], Any]:
-        args, kwargs = given
+        args, kwargs = fakes
         with torch._C.DisableTorchFunction(), _disable_current_modes(), _silence(), self.fakes, log, context:
             result = func(*args, **kwargs)
         return log.calls, result
 
-    def _taken_over(self, steps: Sequence[int], calls: Sequence[FakeCall], result: Any, fake: Any) -> Any:
+    def _take_over(self, steps: Sequence[int], calls: Sequence[FakeCall], result: Any, fake: Any) -> Any:
         """Take arguments and layouts from operations on fake tensors, which have to be those of the recorded steps."""
         wanted = [self.recording.steps[index] for index in steps]
-        if not _are_alike(wanted, calls):
-            calls = [call for call in calls if not call.idle]
-        if not _are_alike(wanted, calls):
-            raise Untold("the operations are others")
+        if not _are_same_operations(wanted, calls):
+            calls = [call for call in calls if not call.is_identity]
+        if not _are_same_operations(wanted, calls):
+            raise FakeMismatch("the operations are others")
         measured: dict[Any, Any] = {}
         for index, step, call in zip(steps, wanted, calls, strict=True):
             self._take_step(index, step, call, measured)
         return self._result(result, fake, measured)
 
     def _take_step(self, index: int, step: Step, call: FakeCall, measured: dict[Any, Any]) -> None:
-        args = matched(step.args, call.args)
-        kwargs = {name: matched(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
+        args = symbolic_argument(step.args, call.args)
+        kwargs = {name: symbolic_argument(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
         for number, layout in zip(step.results, call.results, strict=False):
             if number >= 0 and layout is not None:
-                self._take_layout(number, self._measured(number, layout, measured))
+                self._take_layout(number, self._with_measured_symbols(number, layout, measured))
         self.arguments[index] = args, kwargs
 
     def _take_layout(self, index: int, layout: SymbolicLayout) -> None:
         """Take over the layout of a value; its numbers have to be the recorded ones, but for the offset of an input."""
         known = self.recording.values[index].layout
-        numbers = tuple(map(recorded, layout.numbers))
+        numbers = tuple(map(plain_value, layout.numbers))
         if numbers[:-1] != (*known.shape, *known.stride):
-            raise Untold(f"{numbers[:-1]} is not the layout {(known.shape, known.stride)}")
+            raise FakeMismatch(f"{numbers[:-1]} is not the layout {(known.shape, known.stride)}")
         self.layouts[index] = layout
 
-    def _measured(self, index: int, layout: SymbolicLayout, measured: dict[Any, Any]) -> SymbolicLayout:
+    def _with_measured_symbols(self, index: int, layout: SymbolicLayout, measured: dict[Any, Any]) -> SymbolicLayout:
         """Return a data-dependent layout with symbols of its own, which each run measures."""
-        unknown = {s for each in layout.numbers for s in symbols_of(each) if s not in self.hints}
+        unknown = {s for number in layout.numbers for s in symbols_of(number) if s not in self.hints}
         if not unknown:
             return layout
         known = self.recording.values[index].layout
         for axis, size in enumerate(layout.shape):
             expression = size.node.expr if isinstance(size, torch.SymInt) else None
             if expression in unknown and expression not in measured:
-                measured[expression] = self._symbol(known.shape[axis], Measured(index, axis))
+                measured[expression] = self._new_symbol(known.shape[axis], SizeSource(index, axis))
         if unknown - measured.keys():
-            raise Untold("a size of data is not that of a result")
+            raise FakeMismatch("a size of data is not that of a result")
         return SymbolicLayout(
-            tuple(self._replaced(each, measured) for each in layout.shape),
-            tuple(self._replaced(each, measured) for each in layout.stride),
-            self._replaced(layout.offset, measured),
+            tuple(self._replace_symbols(number, measured) for number in layout.shape),
+            tuple(self._replace_symbols(number, measured) for number in layout.stride),
+            self._replace_symbols(layout.offset, measured),
         )
 
-    def _replaced(self, number: Any, measured: Mapping[Any, Any]) -> Any:
+    def _replace_symbols(self, number: Any, measured: Mapping[Any, Any]) -> Any:
         if not isinstance(number, torch.SymInt) or not symbols_of(number) & measured.keys():
             return number
         expression = number.node.expr.xreplace({s: expression_of(size) for s, size in measured.items()})
@@ -254,42 +258,44 @@ class SizeTracker(TorchFunctionMode):
             return hint
         return self.env.create_symintnode(expression, hint=hint)
 
-    def _symbol(self, hint: int, where: Measured) -> Any:
+    def _new_symbol(self, hint: int, where: SizeSource) -> Any:
         """Return a new symbol with its recorded number; 0 and 1 stay numbers, as torch treats them differently."""
         source = ConstantSource(f"{'stride' if where.is_stride else 'size'}_{where.axis}_of_{where.value}")
         symbol = self.env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
         if not symbol.free_symbols:
             return hint
         self.hints[symbol] = hint
-        self.measured[symbol] = where
+        self.sources[symbol] = where
         return self.env.create_symintnode(symbol, hint=hint, source=source)
 
     def _result(self, result: Any, fake: Any, measured: Mapping[Any, Any]) -> Any:
         """Note the fake tensors of a call's results; return symbolic numbers where the result is numbers."""
-        found, fakes = list(members_of(result)), list(members_of(fake))
-        if len(found) != len(fakes):
-            raise Untold("the results are others")
-        tensors = [pair for pair in zip(found, fakes, strict=True) if isinstance(pair[0], torch.Tensor)]
+        leaves, fake_leaves = list(members_of(result)), list(members_of(fake))
+        if len(leaves) != len(fake_leaves):
+            raise FakeMismatch("the results are others")
+        tensors = [pair for pair in zip(leaves, fake_leaves, strict=True) if isinstance(pair[0], torch.Tensor)]
         for real, other in tensors:
             if not isinstance(other, torch.Tensor):
-                raise Untold("the results are others")
-            self._note(real, other, measured)
+                raise FakeMismatch("the results are others")
+            self._note_fake(real, other, measured)
         if tensors:
             return result
-        if [recorded(each) for each in fakes] != found:
-            raise Untold("the numbers are others")
-        return fake if any(isinstance(each, SYMBOLIC) for each in fakes) else result
+        if [plain_value(number) for number in fake_leaves] != leaves:
+            raise FakeMismatch("the numbers are others")
+        return fake if any(isinstance(number, SYMBOLIC) for number in fake_leaves) else result
 
-    def _note(self, real: Any, fake: Any, measured: Mapping[Any, Any]) -> None:
+    def _note_fake(self, real: Any, fake: Any, measured: Mapping[Any, Any]) -> None:
         """Note the fake tensor of a tensor; a data-dependent one is replaced by one with symbols of its own."""
         layout = layout_of_fake(fake)
-        if any(symbols_of(each) - self.hints.keys() for each in layout.numbers):
-            numbers = [[self._replaced(each, measured) for each in part] for part in (layout.shape, layout.stride)]
-            fake = self._empty(real, SymbolicLayout(tuple(numbers[0]), tuple(numbers[1]), 0))
+        if any(symbols_of(number) - self.hints.keys() for number in layout.numbers):
+            numbers = [
+                [self._replace_symbols(number, measured) for number in part] for part in (layout.shape, layout.stride)
+            ]
+            fake = self._new_fake(real, SymbolicLayout(tuple(numbers[0]), tuple(numbers[1]), 0))
         self._tensors[real] = fake
 
-    def _faked(self, given: Any) -> Any:
-        return nested(given, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
+    def _fakes_of(self, arguments: Any) -> Any:
+        return map_arguments(arguments, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
 
     def fake_of(self, tensor: Any) -> Any:
         """Return the fake tensor of a tensor; a new tensor becomes an input with symbols of its own."""
@@ -297,7 +303,7 @@ class SizeTracker(TorchFunctionMode):
         index = self.recorder.value_of(tensor)
         layout = self.recording.values[index].layout
         now = (*layout.shape, *layout.stride)
-        if known is not None and tuple(map(recorded, (*known.shape, *known.stride()))) == now:
+        if known is not None and tuple(map(plain_value, (*known.shape, *known.stride()))) == now:
             own = layout_of_fake(known)
             others = self.layouts.setdefault(index, own).numbers[:-1]
             if list(map(expression_of, own.numbers[:-1])) != list(map(expression_of, others)):
@@ -305,8 +311,8 @@ class SizeTracker(TorchFunctionMode):
             return known
         if index not in self.layouts:
             self.layouts[index] = self._first_layout(index)
-        made = self._tensors[tensor] = self._empty(tensor, self.layouts[index])
-        return made
+        fake = self._tensors[tensor] = self._new_fake(tensor, self.layouts[index])
+        return fake
 
     def _first_layout(self, index: int) -> SymbolicLayout:
         """Return the layout of a value that is no result of a call: an input, or a view from before the block."""
@@ -319,53 +325,53 @@ class SizeTracker(TorchFunctionMode):
                 )
             return plain_layout(known.layout)
         layout = known.layout
-        shape = tuple(self._symbol(size, Measured(index, axis)) for axis, size in enumerate(layout.shape))
+        shape = tuple(self._new_symbol(size, SizeSource(index, axis)) for axis, size in enumerate(layout.shape))
         return SymbolicLayout(shape, self._strides(index, layout, shape), 0)
 
     def _strides(self, index: int, layout: TensorLayout, shape: Sequence[Any]) -> tuple[Any, ...]:
         """Return the strides of an input: products of sizes for dense axes, symbols for others."""
-        found: dict[int, Any] = {}
+        strides: dict[int, Any] = {}
         inner, expected = 1, 1
         for axis in sorted(range(len(shape)), key=lambda axis: (layout.stride[axis], layout.shape[axis], -axis)):
             step = layout.stride[axis]
             if step == expected:
-                found[axis] = inner
+                strides[axis] = inner
             else:
-                found[axis] = self._symbol(step, Measured(index, axis, is_stride=True)) if step > 1 else step
-            inner, expected = found[axis] * shape[axis], step * layout.shape[axis]
-        return tuple(found[axis] for axis in range(len(shape)))
+                strides[axis] = self._new_symbol(step, SizeSource(index, axis, is_stride=True)) if step > 1 else step
+            inner, expected = strides[axis] * shape[axis], step * layout.shape[axis]
+        return tuple(strides[axis] for axis in range(len(shape)))
 
-    def _empty(self, tensor: Any, layout: SymbolicLayout) -> Any:
+    def _new_fake(self, tensor: Any, layout: SymbolicLayout) -> Any:
         options = {"dtype": tensor.dtype, "device": tensor.device}
         with torch._C.DisableTorchFunction(), _disable_current_modes(), self.fakes:
-            made = torch.empty_strided(layout.shape, layout.stride, **options)
-            return made.requires_grad_() if tensor.requires_grad else made
+            fake = torch.empty_strided(layout.shape, layout.stride, **options)
+            return fake.requires_grad_() if tensor.requires_grad else fake
 
     def new_steps(self) -> list[int]:
         """Return the recorded steps that do not count as followed yet, but for views and reads."""
         steps = range(self._seen_steps, len(self.recording.steps))
         return [index for index in steps if self.recording.steps[index].operation not in (WINDOW, READ)]
 
-    def cover(self) -> None:
+    def fix_unfollowed(self) -> None:
         """Fix all sizes if steps were recorded outside of followed calls."""
         steps = [i for i in self.new_steps() if i not in self.arguments]
         if steps:
             self.fix_all(f"what {self.recording.steps[steps[0]].words} does with other sizes is not known")
-        self.pass_steps()
+        self.mark_followed()
 
-    def pass_steps(self) -> None:
+    def mark_followed(self) -> None:
         """Count the steps so far as followed."""
         self._seen_steps = len(self.recording.steps)
 
-    def symbols_given(self, given: Mapping[str, Any]) -> set[Any]:
+    def symbols_in(self, arguments: Mapping[str, Any]) -> set[Any]:
         """Return the symbols of the arguments of a launch, those in the layouts of tensors included."""
-        tensors = [part for part in members_of(dict(given)) if isinstance(part, torch.Tensor)]
-        return symbols_of(list(given.values())) | symbols_of([self.fake_of(tensor) for tensor in tensors])
+        tensors = [part for part in members_of(dict(arguments)) if isinstance(part, torch.Tensor)]
+        return symbols_of(list(arguments.values())) | symbols_of([self.fake_of(tensor) for tensor in tensors])
 
     def hint_of(self, expression: Any) -> int | None:
         """Return the recorded value of an expression, or None where a symbol of it has none."""
-        found = expression.xreplace({s: sympy.Integer(h) for s, h in self.hints.items()})
-        return int(found) if found.is_number else None
+        value = expression.xreplace({s: sympy.Integer(h) for s, h in self.hints.items()})
+        return int(value) if value.is_number else None
 
     def require(self, condition: Any) -> None:
         """Add a condition on symbols, which holds for the recorded ones, as a guard."""
@@ -373,14 +379,14 @@ class SizeTracker(TorchFunctionMode):
 
     def finish(self) -> None:
         """Fix what could not be followed, after the last step."""
-        with self.recorder.working():
-            self.cover()
+        with self.recorder.suspend():
+            self.fix_unfollowed()
             for index, known in enumerate(self.recording.values):
                 tensor = known.tensor()
                 if index not in self.layouts and tensor is not None and self.recorder.value_of(tensor) == index:
                     self.fake_of(tensor)
             for step in self.recording.steps:
-                for index in (*step.taken, *step.results):
+                for index in (*step.operands, *step.results):
                     is_given = index in self.recording.samples or index in self.recording.constants
                     if index >= 0 and index not in self.layouts and not is_given and step.operation != WINDOW:
                         self.fix_all(f"the layout of what {step.words} takes or gives is not known for other sizes")
@@ -398,16 +404,16 @@ class SizeTracker(TorchFunctionMode):
         self.fix(set(self.hints), reason)
 
 
-def _are_alike(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
+def _are_same_operations(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
     """Whether calls are the operations of some steps; ``_unsafe_view`` is torch's other name of ``view``."""
-    pairs = ([each.operation.replace("_unsafe_view", "view") for each in several] for several in (steps, calls))
+    pairs = ([item.operation.replace("_unsafe_view", "view") for item in items] for items in (steps, calls))
     return next(pairs) == next(pairs)
 
 
-def _is_wrapped(given: Any) -> bool:
+def _has_functorch_tensor(arguments: Any) -> bool:
     """Whether an argument is a wrapped tensor of `torch.func`, as inside of ``vmap``; steps there fix sizes."""
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in members_of(given))
+    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in members_of(arguments))
 
 
 @contextmanager

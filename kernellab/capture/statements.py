@@ -11,7 +11,7 @@ import torch
 
 from kernellab.capture.naming import unique
 from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan, writing_call
-from kernellab.capture.program_sizes import Measurements
+from kernellab.capture.program_sizes import SizeStatements
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -34,7 +34,7 @@ from kernellab.source import literal
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class LaunchCall:
     """The call of a launch: the name of its kernel in the module, and its constants as expressions by name.
 
     ``grid`` is an expression, "" for the recorded grid.
@@ -53,7 +53,7 @@ class Names:
     ``operators`` are the functions that stand for operators of the user.
     """
 
-    calls: Mapping[int, Called]
+    calls: Mapping[int, LaunchCall]
     device: str
     operators: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,72 +74,73 @@ def statements(tape: Tape, plan: MemoryPlan, names: Names) -> Iterator[str]:
     """Yield the statements of a program, one or more for each step."""
     writer = _Writer(tape, plan, names)
     for number, step in enumerate(tape.steps):
-        yield from writer.written(number, step)
-        yield from writer.freed(number, step)
+        yield from writer.step_statements(number, step)
+        yield from writer.free_statements(number, step)
 
 
 class _Writer:
     def __init__(self, tape: Tape, plan: MemoryPlan, names: Names) -> None:
         self.tape = tape
-        self.sizes = Measurements(tape)
+        self.sizes = SizeStatements(tape)
         self.names = names
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
         self.offsets = dict(plan.offsets)
         several = (a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:]))
         order = list(dict.fromkeys([*several, *(a for a in plan.allocations if a.buffers[0] in self.offsets)]))
-        self.shared = {name: a for a in order for name in a.buffers}
-        taken = {value.name for value in tape.values}
+        self.allocations = {name: a for a in order for name in a.buffers}
+        names_in_use = {value.name for value in tape.values}
         self.memory = {
-            id(a): a.buffers[0] if a.given else unique(f"memory_{number}", taken) for number, a in enumerate(order)
+            id(a): a.buffers[0] if a.preallocated else unique(f"memory_{number}", names_in_use)
+            for number, a in enumerate(order)
         }
-        self.descriptors: dict[str, _Shared] = {}  # by their expressions
-        self.descriptors = _shared([self._descriptors(step) for step in tape.steps], taken)
+        self.descriptors: dict[str, _SharedDescriptor] = {}  # by their expressions
+        self.descriptors = _shared_descriptors([self._descriptors(step) for step in tape.steps], names_in_use)
         self.bound: dict[int, list[str]] = {}  # the names that views of a storage have so far
-        own = [buffer for buffer in plan.buffers if not buffer.given]
+        own = [buffer for buffer in plan.buffers if not buffer.preallocated]
         self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in own}
 
-    def written(self, number: int, step: Step) -> Iterator[str]:
+    def step_statements(self, number: int, step: Step) -> Iterator[str]:
         """Yield the statements of a step; if its result lies in shared memory, they write there."""
-        made = [self.tape.values[index] for index in step.results if index >= 0]
-        for value in made:
+        results = [self.tape.values[index] for index in step.results if index >= 0]
+        for value in results:
             self.bound.setdefault(value.storage, []).append(value.name)
-        name = made[0].name if len(made) == 1 else ""
+        name = results[0].name if len(results) == 1 else ""
         buffer = self.buffers.get(name)
         is_new = buffer is not None and buffer.first == number
         if step.operation == LAUNCH:
-            yield from self._launched(number, step)
+            yield from self._launch(number, step)
         elif is_new and buffer is not None and buffer.takes:
             yield f"{name} = {buffer.source}"
-            yield from self._filled(step, name, is_there=True)
-        elif is_new and name in self.shared:
-            yield from self._placed(step, name)
+            yield from self._contents(step, name, is_there=True)
+        elif is_new and name in self.allocations:
+            yield from self._placement(step, name)
         elif step.several:
             targets = [self.tape.values[index].name if index >= 0 else "_" for index in step.results]
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
         else:
             yield f"{name} = {self._call(step)}" if name else self._call(step)
-        if step.has_open_shape:
+        if step.has_dynamic_shape:
             yield from self.sizes.after(step)
-        for value in made if step.has_open_shape else ():
+        for value in results if step.has_dynamic_shape else ():
             yield f"refuse(shape_problem({step.words!r}, tuple({value.name}.shape), {value.layout.shape}))"
 
-    def freed(self, number: int, step: Step) -> Iterator[str]:
+    def free_statements(self, number: int, step: Step) -> Iterator[str]:
         """Yield the statement that frees memory after a step, if any."""
         storages = dict.fromkeys(
-            self.tape.values[i].storage for i in (*step.taken, *step.mutated, *step.results) if i >= 0
+            self.tape.values[i].storage for i in (*step.operands, *step.mutated, *step.results) if i >= 0
         )
-        gone = [name for s in storages if self.last.get(s) == number for name in self.bound[s]]
-        held = (self.shared[name] for name in gone if name in self.shared)
-        gone += [self.memory[id(a)] for a in dict.fromkeys(held) if a.last == number and not a.given]
-        gone += [each.name for each in self.descriptors.values() if each.last == number]
-        if gone:
-            yield f"del {', '.join(dict.fromkeys(gone))}"
+        unused = [name for s in storages if self.last.get(s) == number for name in self.bound[s]]
+        allocations = (self.allocations[name] for name in unused if name in self.allocations)
+        unused += [self.memory[id(a)] for a in dict.fromkeys(allocations) if a.last == number and not a.preallocated]
+        unused += [shared.name for shared in self.descriptors.values() if shared.last == number]
+        if unused:
+            yield f"del {', '.join(dict.fromkeys(unused))}"
 
-    def _placed(self, step: Step, name: str) -> Iterator[str]:
-        allocation = self.shared[name]
+    def _placement(self, step: Step, name: str) -> Iterator[str]:
+        allocation = self.allocations[name]
         layout = self._layout(name)
         memory = self.memory[id(allocation)]
-        if name == allocation.buffers[0] and not allocation.given:
+        if name == allocation.buffers[0] and not allocation.preallocated:
             count = allocation.size_bytes // layout.itemsize
             kind, device = f"torch.{layout.dtype}", self._device(layout.device)
             if name in self.offsets:
@@ -147,9 +148,9 @@ class _Writer:
             else:
                 yield f"{memory} = torch.empty({count}, dtype={kind}, device={device})"
         yield f"{name} = {memory}.as_strided({layout.shape}, {layout.stride})"
-        yield from self._filled(step, name)
+        yield from self._contents(step, name)
 
-    def _filled(self, step: Step, name: str, *, is_there: bool = False) -> Iterator[str]:
+    def _contents(self, step: Step, name: str, *, is_there: bool = False) -> Iterator[str]:
         """Yield the statement that writes a result into its memory; none for a copy of the value that is there."""
         operation = step.operation
         if is_there and (operation in COPIED or operation == COPY):
@@ -164,20 +165,20 @@ class _Writer:
             arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
             yield writing_call(step, name, self.buffers[name].source, arguments)
 
-    def _launched(self, number: int, step: Step) -> Iterator[str]:
+    def _launch(self, number: int, step: Step) -> Iterator[str]:
         assert step.use is not None
         if step.functional:
             for index, result in zip(step.mutated, step.results, strict=True):
                 old, new = self.tape.values[index], self.tape.values[result]
                 is_taken = new.name in self.buffers and self.buffers[new.name].takes
                 yield f"{new.name} = {old.name}" if is_taken else f"{new.name} = layout_copy({old.name})"
-        for expression, each in self.descriptors.items():
-            if each.first == number:
-                yield f"{each.name} = {expression}"
-        given = {name: self._given(value, step) for name, value in step.kwargs}
-        called = self.names.calls[id(step.use)]
-        constants = dict(called.constants)
-        arguments = {name: given.get(name, constants.get(name, "None")) for name in called.parameters}
+        for expression, shared in self.descriptors.items():
+            if shared.first == number:
+                yield f"{shared.name} = {expression}"
+        argument_texts = {name: self._launch_argument(value, step) for name, value in step.kwargs}
+        call = self.names.calls[id(step.use)]
+        constants = dict(call.constants)
+        arguments = {name: argument_texts.get(name, constants.get(name, "None")) for name in call.parameters}
         options = {name: text for name, text in constants.items() if name not in arguments}
         if {"grid", "warmup"} & arguments.keys():
             passed = list(arguments.values())
@@ -188,20 +189,20 @@ class _Writer:
         on = device_of_launch(self.tape, step) if len(self.tape.gpus) > 1 else None
         guard = "" if on is None else f", torch.cuda.device_of({self.tape.values[on].name})"
         yield f"with mark({literal(step.use.closure.name)}, {_tuple_of(read)}, {_tuple_of(written)}){guard}:"
-        yield f"    {called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
+        yield f"    {call.kernel}[{call.grid or step.use.grid}]({', '.join(passed)})"
 
     def _descriptors(self, step: Step) -> list[str]:
         """Return the expressions of the descriptors of a step."""
-        found = members_of([value for _, value in step.kwargs])
-        return [self._given(value, step) for value in found if isinstance(value, TapeDescriptor)]
+        leaves = members_of([value for _, value in step.kwargs])
+        return [self._launch_argument(value, step) for value in leaves if isinstance(value, TapeDescriptor)]
 
-    def _given(self, value: Any, step: Step) -> str:
+    def _launch_argument(self, value: Any, step: Step) -> str:
         """Return an argument of a launch; for a functional launch, memory that it copies as a view of the copy."""
         if not step.functional:
             return self._text(value)
         pairs = {self.tape.values[old].storage: (old, new) for old, new in zip(step.mutated, step.results, strict=True)}
 
-        def named(ref: Ref) -> str:
+        def name_of(ref: Ref) -> str:
             layout, pair = self.tape.values[ref.index].layout, pairs.get(self.tape.values[ref.index].storage)
             if pair is None:
                 return self.tape.values[ref.index].name
@@ -210,7 +211,7 @@ class _Writer:
                 return new.name
             return _window(new.name, *window_step(pair[0], old.layout, ref.index, layout).args[1:])
 
-        return self._text(value, named)
+        return self._text(value, name_of)
 
     def _call(self, step: Step) -> str:
         if step.operation == WINDOW:
@@ -222,29 +223,29 @@ class _Writer:
             read = [*map(self._text, tensors), literal(recorded), repr(step.place)]
             return f"refuse(read_problem({', '.join(read)}))"
         own = {COPY: "layout_copy", **self.names.operators}
-        called = own.get(step.operation) or f"torch.ops.{step.operation}"
-        return f"{called}({', '.join(arguments)})"
+        target = own.get(step.operation) or f"torch.ops.{step.operation}"
+        return f"{target}({', '.join(arguments)})"
 
-    def _text(self, value: Any, named: Any = None) -> str:
+    def _text(self, value: Any, name_of: Any = None) -> str:
         """Return an argument as an expression.
 
         Raises:
             UsageError: it is of a kind that cannot be written down.
         """
         if isinstance(value, Ref):
-            return named(value) if named else self.tape.values[value.index].name
+            return name_of(value) if name_of else self.tape.values[value.index].name
         if isinstance(value, TapeDescriptor):
             layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
             padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
-            expression = f"TensorDescriptor({self._text(value.base, named)}, {layout}{padding})"
+            expression = f"TensorDescriptor({self._text(value.base, name_of)}, {layout}{padding})"
             return self.descriptors[expression].name if expression in self.descriptors else expression
         if isinstance(value, Addresses):
-            return f"addressed({self._text(value.table, named)}, {self._text(list(value.entries), named)})"
+            return f"addressed({self._text(value.table, name_of)}, {self._text(list(value.entries), name_of)})"
         if isinstance(value, tuple):
-            members = ", ".join(self._text(member, named) for member in value)
+            members = ", ".join(self._text(member, name_of) for member in value)
             return f"({members}{',' if len(value) == 1 else ''})"
         if isinstance(value, list):
-            return f"[{', '.join(self._text(member, named) for member in value)}]"
+            return f"[{', '.join(self._text(member, name_of) for member in value)}]"
         return self._plain(value)
 
     def _plain(self, value: Any) -> str:
@@ -270,7 +271,7 @@ class _Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
+class _SharedDescriptor:
     """A descriptor of several arguments: its name, and the first and the last step that take it."""
 
     name: str
@@ -278,15 +279,15 @@ class _Shared:
     last: int
 
 
-def _shared(expressions: Sequence[Sequence[str]], taken: set[str]) -> dict[str, _Shared]:
+def _shared_descriptors(expressions: Sequence[Sequence[str]], names: set[str]) -> dict[str, _SharedDescriptor]:
     """Return the descriptors that are used more than once, by their expressions."""
-    found: dict[str, list[int]] = {}
-    for number, each in enumerate(expressions):
-        for expression in each:
-            found.setdefault(expression, []).append(number)
-    several = {expression: steps for expression, steps in found.items() if len(steps) > 1}
+    steps_of: dict[str, list[int]] = {}
+    for number, taken_expressions in enumerate(expressions):
+        for expression in taken_expressions:
+            steps_of.setdefault(expression, []).append(number)
+    several = {expression: steps for expression, steps in steps_of.items() if len(steps) > 1}
     return {
-        expression: _Shared(unique(f"descriptor_{i}", taken), steps[0], steps[-1])
+        expression: _SharedDescriptor(unique(f"descriptor_{i}", names), steps[0], steps[-1])
         for i, (expression, steps) in enumerate(several.items())
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab._triton.kernel import BoundJit
 from kernellab._triton.tracing import is_traced
-from kernellab.capture.size import Sizes, evaluated, guard_problem, here, names_in, ordered_guards
+from kernellab.capture.size import Sizes, evaluate, guard_problem, names_in, ordered_guards, sizes_for
 from kernellab.errors import UsageError
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
@@ -152,34 +152,34 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTuning:
+class RecordedTuning:
     """The configs of a recorded launch of an autotuned kernel.
 
-    ``configs`` include the options of the call; ``grids`` are their grids. ``given`` are the constants and options of
-    the call itself. ``chosen`` is the position of the config of the launch.
+    ``configs`` include the options of the call; ``grids`` are their grids. ``call_constants`` are the constants and
+    options of the call itself. ``chosen`` is the position of the config of the launch.
     """
 
     configs: tuple[Any, ...]
     supplied: tuple[Mapping[str, Any], ...]
     grids: tuple[tuple[int, int, int], ...]
-    given: Mapping[str, Any]
+    call_constants: Mapping[str, Any]
     key: tuple[Any, ...]
     chosen: int
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedKernelLaunch:
     """A recorded launch, without its tensors.
 
     ``constants`` are the constexprs by name, and ``bindings`` the same as bindings of ``closure``, the compiled source.
-    ``owner`` is the kernel with its decorators, and ``kept`` its source at the launch. ``mutated``, ``read`` and
-    ``complete`` are its effects, as in `KernelUse`. For an autotuned kernel, ``tuning`` has the configs, or
+    ``owner`` is the kernel with its decorators, and ``owner_closure`` its source at the launch. ``mutated``, ``read``
+    and ``complete`` are its effects, as in `KernelUse`. For an autotuned kernel, ``tuning`` has the configs, or
     ``why_fixed`` the reason why its config is fixed.
     """
 
     kernel: BoundJit
     owner: Any
-    kept: Closure | None
+    owner_closure: Closure | None
     launch: RecordedLaunch
     result: Result
     mutated: frozenset[str]
@@ -190,7 +190,7 @@ class Seen:
     bindings: tuple[Binding, ...]
     options: Mapping[str, Any]
     closure: Closure
-    tuning: SeenTuning | None = None
+    tuning: RecordedTuning | None = None
     why_fixed: str = ""
 
 
@@ -200,8 +200,8 @@ class Step:
 
     ``results`` are the values that it makes, as a list or tuple if there are ``several``. ``mutated`` are the values
     whose memory it changes. A launch takes its arguments by name, in ``kwargs``. A ``functional`` launch changes copies
-    of the values in ``mutated`` and returns those. With ``has_open_shape``, data decides the shape of a result, and the
-    rest of the program holds for the recorded shape alone.
+    of the values in ``mutated`` and returns those. With ``has_dynamic_shape``, data decides the shape of a result, and
+    the rest of the program holds for the recorded shape alone.
     """
 
     operation: str
@@ -214,7 +214,7 @@ class Step:
     place: str = ""
     functional: bool = False
     is_random: bool = False
-    has_open_shape: bool = False
+    has_dynamic_shape: bool = False
 
     @property
     def words(self) -> str:
@@ -222,7 +222,7 @@ class Step:
         return f"{self.operation} ({self.place})" if self.place else self.operation
 
     @property
-    def taken(self) -> tuple[int, ...]:
+    def operands(self) -> tuple[int, ...]:
         """The values among its arguments, each once, in order."""
         return tuple(dict.fromkeys(ref.index for ref in refs_in((*self.args, *(v for _, v in self.kwargs)))))
 
@@ -262,8 +262,8 @@ class Tape:
     @property
     def gpus(self) -> tuple[str, ...]:
         """The GPUs of its values; where there are several, each value has to lie on its own in a run."""
-        found = dict.fromkeys(value.layout.device for value in self.values)
-        return tuple(device for device in found if device != "cpu")
+        devices = dict.fromkeys(value.layout.device for value in self.values)
+        return tuple(device for device in devices if device != "cpu")
 
     @property
     def launches(self) -> tuple[Step, ...]:
@@ -314,34 +314,34 @@ def refs_in(value: Any) -> Iterator[Ref]:
                 yield from (ref for _, ref, _ in entries)
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_nested(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested lists, tuples and dicts with ``change`` applied to each leaf."""
     if isinstance(value, list):
-        return [mapped(member, change) for member in value]
+        return [map_nested(member, change) for member in value]
     if isinstance(value, tuple):
-        members = (mapped(member, change) for member in value)
+        members = (map_nested(member, change) for member in value)
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     if isinstance(value, dict):
-        return {name: mapped(member, change) for name, member in value.items()}
+        return {name: map_nested(member, change) for name, member in value.items()}
     return change(value)
 
 
 def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
     """Return nested arguments with each reference to a value replaced by ``new[index]``."""
 
-    def changed(part: Any) -> Any:
+    def with_new_refs(part: Any) -> Any:
         match part:
             case Ref(index):
                 return new[index]
             case TapeDescriptor(base):
                 return replace(part, base=new[base.index])
             case Addresses(table, entries):
-                moved = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
-                return Addresses(None if table is None else new[table.index], moved)
+                new_entries = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
+                return Addresses(None if table is None else new[table.index], new_entries)
             case _:
                 return part
 
-    return mapped(value, changed)
+    return map_nested(value, with_new_refs)
 
 
 def window_step(base: int, base_layout: TensorLayout, index: int, layout: TensorLayout) -> Step:
@@ -391,9 +391,9 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
     if missing or unknown:
         what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
         raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
-    for name, given in inputs.items():
-        if not hasattr(given, "untyped_storage"):
-            raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
+    for name, tensor in inputs.items():
+        if not hasattr(tensor, "untyped_storage"):
+            raise UsageError(f"The input {name} is a {type(tensor).__name__}; expected a tensor.")
     if problem := inputs_problem(tape, inputs):
         raise UsageError(problem)
 
@@ -403,19 +403,19 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
     layouts = tape.input_layouts
     for name, layout in layouts.items():
         if tape.sizes is not None and inputs[name].dim() != len(layout.shape):
-            found, wanted = inputs[name].dim(), len(layout.shape)
-            return f"The input {name} has {found} axes; the program was recorded with {wanted}."
+            axes, wanted = inputs[name].dim(), len(layout.shape)
+            return f"The input {name} has {axes} axes; the program was recorded with {wanted}."
     for guard in () if tape.sizes is None else ordered_guards(tape.sizes.guards):
-        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
+        if set(names_in(guard.text)) <= inputs.keys() and not evaluate(guard.text, inputs):
             return guard_problem(guard.words)
     several = len(tape.gpus) > 1
     for name, layout in layouts.items():
-        given = inputs[name]
-        shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
-        device = str(given.device) if several else given.device.type
+        tensor = inputs[name]
+        shape, stride = (sizes_for(numbers, inputs) for numbers in (layout.shape, layout.stride))
+        device = str(tensor.device) if several else tensor.device.type
         wanted_layout = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
-        dtype = str(given.dtype).removeprefix("torch.")
-        found_layout = (dtype, tuple(given.shape), tuple(given.stride()), device)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        found_layout = (dtype, tuple(tensor.shape), tuple(tensor.stride()), device)
         for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted_layout, found_layout, strict=True):
             if want != got:
                 return (
@@ -427,11 +427,11 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
     return sharing_problem(inputs, tape.names(tape.apart))
 
 
-def sharing_problem(given: Mapping[str, Any], apart: Collection[str]) -> str:
+def sharing_problem(inputs: Mapping[str, Any], apart: Collection[str]) -> str:
     """Return the problem where another input shares elements with one of ``apart``, or ""."""
     spans = {}
-    for name in given if apart else ():
-        tensor = given[name]
+    for name in inputs if apart else ():
+        tensor = inputs[name]
         reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
         if tensor.numel():
             spans[name] = tensor.data_ptr(), tensor.data_ptr() + (1 + reach) * tensor.element_size()

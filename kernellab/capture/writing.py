@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.capture.callees import WrittenTuners, user_operators
-from kernellab.capture.naming import TAKEN
+from kernellab.capture.naming import RESERVED_NAMES
 from kernellab.capture.node_functions import addressed, layout_copy, read_problem, shape_problem, window
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.program_sizes import requirements
 from kernellab.capture.seen_tensors import contents_of
-from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
+from kernellab.capture.statements import LaunchCall, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape, sharing_problem
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.export.checking import (
@@ -64,12 +64,12 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     """Return the source of the module of a program."""
     uses = uses_of(tape)
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
-    called = user_operators(tape.steps, main_device(tape).partition(":")[0])
-    brought = [closure for closure, _ in called.values()]
+    operators_by_name = user_operators(tape.steps, main_device(tape).partition(":")[0])
+    brought = [closure for closure, _ in operators_by_name.values()]
     closure, all_maps = merge_closures([*(use.closure for use in uses), *with_decorators, *brought])
     count = len(uses)
     index_maps, tuner_maps, operator_maps = all_maps[:count], all_maps[count : 2 * count], all_maps[2 * count :]
-    reserved = TAKEN | {value.name for value in tape.values}
+    reserved = RESERVED_NAMES | {value.name for value in tape.values}
     flat = flatten_closure(closure, reserved)
     tuners = WrittenTuners(flat, reserved | set(flat.names.values()))
     calls = {}
@@ -78,14 +78,14 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         assert use is not None
         constants = {n: flat.expression(remap_functions(binding, index_map)) for n, binding in use.constants}
         constants |= {n: literal(value) for n, value in use.options}
-        tuned = tuners.called(step, kernel, index_map, tuner_map)
-        calls[id(use)] = tuned or Called(kernel, use.parameters, constants)
+        tuned = tuners.call(step, kernel, index_map, tuner_map)
+        calls[id(use)] = tuned or LaunchCall(kernel, use.parameters, constants)
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
-    given = zip(called.items(), operator_maps, strict=True)
+    pairs = zip(operators_by_name.items(), operator_maps, strict=True)
     operators = {
-        name: flat.expression(remap_functions(binding, index_map)) for (name, (_, binding)), index_map in given
+        name: flat.expression(remap_functions(binding, index_map)) for (name, (_, binding)), index_map in pairs
     }
-    refusal = why_uninterpreted(flat, _taken_dtypes(tape))
+    refusal = why_uninterpreted(flat, _operand_dtypes(tape))
     run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
         "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
@@ -135,13 +135,13 @@ _OWN = (addressed, layout_copy, read_problem, shape_problem, contents_of, window
 
 def _functions(text: str) -> Iterator[str]:
     """Yield the functions of the lab that a text calls, with those that they call, which stand behind in `_OWN`."""
-    found: list[str] = []
+    texts: list[str] = []
     for function in _OWN:
         if f"{function.__name__}(" in text:
-            found.append(function_text(function))
-            text += found[-1]
+            texts.append(function_text(function))
+            text += texts[-1]
     yield from ([_REFUSE] if "refuse(" in text else [])
-    yield from reversed(found)
+    yield from reversed(texts)
 
 
 _UNWRAPPED = """\
@@ -186,15 +186,15 @@ def refuse(problem):
 
 def _run(tape: Tape, plan: MemoryPlan, refusal: str, body: list[str]) -> str:
     names, changed = tape.names(tape.inputs), tape.names(tape.mutated_inputs)
-    given = ", ".join(names)
+    parameters = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
     doc += f" It changes {', '.join(changed)}." if changed else ""
-    spent = [name for name in plan.overwritten if name in names and name not in changed]
-    doc += f" What {', '.join(spent)} hold is lost." if spent else ""
+    overwritten = [name for name in plan.overwritten if name in names and name not in changed]
+    doc += f" What {', '.join(overwritten)} hold is lost." if overwritten else ""
     if plan.workspace_bytes:
-        given = ", ".join([*names, "*", "workspace=None"])
+        parameters = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
-    head = ["@torch.no_grad()", f"def run({given}):", f'    """{doc}"""']
+    head = ["@torch.no_grad()", f"def run({parameters}):", f'    """{doc}"""']
     head += [f"    {line}" for line in refusal_lines(refusal)]
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
     if apart := _apart(tape, plan):
@@ -233,7 +233,7 @@ def _constant(tensor: Any) -> str:
 def _inputs(tape: Tape) -> Iterator[str]:
     first = f"device = {_DEVICE} if device is None else device"
     main, layouts = main_device(tape), tape.input_layouts
-    others = {n: f'placed("{each.device}")' for n, each in layouts.items() if each.device != main}
+    others = {n: f'placed("{layout.device}")' for n, layout in layouts.items() if layout.device != main}
     devices = others if len(tape.gpus) > 1 else {}
     yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first, devices=devices)
 
@@ -279,27 +279,27 @@ def _rounded_outputs(tape: Tape) -> list[str]:
     floats = {value.storage for value in tape.values if value.layout.dtype.startswith(("float", "bfloat", "complex"))}
     following = set(floats)
     for step in tape.steps:
-        taken = {tape.values[index].storage for index in step.taken}
-        if taken & following:
+        operands = {tape.values[index].storage for index in step.operands}
+        if operands & following:
             following |= {tape.values[i].storage for i in (*step.results, *step.mutated) if i >= 0}
     pairs = zip(tape.output_names, (tape.values[index].storage for index in tape.outputs), strict=True)
     return [name for name, storage in pairs if storage in following - floats]
 
 
-def _taken_dtypes(tape: Tape) -> set[str]:
+def _operand_dtypes(tape: Tape) -> set[str]:
     """Return the dtypes of the launches' arguments."""
-    return {tape.values[index].layout.dtype for step in tape.launches for index in step.taken}
+    return {tape.values[index].layout.dtype for step in tape.launches for index in step.operands}
 
 
 def _provenance(tape: Tape, plan: MemoryPlan, name: str, refusal: str) -> list[str]:
-    made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    date = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)
     lines = [
         f"The program `{name}`: {plural(len(tape.launches), 'launch')} and {plural(others, 'operation')} of torch.",
         "",
     ]
-    lines.append(f"Exported by kernellab on {made}; its kernels are {kernels or 'none'}.")
+    lines.append(f"Exported by kernellab on {date}; its kernels are {kernels or 'none'}.")
     lines.append(
         f"Its buffers take at most {plan.peak_bytes:,} bytes at a time, and {plan.unplanned_bytes:,} if all were kept "
         "until the end. Inputs and what torch needs inside of an operation are not counted."

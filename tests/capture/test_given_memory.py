@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.capture.plan import ALIGNMENT, Buffer, planned, with_workspace
+from kernellab.capture.plan import ALIGNMENT, Buffer, make_plan, with_workspace
 from kernellab.errors import UsageError
 from tests import samples
 
@@ -33,7 +33,7 @@ made = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(made, max_size=12, unique_by=lambda buffer: buffer.name))
 def test_what_is_alive_at_one_time_does_not_overlap(buffers: list[Buffer]) -> None:
-    plan = with_workspace(planned(buffers, STEPS), "cpu")
+    plan = with_workspace(make_plan(buffers, STEPS), "cpu")
     offsets, held = dict(plan.offsets), {a.buffers[0]: a for a in plan.allocations}
     for name, offset in offsets.items():
         one = held[name]

@@ -20,9 +20,9 @@ from kernellab.capture.plan import (
     buffers_of,
     in_place_variant,
     live_bytes,
+    make_plan,
     out_variant,
     plan_of,
-    planned,
 )
 from kernellab.capture.program import Program
 from kernellab.capture.statements import Names, statements
@@ -49,7 +49,7 @@ def lifetimes(draw: st.DrawFn) -> list[Buffer]:
 @pytest.mark.slow
 @given(lifetimes())
 def test_no_two_live_buffers_lie_in_one_allocation(buffers: list[Buffer]) -> None:
-    plan = planned(buffers, STEPS)
+    plan = make_plan(buffers, STEPS)
     by_name = {buffer.name: buffer for buffer in buffers}
     assert sorted(name for a in plan.allocations for name in a.buffers) == sorted(by_name)
     for allocation in plan.allocations:
@@ -62,7 +62,7 @@ def test_no_two_live_buffers_lie_in_one_allocation(buffers: list[Buffer]) -> Non
 
 @given(lifetimes())
 def test_a_plan_needs_no_more_than_freeing_each_buffer_after_its_last_use(buffers: list[Buffer]) -> None:
-    plan = planned(buffers, STEPS)
+    plan = make_plan(buffers, STEPS)
     alone = [Allocation(b.size_bytes, b.kind, (b.name,), b.first, b.last) for b in buffers]
     assert plan.peak_bytes == max(live_bytes(alone, STEPS), default=0)
     assert plan.peak_bytes <= plan.unplanned_bytes == sum(b.size_bytes for b in buffers)
@@ -70,7 +70,7 @@ def test_a_plan_needs_no_more_than_freeing_each_buffer_after_its_last_use(buffer
 
 def test_a_dead_buffer_is_taken_again_and_one_that_would_raise_the_peak_is_not() -> None:
     chain = [Buffer(f"b{i}", 8, "float32 cpu", i, i + 1) for i in range(4)]
-    plan = planned(chain, 4)
+    plan = make_plan(chain, 4)
     assert [a.buffers for a in plan.allocations] == [("b0", "b2"), ("b1", "b3")]
     assert (plan.peak_bytes, plan.unplanned_bytes, plan.reused) == (16, 32, 2)
     apart = [
@@ -78,8 +78,8 @@ def test_a_dead_buffer_is_taken_again_and_one_that_would_raise_the_peak_is_not()
         Buffer("large", 64, "float32 cpu", 2, 3),
         Buffer("late", 8, "float32 cpu", 4, 5),
     ]
-    assert [len(a.buffers) for a in planned(apart, 5).allocations] == [1, 1, 1], "holding 8 bytes raises the peak"
-    assert planned(apart, 5).peak_bytes == 64
+    assert [len(a.buffers) for a in make_plan(apart, 5).allocations] == [1, 1, 1], "holding 8 bytes raises the peak"
+    assert make_plan(apart, 5).peak_bytes == 64
 
 
 Operation = Callable[[list[Any], int, int], Any]
@@ -174,7 +174,7 @@ def test_a_buffer_lives_as_long_as_its_views(lab: kernellab.Lab, recipe: Any) ->
         tape.values[i].storage: tape.values[i].name for i in range(len(tape.values)) if tape.values[i].name in last
     }
     for number, step in enumerate(tape.steps):
-        for index in (*step.taken, *step.mutated):
+        for index in (*step.operands, *step.mutated):
             storage = tape.values[index].storage
             if storage in owner:
                 assert last[owner[storage]] >= number

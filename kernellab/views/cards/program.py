@@ -215,7 +215,7 @@ def _read(step: Step) -> Iterator[int]:
     """Yield the values that a step reads; for a kernel, by its effects."""
     use = step.use
     if use is None:
-        yield from step.taken
+        yield from step.operands
         return
     for name, value in step.kwargs:
         if not use.complete or any(known.split("[")[0] == name for known in use.read):
