@@ -1,4 +1,4 @@
-"""From jobs to compiled results: each is built once by a worker, several side by side, then found in memory or on disk.
+"""Compiled kernels: built by parallel workers, and cached in memory and on disk.
 
 Which targets there are is found out by compiling a small kernel for each, and kept beside the results.
 """
@@ -71,7 +71,7 @@ class Compiler:
     _lock: threading.Lock = field(default_factory=lock)
 
     def compile(self, job: CompileJob, stop: Stop | None = None) -> Compiled:
-        """Return the compiled job: from memory, else from disk, else built by a worker. ``stop`` ends that.
+        """Return the compiled job from memory, from disk, or built by a worker. ``stop`` ends that.
 
         Raises:
             CompileError: with kernel, target and source line.
@@ -86,7 +86,7 @@ class Compiler:
         return known if known.labels == job.closure.labels else self._from_disk(digest, job) or known
 
     def has(self, job: CompileJob) -> bool:
-        """Tell whether a job was compiled before, here or in another session."""
+        """Whether a job was compiled before, in this or another session."""
         return self._path(job.digest).is_dir()
 
     def _made(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
@@ -111,7 +111,7 @@ class Compiler:
         from_both_ends: bool = False,
         idle: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
-        """Compile jobs side by side; yield index and result, or error, of each as it comes.
+        """Compile jobs in parallel; yield index and result, or error, of each as it comes.
 
         They are taken in their order; with ``from_both_ends``, a quarter of the workers, one at least, takes the last
         that is left. A function that makes a job is called in this thread, shortly before a worker takes it. ``idle``
@@ -140,7 +140,7 @@ class Compiler:
             line.advance()
 
     def _at_hand(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
-        """Return what comes of a job, if nothing has to be done for that."""
+        """Return the result of a job that needs no work, or None."""
         if isinstance(job, KernellabError):
             return job
         known = self._in_memory(job.digest)
@@ -153,7 +153,7 @@ class Compiler:
             return exc
 
     def graph(self, job: CompileJob) -> Graph:
-        """Return the graph of the job's TTIR, compiling no further than that."""
+        """Return the graph of the job's TTIR; later stages are not compiled."""
         digest = job.digest
         known = self._in_memory(digest)
         if known is not None and known.labels == job.closure.labels:
@@ -165,7 +165,7 @@ class Compiler:
         return self._graphs[key]
 
     def effects(self, job: CompileJob) -> Effects:
-        """Return what the kernel does to its arguments, from its TTIR."""
+        """Return the kernel's effects on its arguments, from its TTIR."""
         return effects_of(self.graph(job))
 
     def _build_where_room_is(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
@@ -179,7 +179,7 @@ class Compiler:
             return self._build(digest, job, stop)
 
     def _moved(self) -> bool:
-        """Go on elsewhere if there is no room for results, or none for temporary files; tell whether that is so."""
+        """Move results and temporary files elsewhere if their folders are full; return whether any moved."""
         is_full = self.instead is not None and not has_room(self.folder)
         if is_full and self.instead is not None:
             self.folder = self.instead()
@@ -227,7 +227,7 @@ class Compiler:
             raise
 
     def _in_memory(self, digest: str) -> Compiled | None:
-        """Return what this session has, unless its files were deleted or cut short: other sessions make room."""
+        """Return this session's result, unless its files were deleted or truncated by other sessions."""
         known, listing = self._done.get(digest, (None, ()))
         return known if known is not None and listing_of(known.folder) == listing else None
 
@@ -275,15 +275,14 @@ def _first_line(job: CompileJob) -> Place:
 
 
 class JobQueue:
-    """Jobs in their order, with their indices. Who takes one takes the last that is left while fewer than ``shortest``
-    such are held, else the first.
+    """A queue of indexed jobs that is taken from both ends.
 
-    With the longest jobs in front, nobody waits for a long one alone at the end; and as some workers take the shortest,
-    jobs that take almost forever do not keep all of them from the rest. With 0, it is a queue.
+    A worker takes the last job while fewer than ``shortest`` workers hold such a job, else the first. With the longest
+    jobs in front, no long one is left alone at the end; and since some workers take the shortest, jobs that take almost
+    forever do not block all workers. With ``shortest`` 0, it is a plain queue.
 
-    Making a job runs the user's functions and takes a good part of a millisecond. So one thread makes them, that which
-    calls `advance`, a few for each of ``workers`` ahead of those who take them: the first is taken as soon as it is
-    made, however many there are.
+    Making a job runs the user's functions and takes a good part of a millisecond. So one thread makes them, the caller
+    of `advance`, a few for each of ``workers`` ahead: the first is taken as soon as it is made, however many there are.
     """
 
     def __init__(self, sources: Sequence[JobSource], shortest: int, workers: int) -> None:
@@ -296,7 +295,7 @@ class JobQueue:
         self._is_there = threading.Condition()
 
     def advance(self) -> bool:
-        """Make one more job, if there is room for it; tell whether that is so."""
+        """Make one more job if there is room for it; return whether there was."""
         with self._is_there:
             place = self._emptier()
             if place is None:
@@ -309,20 +308,20 @@ class JobQueue:
         return True
 
     def _emptier(self) -> int | None:
-        """Return the end where more is missing, 0 for the front; None where nothing is."""
+        """Return the end that lacks more jobs, 0 for the front; None if neither lacks any."""
         shares = [len(made) / room if room else 1.0 for made, room in zip(self._made, self._room, strict=True)]
         place = int(shares[1] <= shares[0])
         return place if self._left and shares[place] < 1.0 else None
 
     def claim(self) -> bool:
-        """Tell whether there is a job for one more that wants one; it has to take it then."""
+        """Claim a job; return whether one was left. The caller must then take it."""
         with self._is_there:
             self._unclaimed -= 1
             return self._unclaimed >= 0
 
     @contextlib.contextmanager
     def taken(self, stop: Stop) -> Iterator[_IndexedJob]:
-        """Take the next job, or the error of making it; it is held inside the with statement. One must be left.
+        """Take the next job, or the error of making it, for the time of a with statement. One must be left.
 
         Raises:
             WorkerDied: somebody asked to stop before it was made.
@@ -353,13 +352,13 @@ def made(source: JobSource) -> CompileJob | KernellabError:
 
 
 def compiled_targets(compiler: Compiler) -> tuple[str, ...]:
-    """Return the known targets that the installed Triton compiles for, in their order."""
+    """Return the known targets that the installed Triton compiles for, in order."""
     refused = refusals(compiler, [parse_target(text) for text in known_targets()])
     return tuple(text for text in known_targets() if not refused[text])
 
 
 def named_target(compiler: Compiler, text: str) -> Target:
-    """Return the target that ``text`` names: a known one, or any other that a compile for it shows to be one.
+    """Return the target named ``text``: a known one, or any other that compiles.
 
     Raises:
         UnknownTarget: the text has another form, or the installed Triton does not compile for it.
@@ -377,7 +376,7 @@ def named_target(compiler: Compiler, text: str) -> Target:
 
 
 def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]:
-    """Return by target why the installed Triton does not compile for it, and "" where it does.
+    """Return by target the reason why the installed Triton does not compile for it, "" if it does.
 
     What is found is kept beside the compiled kernels, for the version of Triton and the tools that it is told to use.
 

@@ -1,4 +1,4 @@
-"""A compiled kernel as a folder of files: read, checked to be whole, and deleted to make room."""
+"""A compiled kernel as a folder of files: read, verified, and deleted to make room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPARED_S = 3600.0
 
 
 def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
-    """Return the compiled kernel in a folder, with the file names that the user knows.
+    """Return the compiled kernel in a folder, with the user's file names.
 
     Raises:
         UNREADABLE: a file of it is absent, cut short or changed.
@@ -51,28 +51,28 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
 
 
 def listing_of(folder: Path) -> Listing:
-    """Return which files a folder has, with their sizes; none where it is gone."""
+    """Return the names and sizes of the files in a folder; none if it is gone."""
     with contextlib.suppress(OSError), os.scandir(folder) as files:
         return tuple(sorted((file.name, file.stat().st_size) for file in files))
     return ()
 
 
 def _require_whole(folder: Path, checksums: Mapping[str, int]) -> None:
-    """Raise `ValueError` where a file is not what the compile worker wrote; earlier releases kept no checksums."""
+    """Raise `ValueError` if a file fails its checksum; earlier releases kept no checksums."""
     for name, checksum in checksums.items():
         if zlib.crc32((folder / name).read_bytes()) != checksum:
             raise ValueError(f"{name} is cut short, or was changed")
 
 
 def _read_effects(folder: Path, graph: Graph) -> Effects:
-    """Return the effects that were found when a kernel was compiled, or find them where an earlier release did."""
+    """Return the stored effects of a kernel, or compute them for entries of earlier releases."""
     path = folder / EFFECTS
     known = effects_from_json(path.read_text(), graph) if path.exists() else None
     return known or effects_of(graph)
 
 
 def labelled_json(text: str, job: CompileJob) -> str:
-    """Return a graph as JSON with the file names that the user knows."""
+    """Return a graph as JSON with the user's file names."""
     for file, label in job.closure.labels:
         if file != label:
             text = text.replace(json.dumps(file), json.dumps(label))
@@ -80,12 +80,12 @@ def labelled_json(text: str, job: CompileJob) -> str:
 
 
 def triton_files(compiled: Compiled) -> dict[str, str]:
-    """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
+    """Return the paths of the files for Triton's own kernel handle, by Triton's names."""
     return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
 
 
 def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:
-    """Delete the compiled kernels used longest ago until those in ``folder`` take less; return the bytes freed.
+    """Delete the least recently used compiled kernels until ``folder`` takes less; return the bytes freed.
 
     Those used within the last hour stay, whatever they take: a session may hold them.
     """

@@ -146,13 +146,13 @@ def job_of(
 
 
 def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
-    """Return an index path as the user writes it: ``pair[1]``."""
+    """Return an index path in the user's notation: ``pair[1]``."""
     return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one block of a compiled kernel needs, and whether the target has it.
+    """The resources of one block of a compiled kernel, and whether the target provides them.
 
     A field is None where the tools cannot tell, and where the target has no such thing. ``registers`` are those of a
     thread; on AMD, its vector registers, of which ``accumulation_registers`` are AGPRs. ``stack_bytes`` is the stack of
@@ -302,7 +302,7 @@ class Compiled(Shown):
 
 
 def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
-    """Return the parameters of a job with what Triton assumed of each argument, in words."""
+    """Return the parameters of a job with Triton's assumptions on each argument, in words."""
     called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
     constants = {path: _constant_text(binding, called) for path, binding in job.constants}
     attributes = dict(job.attributes)
@@ -331,7 +331,7 @@ def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attri
 
 
 def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
-    """Return a constant as a user would write it; ``called`` are the functions of its closure, in words."""
+    """Return a constant in the user's notation; ``called`` are the functions of its closure, in words."""
 
     def text(part: Any) -> str:
         return _constant_text(part, called)
@@ -358,7 +358,7 @@ def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
 
 
 def resources_of(summary: Mapping[str, Any], target: Target, num_ctas: int = 1) -> Resources:
-    """Return what a compiled kernel needs, from the summary of its compile worker, and whether the target has it.
+    """Return the resources of a compiled kernel, from its compile worker's summary.
 
     Its blocks come in clusters of ``num_ctas``.
     """
@@ -399,7 +399,7 @@ def _share(binary: Mapping[str, int], threads: int, shared: int, target: Target)
 
 
 def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:
-    """Return what the kernel itself declares; from Hopper on, a binary lists what the system reserves as well."""
+    """Return the kernel's own static shared memory, without the system's share from Hopper on."""
     limits = limits_of(target)
     if binary is None or limits is None:
         return None

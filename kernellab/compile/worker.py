@@ -73,7 +73,7 @@ def unwritable(folder: Path, exc: OSError) -> StoreError:
 
 @contextmanager
 def _temporary_files_in(folder: Path | None) -> Iterator[None]:
-    """Let the compiler keep its temporary files in a folder of its own, if that can be made."""
+    """Use ``folder`` for the compiler's temporary files, if it can be created."""
     before = tempfile.tempdir
     with suppress(OSError):
         if folder is not None:
@@ -89,7 +89,7 @@ def _temporary_files_in(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _full_disk_told() -> Iterator[None]:
-    """Tell a full disk, on which the compiler has its temporary files, from an error of the kernel."""
+    """Turn a compile error caused by a full disk into a `StoreError`."""
     try:
         yield
     except CompileError as exc:
@@ -131,7 +131,7 @@ def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
 
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
-    """Return the graph of a job's optimised TTIR, as JSON; nothing further is compiled."""
+    """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
     module, context = build_ttir(_input(job), job.closure)
     return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 

@@ -66,7 +66,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a launch: enough to make another of its kind.
+    """One argument of a launch, with enough data to make another of its kind.
 
     ``value`` is the plain value of a scalar, the name of a dtype or a function. Of a tensor, ``dtype`` is torch's name
     without ``torch.``, ``shape`` and ``stride`` count elements, ``alias`` names an earlier argument that is the same
@@ -149,7 +149,7 @@ class LaunchRow:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was compiled: the summary of one specialization, for one target.
+    """The summary of one compiled specialization, for one target.
 
     ``resources`` has the fields of `kernellab.compile.types.Resources`; ``complete`` tells that no effect is unknown,
     ``through`` the arguments that hold addresses, through which the kernel reaches other memory.
@@ -253,7 +253,7 @@ def result_to_jsonable(result: Result) -> dict[str, Any]:
 
 
 def _plain(record: RecordedLaunch | Result) -> dict[str, Any]:
-    """Return a record by its field names; what may be of any plain type is tagged with it."""
+    """Return a record by its field names; values of any plain type are tagged with it."""
     found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
 
@@ -272,7 +272,7 @@ def argument_to_jsonable(argument: Argument) -> dict[str, Any]:
 
 
 def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = True) -> RecordedLaunch:
-    """Return the launch that JSON stands for.
+    """Build a launch from JSON.
 
     Without ``keeps_formulas``, a grid or a reference that is none is left out: an earlier release wrote others.
 
@@ -305,7 +305,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
 
 
 def is_reference(text: str, names: Collection[str]) -> bool:
-    """Tell whether a text is one expression over parameters, torch and harmless builtins, without private names."""
+    """Whether a text is one expression over parameters, torch and harmless builtins, without private names."""
     try:
         body = parse_python(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -321,7 +321,7 @@ def is_reference(text: str, names: Collection[str]) -> bool:
 
 
 def result_from_jsonable(value: Mapping[str, Any]) -> Result:
-    """Return the summary of a compiled kernel that JSON stands for.
+    """Build the summary of a compiled kernel from JSON.
 
     Raises:
         MalformedData: not in the expected form.
@@ -355,7 +355,7 @@ def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any
 
 
 def require_config(values: Mapping[str, Any]) -> None:
-    """Raise `MalformedData` for what are no values of a config."""
+    """Raise `MalformedData` for invalid values of a config."""
     require_type(values, dict[str, Any], "the config")
     for name, value in values.items():
         require(is_name(name), "a parameter of the config", name, "an identifier")
@@ -365,7 +365,7 @@ def require_config(values: Mapping[str, Any]) -> None:
 
 
 def _is_stored(value: Any) -> bool:
-    """Tell whether a value is plain, or text and key of one that JSON has no form for."""
+    """Whether a value is plain, or the text and key of one without a form in JSON."""
     if isinstance(value, dict):
         return value.keys() == {"text", "key"} and all(type(each) is str for each in value.values())
     return all(map(_is_stored, value)) if isinstance(value, list) else True
@@ -384,19 +384,19 @@ STATUSES = (*("ok", "pruned", "cannot_run", "compile_error", "fault", "timeout",
 
 
 def require_moment(value: object, where: str) -> None:
-    """Raise `MalformedData` for what is no time since 1970 in seconds."""
+    """Raise `MalformedData` unless a value is a time in seconds since 1970."""
     require_type(value, float, where)
     require(0 <= value <= LATEST, where, value, "seconds since 1970")  # type: ignore[operator]
 
 
 def require_count(value: object, where: str) -> None:
-    """Raise `MalformedData` for what counts nothing."""
+    """Raise `MalformedData` unless a value is a count."""
     require_type(value, int, where)
     require(0 <= value < 2**53, where, value, "a count")  # type: ignore[operator]
 
 
 def require_seconds(value: object, where: str) -> None:
-    """Raise `MalformedData` for what is neither a duration nor None."""
+    """Raise `MalformedData` unless a value is a duration or None."""
     require_type(value, float | None, where)
     require(value is None or value >= 0, where, value, "no negative number")  # type: ignore[operator]
 
@@ -410,7 +410,7 @@ def _argument(value: Mapping[str, Any]) -> Argument:
 
 
 def _known(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that JSON gives; its lists are tuples in a record."""
+    """Return a record's fields from JSON, with lists as tuples."""
     names = {f.name for f in dataclasses.fields(cls)}
     return {name: tuple(each) if isinstance(each, list) else each for name, each in value.items() if name in names}
 
@@ -466,7 +466,7 @@ def _require_argument(argument: Argument) -> None:
 
 
 def _is_layout(value: Any) -> bool:
-    """Tell whether a plain value is a layout of Gluon: its class, and its fields by name."""
+    """Whether a plain value is a Gluon layout: its class, and its fields by name."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name.isidentifier() for name in value):
         return False
     name = value.get("class")

@@ -1,4 +1,4 @@
-"""One SQLite file that several processes write at once, and what becomes of it when it cannot be used."""
+"""One SQLite file written by several processes, with fallbacks when it cannot be used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """The file in ``folder``, or a database in memory where that is None.
+    """The file in ``folder``, or a database in memory if that is None.
 
     A broken file, or one of a later release, is set aside and a fresh one opened. Where the file cannot be written
     (read-only, full disk), its content is taken into memory and the work goes on there. Where it was deleted or moved
@@ -80,7 +80,7 @@ class Database:
         return self._recovering(lambda: self._connection.execute(query, values).fetchall())
 
     def readable(self, table: str, rows: Iterable[Row], record: Callable[..., T]) -> list[T]:
-        """Return what ``record`` makes of each row, whose first value is its id.
+        """Return ``record(*row)`` for each row; the first value of a row is its id.
 
         One that is `MalformedData` is skipped, and so costs no other; a warning names it once.
         """
@@ -100,18 +100,18 @@ class Database:
         return found
 
     def skip(self, table: str, number: object, reason: str) -> None:
-        """Tell once that a row cannot be read."""
+        """Warn once about an unreadable row."""
         if (table, number) not in self._skipped:
             self._skipped.add((table, number))
             place = self.path or "in memory"
             warn_user(f"Row {number} of {table} in the kernel store {place} cannot be read, and is skipped: {reason}.")
 
     def compact(self) -> None:
-        """Give the space of deleted rows back to the file system."""
+        """Return the space of deleted rows to the file system."""
         self._recovering(lambda: self._connection.execute("VACUUM"))
 
     def fill_from(self, path: Path) -> None:
-        """Replace a database in memory by a copy of a file, which is only read, also while others write it.
+        """Replace a database in memory by a copy of a file, which is only read, even while others write it.
 
         Raises:
             StoreError: the file is no store, is broken, or a later release wrote it; what there was is lost.
@@ -128,13 +128,13 @@ class Database:
                 raise StoreError(f"{str(path)!r} cannot be read as a kernel store: {_reason(exc)}.") from exc
 
     def close(self) -> None:
-        """Close the connection; it is not opened again."""
+        """Close the connection for good."""
         with self._lock:
             self._is_closed = True
             self._connection.close()
 
     def _get_ready(self) -> bool:
-        """Hold the lock over a fork, and close a connection to a file; False if it is in use for too long."""
+        """Hold the lock over a fork and close a file's connection; False if it is in use for too long."""
         self._crosses = self._lock.acquire(timeout=LOCK_S)
         if self._crosses and self.path is not None and not self._is_closed:
             self._connection.close()
@@ -164,21 +164,21 @@ class Database:
             return work()
 
     def epoch(self) -> int:
-        """Return how often another file has taken the place of the open one: what was entered before is not in it."""
+        """Return how often another file has replaced the open one, which lacks the earlier entries."""
         with self._lock:
             if not self._is_closed:
                 self._follow()
             return self._epoch
 
     def go_on_in_memory(self, exc: OSError) -> None:
-        """Leave the file, which cannot be written any more as ``exc`` says."""
+        """Continue in memory after the file became unwritable by ``exc``."""
         with self._lock:
             if self.path is not None and not self._is_closed:
                 self._follow()
                 self._connection = self._in_memory(exc, self._connection)
 
     def _follow(self) -> None:
-        """Open the file again where a fork closed it, or where it was set aside, replaced or deleted."""
+        """Reopen the file after a fork, or after it was set aside, replaced or deleted."""
         is_moved = self._was_moved()
         if is_moved and not self._is_shut:
             self._replace_moved()
@@ -188,7 +188,7 @@ class Database:
             self._epoch += is_moved
 
     def _replace_moved(self) -> None:
-        """Write the content of a file that is gone from its place there again; beside another that is there now."""
+        """Write the content of a moved file back to its path, or beside a new file there."""
         former, inode = self._connection, self._inode
         former_kernels = _kernels(former)
         try:
@@ -211,12 +211,12 @@ class Database:
         former.close()
 
     def _was_set_aside(self, inode: int) -> bool:
-        """Tell whether a file that was open is one that another session set aside, and warned of."""
+        """Whether the formerly open file is one that another session set aside, with a warning."""
         assert self.path is not None
         return any(path.stat().st_ino == inode for path in self.path.parent.glob(f"{FILE}.*.aside"))
 
     def _written_again(self, former: sqlite3.Connection) -> bool:
-        """Write the content of a connection to the path, if no file is there; tell whether that is so."""
+        """Write a connection's content to the path if no file is there; return whether it was written."""
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.path.with_suffix(".lock")):
@@ -245,7 +245,7 @@ class Database:
         return result
 
     def _was_moved(self) -> bool:
-        """Tell whether the file was set aside or deleted by someone else while it was open."""
+        """Whether the file was set aside or deleted by another process while it was open."""
         if self.path is None:
             return False
         try:
@@ -256,7 +256,7 @@ class Database:
             return False
 
     def _recovered(self, exc: sqlite3.DatabaseError) -> bool:
-        """Open another database if the failure is the file's; tell whether that was so."""
+        """Open another database if the failure is the file's; return whether it was."""
         if self.path is None or _code(exc) not in _BROKEN | _UNUSABLE:
             return False
         if _code(exc) in _BROKEN:
@@ -307,14 +307,14 @@ class Database:
 
 
 def _kernels(connection: sqlite3.Connection) -> set[Row]:
-    """Return the versions of a database by name, number and digest; none where it cannot be read."""
+    """Return the versions of a database by name, number and digest; none if it cannot be read."""
     with contextlib.suppress(sqlite3.Error):
         return set(connection.execute("SELECT name, version, digest FROM versions"))
     return set()
 
 
 def _write_copy(source: sqlite3.Connection, path: Path) -> bool:
-    """Write the content of a database to a new file; False where it cannot be read.
+    """Write the content of a database to a new file; False if it cannot be read.
 
     Raises:
         OSError: the file cannot be written.
@@ -331,7 +331,7 @@ def _write_copy(source: sqlite3.Connection, path: Path) -> bool:
 
 
 def _copy(path: Path, into: sqlite3.Connection) -> None:
-    """Copy a file without writing to it; in a folder that nobody may write, as it is on disk."""
+    """Copy a file without writing to it; in a read-only folder, as it is on disk."""
     uri = path.absolute().as_uri()
     try:
         with contextlib.closing(sqlite3.connect(f"{uri}?mode=ro", uri=True)) as source:
@@ -374,7 +374,7 @@ def _require_sound(connection: sqlite3.Connection) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename the file, and with it the journal that belongs to it and to no other."""
+    """Rename the file together with its journal."""
     aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.aside")
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
@@ -385,7 +385,7 @@ def _set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time open a store: two must not migrate it, or set it aside, at once.
+    """Lock the opening of a store: two processes must not migrate it, or set it aside, at once.
 
     Raises:
         TimeoutError: another process has been at it for too long; it may be stopped.
@@ -403,7 +403,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_locked(file: IO[str]) -> bool:
-    """Lock a file, and tell whether that is done, or cannot be done at all."""
+    """Try to lock a file; return False only if another process holds the lock."""
     with contextlib.suppress(OSError):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -418,13 +418,13 @@ def _code(exc: sqlite3.DatabaseError) -> int:
 
 
 def _reason(exc: Exception) -> str:
-    """Return what an exception says, in a line without a full stop."""
+    """Return the message of an exception, in one line without a full stop."""
     said = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
     return " ".join(said.split()).rstrip(".")
 
 
 def _remedy(path: Path) -> str:
-    """Return what to do about a file that cannot be written."""
+    """Return the remedy for a file that cannot be written."""
     folder = path.parent
     if os.path.isdir(path):  # which is no error where a name is too long
         wrong = f"{FILE} is a folder there: move it away"

@@ -1,4 +1,4 @@
-"""The tables of the store, and how those of an earlier release become those of this one."""
+"""The tables of the store, and their migration from earlier releases."""
 
 from __future__ import annotations
 
@@ -141,11 +141,11 @@ _MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials")
 
 
 class ForeignSchema(Exception):
-    """The file was written by a later release, or by something else."""
+    """The file was written by a later release, or by another program."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file to the schema of this release, in one transaction; what it lost of it is made again, empty.
+    """Migrate a file to the schema of this release, in one transaction; missing tables are created empty.
 
     Raises:
         ForeignSchema: a later release wrote it, or its tables are none of the lab's.
@@ -178,7 +178,7 @@ def _schema_of(connection: sqlite3.Connection, parts: Mapping[str, Part]) -> int
 
 
 def _parts(connection: sqlite3.Connection) -> dict[str, Part]:
-    """Return kind and columns of each table, index, view and trigger by name; SQLite's own are left out."""
+    """Return kind and columns of each table, index, view and trigger by name, without SQLite's own."""
     rows = connection.execute("SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
     return {name: (kind, tuple(_columns(connection, name)) if kind == "table" else ()) for name, kind in rows}
 
@@ -189,7 +189,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, 
 
 
 def _complete(connection: sqlite3.Connection) -> None:
-    """Make the tables and indices that are missing.
+    """Create missing tables and indices.
 
     Raises:
         ForeignSchema: others are there, or have other columns.

@@ -41,7 +41,7 @@ _NOT_IDENTITY = ("low", "high", "values")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class History:
-    """What happened to the versions: ids are those of the store."""
+    """Launches, results and measurements of the versions; ids are those of the store."""
 
     database: Database
 
@@ -54,7 +54,7 @@ class History:
         count: int = 1,
         result: Result | None = None,
     ) -> None:
-        """Count launches of one kind, together with what was compiled for them, in one transaction."""
+        """Count launches of one kind and store their compile result, in one transaction."""
         now = time.time()
 
         def work(cursor: sqlite3.Cursor) -> None:
@@ -87,7 +87,7 @@ class History:
         return self.database.readable("results", rows, _result_row)
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
-        """Return measurements in the order in which they were made, of one version and key where these are given."""
+        """Return measurements in order of creation, optionally of one version and key."""
         wanted = {name: each for name, each in (("key", key), ("version_id", version_id)) if each is not None}
         condition = " AND ".join(f"{name} = ?" for name in wanted) or "1"  # an index serves no "? IS NULL OR key = ?"
         rows: list[Any] = self.database.rows(
@@ -98,7 +98,7 @@ class History:
         return self.database.readable("measurements", rows, _measurement_row)
 
     def outcomes(self, version_ids: Sequence[int], record: Callable[..., T]) -> list[T]:
-        """Return what ``record`` makes of the measurements of some versions, in the order in which they were made.
+        """Return ``record(*columns)`` for the measurements of some versions, in order of creation.
 
         It is given their columns, whether the details are JSON, and of these reason, low_ms, high_ms, samples, or None.
         That takes a third of the time of `measurements`; what is `MalformedData` is skipped, as there.
@@ -115,7 +115,7 @@ class History:
         return self.database.readable("measurements", rows, record)
 
     def best(self, version_id: int) -> Measurement | None:
-        """Return the fastest good measurement of the newest key, or None; a later one may say that it is not good."""
+        """Return the fastest good measurement of the newest key, or None; later outcomes override earlier ones."""
         found = [(_subject(row.measurement), row.measurement) for row in self.measurements(version_id)]
         last = {subject: measurement.status for subject, measurement in found}
         good = [m for subject, m in found if m.status == last[subject] == "ok" and m.time_ms is not None]
@@ -123,7 +123,7 @@ class History:
         return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
 
     def trim(self, limit_bytes: int) -> int:
-        """Delete the oldest rows, results first and measurements last, until the rest takes less; return how many."""
+        """Delete the oldest rows, measurements last, until the store takes less; return their number."""
         removed = 0
         by_id = [(table, "id") for table in ("results", "trials", "bounded_trials")]
         for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
@@ -143,7 +143,7 @@ class History:
 
 
 def _subject(measurement: Measurement) -> tuple[str, str]:
-    """Return what measurements are of: key and config."""
+    """Return the subject of a measurement: key and config."""
     return measurement.key, dumped(dict(measurement.config))
 
 
@@ -155,7 +155,7 @@ def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
 def insert_launch(
     cursor: sqlite3.Cursor, version_id: int, launch: RecordedLaunch, seconds: float | None, count: int, now: float
 ) -> None:
-    """Enter launches of one kind, or count them with those of their kind that are there."""
+    """Insert launches of one kind, or add to their count."""
     text, digest = dumped(launch_to_jsonable(launch)), _launch_digest(launch)
     cursor.execute(
         "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
@@ -166,7 +166,7 @@ def insert_launch(
 
 
 def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[tuple[Measurement, float]]) -> None:
-    """Append measurements, each with the time at which it was made."""
+    """Append measurements, each with its time of creation."""
     cursor.executemany(
         "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -178,13 +178,13 @@ def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[
 
 
 def known_measurements(cursor: sqlite3.Cursor, version_id: int) -> set[tuple[Any, ...]]:
-    """Return what `identity` gives for each measurement of a version."""
+    """Return the `identity` of each measurement of a version."""
     query = "SELECT key, config, status, time_ms, created FROM measurements WHERE version_id = ?"
     return set(cursor.execute(query, (version_id,)))
 
 
 def identity(measurement: Measurement, created: float) -> tuple[Any, ...]:
-    """Return what two copies of one measurement have in common."""
+    """Return the key that two copies of one measurement share."""
     return *_subject(measurement), measurement.status, measurement.time_ms, created
 
 
@@ -228,7 +228,7 @@ def _launch_digest(launch: RecordedLaunch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PassedTrial:
-    """What a passed trial launch holds for: the compiled kernel, the model of the GPU and its driver, and the launch.
+    """The key of a passed trial launch: compiled kernel, GPU model, driver and launch.
 
     ``launch`` is a hash of the grid, and of sizes, layouts and numbers of the arguments.
     """
@@ -245,12 +245,12 @@ Ranges = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class TrialLog:
-    """The trial launches of all sessions that went well, each whatever its arguments hold or within ranges."""
+    """The passed trial launches of all sessions, each valid for any values of its arguments or for ranges."""
 
     database: Database
 
     def add(self, trial: PassedTrial) -> None:
-        """Keep a trial launch that went well, whatever its arguments hold; once is enough."""
+        """Store a passed trial launch that holds for any values of its arguments, once."""
         values = (*astuple(trial), time.time())
         self.database.write(
             lambda cursor: cursor.execute(
@@ -263,7 +263,7 @@ class TrialLog:
         return bool(self.database.rows(query, astuple(trial)))
 
     def add_within(self, trial: PassedTrial, ranges: Ranges) -> None:
-        """Keep a trial launch that went well, for arguments within some ranges; these replace those kept before."""
+        """Store a passed trial launch for arguments within ranges, which replace the earlier ones."""
         text = json.dumps({name: list(ranges[name]) for name in sorted(ranges)}, separators=(",", ":"))
         values = (*astuple(trial), text, time.time())
         self.database.write(
@@ -276,7 +276,7 @@ class TrialLog:
         )
 
     def ranges_of(self, trial: PassedTrial) -> Ranges | None:
-        """Return the ranges that a trial launch holds for, None where none is kept."""
+        """Return the ranges for which a trial launch holds, None if none are stored."""
         query = "SELECT id, ranges FROM bounded_trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
         rows = self.database.rows(query, astuple(trial))
         found = self.database.readable("bounded_trials", rows, _ranges)
@@ -297,7 +297,7 @@ _COLUMNS = "id, name, version, digest, closure, created, cell"
 
 
 class Store:
-    """The store in ``folder``, or in memory where that is None."""
+    """The store in ``folder``, or in memory if that is None."""
 
     def __init__(self, folder: Path | None) -> None:
         self.database = Database(folder)
@@ -317,16 +317,16 @@ class Store:
 
     @property
     def path(self) -> Path | None:
-        """The file, or None where the store is in memory."""
+        """The file, or None if the store is in memory."""
         return self.database.path
 
     def add(self, closure: Closure, digest: str, name: str) -> Version:
-        """Return the version of ``name`` with this digest, entering it as the next one if it is new."""
+        """Return the version of ``name`` with this digest, added as the next one if it is new."""
         entry = Entry(name, closure, digest)
         return self.database.write(lambda cursor: _added(cursor, entry, time.time()))[0]
 
     def enter(self, entries: Sequence[Entry]) -> list[tuple[Version, int]]:
-        """Enter kernels with their history in one transaction; return versions, and how many measurements are new.
+        """Add kernels with their history in one transaction; return versions and counts of new measurements.
 
         Launches, notes, and measurements without a time come in with a new version only.
         """
@@ -334,7 +334,7 @@ class Store:
         return self.database.write(lambda cursor: [_entered(cursor, entry, now) for entry in entries])
 
     def find(self, name: str, version: int | None = None) -> Version | None:
-        """Return a version by name and number, the newest where no number is given; None where there is none."""
+        """Return a version by name and number, the newest without a number; None if there is none."""
         if version is not None and version > _LAST:
             return None
         rows = self._versions(
@@ -348,7 +348,7 @@ class Store:
         return rows[0] if rows else None
 
     def versions(self, search: str = "") -> list[Version]:
-        """Return all versions, by name and number; those whose name, tags, notes or source contain ``search``."""
+        """Return all versions by name and number, with ``search`` in name, tags, notes or source."""
         pattern = f"%{_escaped(search)}%"
         in_json = f"%{_escaped(json.dumps(search)[1:-1])}%"
         return self._versions(
@@ -463,5 +463,5 @@ def _owned_text(_: int, owner: int, text: str) -> tuple[int, str]:
 
 
 def _escaped(text: str) -> str:
-    """Escape what LIKE reads as a wildcard."""
+    """Escape the wildcards of LIKE."""
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

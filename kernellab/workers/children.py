@@ -1,4 +1,4 @@
-"""Processes of an interpreter of their own that this process starts, and waits for at its end at the latest.
+"""Child processes with their own interpreter, started here and waited for at the latest at exit.
 
 An orphan that has ended stays as a zombie where nothing reaps it, as in a container whose first process is no init. So
 whoever starts processes waits for their end: this process for its workers and fork servers, a server for its forks and
@@ -43,7 +43,7 @@ main(sys.argv[1:], own + {path!r})
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Spawned:
-    """A process of its own interpreter. ``pidfd`` stands for it even if somebody else has waited for it.
+    """A process with its own interpreter. ``pidfd`` stays valid even if other code has waited for the process.
 
     ``control`` is the socket to a fork server that serves: once it is shut, the server ends its forks, then itself.
     It is not kept alive, so that a server ends with the last object that could ask it.
@@ -59,7 +59,7 @@ class Spawned:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self.popen.pid
 
     def exit_code(self, timeout_s: float) -> int | None:
@@ -69,7 +69,7 @@ class Spawned:
         return None
 
     def leave(self) -> int:
-        """End the process, a server after its forks, and return how it ended."""
+        """End the process, a server after its forks, and return its exit status."""
         if self.control is not None:
             control = self.control()
             with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ class Spawned:
         return self.end()
 
     def end(self) -> int:
-        """Kill the process, and return how it ended."""
+        """Kill the process and return its exit status."""
         with self._lock:
             if self.pidfd is None:
                 self.popen.kill()
@@ -101,7 +101,7 @@ class Spawned:
 def spawned(
     mode: str, modules: Sequence[str], environment: Mapping[str, str], inherited: socket.socket, log: IO[bytes]
 ) -> Spawned:
-    """Start ``kernellab.workers.main`` in a process of its own, which inherits a socket and prints into ``log``.
+    """Start ``kernellab.workers.main`` in a new process that inherits a socket and prints into ``log``.
 
     Raises:
         WorkerDied: the session is ending.
@@ -129,7 +129,7 @@ def spawned(
 
 
 class _Children:
-    """The processes that were started here and not waited for yet, also those that nobody holds any more."""
+    """The started processes that were not waited for yet, also unreferenced ones."""
 
     def __init__(self) -> None:
         self.running: set[Spawned] = set()
@@ -138,7 +138,7 @@ class _Children:
         atexit.register(lambda: uninterrupted(self._end_all))
 
     def reap(self) -> None:
-        """Wait for those that have ended, before another one starts.
+        """Wait for the ended processes, before another one starts.
 
         Raises:
             WorkerDied: none starts any more.
@@ -160,7 +160,7 @@ _CHILDREN = _Children()
 
 
 def _start_code() -> str:
-    """Return what a worker starts with: no file that lies about by chance stands in for a module that it needs.
+    """Return the start code of a worker, with a search path on which stray local files hide no module.
 
     While it starts, the current folder and that of the user's program come last, after the standard library and all
     that is installed; ``kernellab`` is that of this process, wherever it came from.

@@ -1,4 +1,4 @@
-"""What neither a fork nor an interrupt of the user's process may tear: locks, sockets, folders, and calls as a whole.
+"""Protects locks, sockets, folders and whole calls from forks and interrupts of the user's process.
 
 ``os.fork``, and with it the fork pools of multiprocessing, copies the memory and the descriptors of a process, and of
 its threads only the one that forks. A lock that another thread holds stays locked in the child for ever, a socket has
@@ -113,7 +113,7 @@ def at_fork(
     before: Callable[[T], bool] | None = None,
     in_parent: Callable[[T], None] | None = None,
 ) -> None:
-    """Call functions with ``subject``, which is compared by identity and not kept alive, when this process forks.
+    """Register functions to call with ``subject`` when this process forks.
 
     The other threads do not exist in the child, so ``in_child`` may take no lock that they may have held. ``before``
     waits for `LOCK_S` seconds at most, as the user's fork waits with it; where it returns False, ``in_parent`` is not
@@ -123,7 +123,7 @@ def at_fork(
 
 
 def is_fork() -> bool:
-    """Tell whether this process is a fork of one that had loaded kernellab."""
+    """Whether this process is a fork of one that had loaded kernellab."""
     return os.getpid() != _REGISTRY.maker
 
 
@@ -138,7 +138,7 @@ def lock(*, crossing: bool = False) -> threading.Lock:
 
 
 def rlock(*, crossing: bool = False) -> threading.RLock:
-    """Return the same as a re-entrant lock.
+    """Return a re-entrant lock that is free in a fork; see `lock`.
 
     What the main thread holds is one: a signal handler that launches a kernel takes it again in the same thread.
     """
@@ -157,20 +157,20 @@ def _free_in_child(made: Any, crossing: bool) -> None:
 
 
 def closed_in_child(opened: C) -> C:
-    """Return a socket or file after having its copy in a fork closed."""
+    """Register a socket or file to be closed in forks, and return it."""
     at_fork(opened, in_child=lambda copy: copy.close())
     return opened
 
 
 def socketpair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets that a fork has no copies of: else the end of a process that has one goes unseen."""
+    """Return two connected sockets without copies in forks, so that the end of their process is noticed."""
     with no_fork():
         ours, theirs = (_End(fileno=end.detach()) for end in socket.socketpair())
         return closed_in_child(ours), closed_in_child(theirs)
 
 
 class _End(socket.socket):
-    """One end of a pair. A fork while it is being closed would get an open descriptor that no object knows of."""
+    """One end of a pair, closed without a fork in between, which would inherit an open descriptor."""
 
     def close(self) -> None:
         with no_fork():
@@ -179,13 +179,13 @@ class _End(socket.socket):
 
 @contextlib.contextmanager
 def no_fork() -> Iterator[None]:
-    """Let no fork come between opening something and saying what becomes of it; a fork waits until this ends."""
+    """Delay forks inside a with statement, between opening a resource and registering it."""
     with _REGISTRY.changing:
         yield
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of functools
-    """That of functools; the lock that it shares between threads before Python 3.12 is free in a fork."""
+    """`functools.cached_property`; the lock that it shares between threads before Python 3.12 is free in a fork."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         super().__init__(function)
@@ -194,14 +194,14 @@ class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of 
 
 
 def _await_imports() -> None:
-    """Wait until no other thread imports what a child will import, too: it would wait for that thread for ever."""
+    """Wait until no other thread imports modules that a child imports, too: the child would wait for ever."""
     deadline = time.monotonic() + _IMPORTS_S
     while _others_import() and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
 def _others_import() -> bool:
-    """Tell whether other threads hold locks of modules, which CPython keeps by name and a fork does not free."""
+    """Whether other threads hold module locks, which CPython keeps by name and a fork does not release."""
     locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
     names = [name for name in list(locks) if name.partition(".")[0] in _IMPORTED_IN_CHILDREN]
     found = [locks[name]() for name in names if name in locks]
@@ -209,7 +209,7 @@ def _others_import() -> bool:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user stopped what a worker did. Where the process stood in waiting for it tells nobody anything."""
+    """Raised for Ctrl-C during work in a worker; hides the stack of the waiting."""
 
     def _render_traceback_(self) -> list[str]:
         """Let IPython show one line."""
@@ -217,7 +217,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Asks work in other threads to end. ``why`` is empty until somebody does, then the end of a sentence about it."""
+    """A request to end work in other threads. ``why`` is empty until the request, then the end of its message."""
 
     __slots__ = ("why",)
 
@@ -225,11 +225,11 @@ class Stop:
         self.why = ""
 
     def ask(self, why: str = "was interrupted") -> None:
-        """Ask to stop; the first reason counts."""
+        """Request the stop; the first reason counts."""
         self.why = self.why or why
 
     def check(self, subject: str) -> None:
-        """Go on, unless somebody asked to stop.
+        """Raise if a stop was requested.
 
         In a thread of `in_background`, the end of the session asks.
 
@@ -243,14 +243,14 @@ class Stop:
 
 
 class AtWork:
-    """The work that is under way or waits for its turn, as what stops it."""
+    """The stops of all running and waiting work."""
 
     def __init__(self) -> None:
         self._stops: set[Stop] = set()
 
     @contextlib.contextmanager
     def on(self, stop: Stop) -> Iterator[None]:
-        """Count what is at work inside a with statement, which ``stop`` ends."""
+        """Register ``stop`` as running inside a with statement."""
         self._stops.add(stop)
         try:
             yield
@@ -258,13 +258,13 @@ class AtWork:
             self._stops.discard(stop)
 
     def ask(self, why: str = "was interrupted") -> None:
-        """Ask all that is at work to stop."""
+        """Stop all registered work."""
         for stop in tuple(self._stops):
             stop.ask(why)
 
 
 def uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str = "") -> T:
-    """Return ``call()``, which goes on to its end whatever is raised in this thread meanwhile.
+    """Return ``call()``; an interrupt of this thread does not interrupt the call.
 
     It has to end by itself: soon, or, if it takes longer, soon after ``stop`` was asked, which an interrupt does.
 
@@ -275,7 +275,7 @@ def uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str 
 
 
 def imported_whole(library: str) -> None:
-    """Import a library that an interrupt would leave imported in part, so that no later import of it succeeds."""
+    """Import a library uninterrupted: a partial import would make later ones fail."""
     if library not in sys.modules:
         uninterrupted(partial(importlib.import_module, library))
 
@@ -283,7 +283,7 @@ def imported_whole(library: str) -> None:
 def uninterrupted_with_progress(
     call: Callable[[Told], T], stop: Stop | None = None, subject: str = "", progress: Told | None = None
 ) -> T:
-    """Do the same with a call that tells of its progress, which ``progress`` takes in the thread of the caller."""
+    """Like `uninterrupted`, for a call that reports progress; ``progress`` runs in the caller's thread."""
     taken = progress or (lambda told: None)
     if threading.current_thread() is not threading.main_thread():
         return call(taken)  # no signal comes here
@@ -307,7 +307,7 @@ class _Background(threading.Thread):
 
 
 def in_background(*steps: Callable[[], object], name: str | None = None) -> threading.Thread:
-    """Run steps, one after the other, in a thread of their own, called ``name``.
+    """Run steps in sequence in a new thread called ``name``.
 
     The end of the session waits for the step under way, and no other begins. Python would end a daemon thread wherever
     it stands, and inside of a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
@@ -325,7 +325,7 @@ def in_background(*steps: Callable[[], object], name: str | None = None) -> thre
 
 
 def session_is_over() -> bool:
-    """Tell whether the main thread has ended, so that the process ends as soon as its other threads have."""
+    """Whether the main thread has ended, so that the process ends with its other threads."""
     return not threading.main_thread().is_alive()
 
 
@@ -333,7 +333,7 @@ Source = Callable[[Stop], Iterator[T]]
 
 
 def side_by_side(sources: Sequence[Source[T]], idle: Callable[[], bool] | None = None) -> Iterator[T]:
-    """Yield what some sources yield, each in a thread of its own, as it comes.
+    """Run sources in a thread each, and yield their items as they come.
 
     ``idle`` is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop
     early, or an interrupt, asks the sources to stop, and waits until they have: each has to end soon after that.
@@ -377,7 +377,7 @@ def _drained(
 
 @contextlib.contextmanager
 def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
-    """Hold a lock, unless asked to stop before it is free.
+    """Hold a lock inside a with statement; stop waiting for it on request.
 
     Raises:
         WorkerDied: somebody asked.
@@ -391,7 +391,7 @@ def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
 
 
 class Work(Generic[T]):
-    """A call in a thread of its own. What it tells comes through ``told``, with None at the end.
+    """A call in its own thread. Its progress comes through ``told``, with None at the end.
 
     The process ends only after it, unless it is a ``daemon``, which may wait for ever.
     """
@@ -407,7 +407,7 @@ class Work(Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Begin the work, in a thread of its own where there may be one."""
+        """Start the call, in its own thread where possible."""
         thread = threading.Thread(target=self._run, name="kernellab-uninterrupted", daemon=self._daemon)
         try:
             thread.start()
@@ -415,7 +415,7 @@ class Work(Generic[T]):
             self._run()
 
     def result(self) -> T:
-        """Return what came of the work, or raise what it raised."""
+        """Return the result of the call, or raise its error."""
         if self._error is not None:
             try:
                 raise self._error
@@ -424,7 +424,7 @@ class Work(Generic[T]):
         return self._value
 
     def await_end(self, timeout_s: float) -> None:
-        """Return when the call is over; soon if it never began."""
+        """Wait until the call is over; only briefly if it never began."""
         now_s = begin_s = time.monotonic()
         while not self._is_over and now_s < begin_s + (timeout_s if self._has_begun else 4 * TICK_S):
             with contextlib.suppress(queue.Empty):

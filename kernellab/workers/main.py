@@ -1,4 +1,4 @@
-"""The inside of a worker process, which `kernellab.workers.process` starts with ``worker FD PARENT MODULE...``.
+"""The main program of a worker process, started with ``worker FD PARENT MODULE...``.
 
 It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
 the process that started it. Called with ``forkserver`` in the place of ``worker``, it imports the modules and forks a
@@ -61,7 +61,7 @@ def _answer(call: Call, channel: Channel) -> tuple[str, object]:
 
 
 class ServerLoop:
-    """Forks a worker for each request, holds it by a lifeline, and tells over that how it ended.
+    """Forks a worker for each request, with a lifeline that reports its exit status.
 
     A worker whose lifeline is shut at the other end is killed. Only processes that were forked here and not waited for
     yet are ever signalled, with the groups that they lead: nothing else waits for them, and there is one thread.
@@ -75,7 +75,7 @@ class ServerLoop:
         self._woken, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Serve until the other end is closed, or the process that started this one is gone; then end all workers."""
+        """Serve until the other end is closed or the parent process is gone; then end all workers."""
         for wakeable in (self._woken, self._waker):
             wakeable.setblocking(False)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a worker leaves behind is waited for here
@@ -90,7 +90,7 @@ class ServerLoop:
         _await_all()
 
     def _step(self) -> bool:
-        """Wait for something to do, and do it; tell whether to go on."""
+        """Wait for the next event and handle it; return whether to continue."""
         held = {line.socket.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *held):
@@ -130,7 +130,7 @@ class ServerLoop:
         _tell(held, pid)
 
     def _become_worker(self, connection: int, log: int, server: int) -> NoReturn:
-        """Turn this fork into a worker, which ends with the server, whatever it does."""
+        """Turn this fork into a worker, which always ends with the server."""
         _lead_a_group(0)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         _end_with(server)
@@ -147,7 +147,7 @@ class ServerLoop:
         os._exit(0)
 
     def _reap(self) -> None:
-        """Tell how those workers ended that have, and wait for what an ended worker had started."""
+        """Report the exit status of ended workers, and wait for their orphans."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in self._lifelines:
@@ -161,19 +161,19 @@ class ServerLoop:
 
 
 def _lead_a_group(pid: int) -> None:
-    """Make a worker the leader of a process group, to which whatever it starts belongs (the assembler, for one)."""
+    """Put a worker and its children (such as the assembler) into a process group of their own."""
     with contextlib.suppress(OSError):  # server and worker both do it, so that it is done when either goes on
         os.setpgid(pid, 0)
 
 
 def _kill(pid: int) -> None:
-    """End a worker that was not waited for yet, so that its number is still its own, with all that it started."""
+    """Kill a worker that was not waited for yet, so that its pid is still its own, with its process group."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _await_all() -> None:
-    """Wait for all that has ended, a moment for what was just killed: an orphan may stay as a zombie."""
+    """Wait for all ended children, and briefly for the killed ones: an orphan may stay as a zombie."""
     end_s = time.monotonic() + _LAST_WAIT_S
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < end_s:
@@ -187,7 +187,7 @@ def _tell(lifeline: Channel, number: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after ``parent``, which started it."""
+    """End this process soon after its ``parent``."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -198,7 +198,7 @@ def _end_with(parent: int) -> None:
 
 
 class _Installed(importlib.abc.MetaPathFinder):
-    """Finds modules where they were found before."""
+    """Finds modules at the specs found at its creation."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._specs = {name: importlib.util.find_spec(name) for name in names}
@@ -210,7 +210,7 @@ class _Installed(importlib.abc.MetaPathFinder):
 
 
 def settle(path: Sequence[str]) -> None:
-    """Look for modules where the parent does from now on: jobs may name those of the user, such as hooks.
+    """Use the parent's search path from now on: jobs may name the user's modules, such as hooks.
 
     What workers themselves may import later comes from where it is installed, whatever lies in the user's folder.
     """
@@ -219,7 +219,7 @@ def settle(path: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str], path: Sequence[str]) -> None:
-    """Be a worker or a fork server; ``path`` is the search path of the parent."""
+    """Run as a worker or a fork server; ``path`` is the search path of the parent."""
     mode, descriptor, parent, *modules = arguments
     if mode == "worker":
         _end_with(int(parent))

@@ -1,4 +1,4 @@
-"""Child processes, started anew or forked from a server that has imported everything once, and messages to them.
+"""Child processes, spawned or forked from a server with preloaded modules, and their messages.
 
 A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, there within
 milliseconds. It must never hold a GPU context or threads, neither of which survives a fork.
@@ -49,23 +49,23 @@ class Closed(Exception):
 
 
 class Expired(Exception):
-    """The time of a limit is over."""
+    """A time limit has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Until when to wait, in seconds of the monotonic clock, and for whom."""
+    """A deadline on the monotonic clock, and the subject named in its error."""
 
     end_s: float
     stop: Stop
     subject: str
 
     def shorter(self, seconds: float) -> Limit:
-        """Return the same limit, but ``seconds`` from now at most."""
+        """Return the same limit, at most ``seconds`` from now."""
         return Limit(min(self.end_s, time.monotonic() + seconds), self.stop, self.subject)
 
     def wait(self, descriptor: int, events: int) -> None:
-        """Return as soon as a descriptor can be read from (``POLLIN``) or written to (``POLLOUT``).
+        """Wait until a descriptor is readable (``POLLIN``) or writable (``POLLOUT``).
 
         Raises:
             Expired: it is too late.
@@ -82,7 +82,7 @@ class Limit:
 
 
 def limit_of(seconds: float, subject: str, stop: Stop | None = None) -> Limit:
-    """Return the limit of something that may take so long from now on."""
+    """Return a limit ``seconds`` from now."""
     return Limit(time.monotonic() + seconds, stop or Stop(), subject)
 
 
@@ -95,13 +95,13 @@ class Channel:
         self._received = bytearray()
 
     def has_news(self) -> bool:
-        """Tell whether something was sent, or the other end is gone."""
+        """Whether a message has arrived or the other end is gone."""
         if self._received or self.socket.fileno() < 0:
             return True
         return bool(_poll(self.socket.fileno(), select.POLLIN).poll(0))
 
     def send(self, packed: bytes, limit: Limit | None = None) -> None:
-        """Send what `packed` returned.
+        """Send the result of `packed`.
 
         Raises:
             Closed, Expired, WorkerDied: it could not be sent (in time).
@@ -155,7 +155,7 @@ class Channel:
 
 
 def packed(message: object) -> bytes:
-    """Return a message as bytes, with the reductions that multiprocessing and torch know."""
+    """Pickle a message, with the reductions of multiprocessing and torch."""
     return bytes(ForkingPickler.dumps(message))
 
 
@@ -167,22 +167,22 @@ def _poll(descriptor: int, events: int) -> select.poll:
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A running worker: its process, whoever started it, the channel to it, and the file that holds what it printed."""
+    """A running worker: its process, the channel to it, and the file of its output."""
 
     child: Spawned | Forked
     channel: Channel
     log: IO[bytes]
 
     def printed_bytes(self) -> int:
-        """Return how much the process has printed so far."""
+        """Return the number of bytes that the process has printed."""
         return os.fstat(self.log.fileno()).st_size
 
     def tail(self, start: int) -> str:
-        """Return the end of what was printed since byte ``start``."""
+        """Return the end of the output since byte ``start``."""
         return _tail(self.log, start)
 
     def stop(self) -> int:
-        """End the process, whatever it does; return how it ended."""
+        """Kill the process and return its exit status."""
         code = self.child.end()
         self.channel.close()
         self.log.close()
@@ -190,7 +190,7 @@ class WorkerProcess:
 
 
 def spawn(modules: Sequence[str], environment: Mapping[str, str]) -> WorkerProcess:
-    """Start a worker in an interpreter of its own, which first imports ``modules``."""
+    """Start a worker in a new interpreter that first imports ``modules``."""
     ours, theirs = socketpair()
     log = _log()
     with theirs:
@@ -200,7 +200,7 @@ def spawn(modules: Sequence[str], environment: Mapping[str, str]) -> WorkerProce
 
 @dataclass(slots=True)
 class Forked:
-    """A fork of a server, which alone may signal it and wait for it."""
+    """A fork of a server; only the server signals it and waits for it."""
 
     pid: int
     server: Spawned
@@ -209,7 +209,7 @@ class Forked:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def exit_code(self, timeout_s: float) -> int | None:
-        """Return how the fork ended, as its server tells it; None while it runs."""
+        """Return the exit status of the fork, as its server reports it; None while it runs."""
         with self._lock:
             if self._code is None:
                 with contextlib.suppress(Expired):
@@ -217,7 +217,7 @@ class Forked:
             return self._code
 
     def end(self) -> int:
-        """Let the server kill the fork, and return how it ended."""
+        """Let the server kill the fork and return its exit status."""
         with contextlib.suppress(OSError):
             self.lifeline.socket.shutdown(socket.SHUT_WR)
         code = self.exit_code(_END_S)
@@ -229,7 +229,7 @@ class Forked:
         return self._code
 
     def _told(self, limit: Limit) -> int:
-        """Return what the server says of the end of the fork; without a server, there is no fork."""
+        """Return the exit status that the server reports; without a server, the fork is killed."""
         try:
             return int(self.lifeline.receive(limit))
         except Closed:
@@ -238,7 +238,7 @@ class Forked:
 
 @dataclass(slots=True)
 class _Server:
-    """A running fork server. Requests go through ``control``; the answer to each comes over its lifeline."""
+    """A running fork server. Requests go through ``control``; each answer comes over the fork's lifeline."""
 
     child: Spawned
     control: socket.socket
@@ -275,7 +275,7 @@ class _Server:
         return WorkerProcess(Forked(pid, self.child, lifeline), Channel(ours), log)
 
     def end(self) -> str:
-        """End the server, and with it its forks; return the last that it printed."""
+        """End the server and its forks; return the end of its output."""
         self.child.leave()
         self.control.close()
         with self.log:
@@ -284,7 +284,7 @@ class _Server:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class ForkServer:
-    """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted.
+    """A process that has imported ``modules`` and forks workers on demand. Started with the first worker.
 
     It has ``start_s`` seconds for its imports, or as long as the job may take, whichever is more. Once it has imported
     everything, it is replaced where it does not answer within ``answer_s`` seconds, or the time of the job.
@@ -301,12 +301,12 @@ class ForkServer:
         at_fork(self, in_child=ForkServer._disown)
 
     def start(self) -> None:
-        """Start the server, without waiting until it has imported everything."""
+        """Start the server, without waiting for its imports."""
         with self._lock:
             self._running()
 
     def fork(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
-        """Return a new worker for a job that may take so long; a server that died or does not answer is replaced first.
+        """Return a new worker for a job of ``timeout_s``; replace a server that died or does not answer.
 
         Raises:
             WorkerDied, WorkerTimeout: a second server failed as well, or took too long to start, or nobody waits for
@@ -329,7 +329,7 @@ class ForkServer:
                 raise WorkerDied(f"{subject} got no worker: {reason}.", detail=said) from exc
 
     def close(self) -> None:
-        """End the server, and with it its forks."""
+        """End the server and its forks."""
         with self._lock:
             self._forget()
 
@@ -360,7 +360,7 @@ def _tail(log: IO[bytes], start: int) -> str:
 
 
 def _log() -> IO[bytes]:
-    """Return a file for what a worker prints, in memory where the disk has no room."""
+    """Return a file for a worker's output, in memory if the disk has no room."""
     with contextlib.suppress(OSError):
         file = closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))  # noqa: SIM115 - the worker's end closes it
         try:

@@ -1,4 +1,4 @@
-"""Temporary folders: where they go on a full disk, and who deletes them."""
+"""Temporary folders: their place on a full disk, and their deletion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOM_BYTES = 1 << 20  # as much as a large compiled kernel takes
 
 
 class Scratch:
-    """A temporary folder, on a disk that has room. No fork deletes it: the process that made it does, at its end."""
+    """A temporary folder on a disk with room, deleted by the process that made it, not by its forks."""
 
     def __init__(self) -> None:
         folder = temporary_folder()
@@ -23,7 +23,7 @@ class Scratch:
         self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
 
     def close(self) -> None:
-        """Delete the folder and what is in it."""
+        """Delete the folder with its contents."""
         self._delete()
 
     def __enter__(self) -> Path:
@@ -39,7 +39,7 @@ def _delete(folder: Path, maker: int) -> None:
 
 
 def temporary_folder() -> Path:
-    """Return the folder for temporary files, or one in memory where this machine has none that takes files."""
+    """Return the folder for temporary files, or one in memory if this machine has no writable one."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
@@ -47,12 +47,12 @@ def temporary_folder() -> Path:
 
 
 def has_room(folder: Path) -> bool:
-    """Tell whether a large file can be written to a folder, which is made."""
+    """Whether a large file can be written to a folder, which is created."""
     return why_no_room(folder) is None
 
 
 def why_no_room(folder: Path) -> OSError | None:
-    """Return why a large file cannot be written to a folder, which is made; None where it can."""
+    """Return the error of writing a large file to a folder, which is created; None if it succeeds."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

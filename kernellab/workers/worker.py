@@ -1,4 +1,4 @@
-"""Worker processes: whatever can crash, hang or print without end runs in one of them.
+"""Worker processes, which run everything that can crash, hang or print without end.
 
 A worker is a Python process of its own that imports only what its kind of job needs. It takes one job at a time, a
 function of a module with a picklable payload, and answers with a result, a failure, or by dying. The process that asks
@@ -44,7 +44,7 @@ Handler = Callable[[Request, Progress], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[Request, Answer]):
-    """What a worker is asked to do: call ``handler``, a function of a module, with ``payload`` and a progress function.
+    """A call for a worker: ``handler``, a function of a module, with ``payload`` and a progress function.
 
     ``subject`` is how messages name it: "kernel softmax".
     """
@@ -54,13 +54,13 @@ class Job(Generic[Request, Answer]):
     subject: str
 
     def message(self) -> bytes:
-        """Return the job as it travels: the worker looks the function up by its name, and says so where it cannot."""
+        """Return the job as bytes; the worker looks the function up by name."""
         return packed(Call(self.handler.__module__, self.handler.__qualname__, self.payload))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A job as a worker gets it: module and name of the function, and what to call it with."""
+    """A job as a worker receives it: module and name of the function, and its payload."""
 
     module: str
     function: str
@@ -69,7 +69,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class WorkerKind:
-    """How the processes of one kind are started: what they import first, variables they find in the environment.
+    """How to start the processes of one kind: modules to import first and environment variables.
 
     ``preload`` names modules; of ``module:function``, the function is called as well, once, before the first job.
     """
@@ -80,12 +80,12 @@ class WorkerKind:
 
 
 def answer_at_once(payload: None, progress: Progress) -> None:
-    """Answer: the process has imported what it needs."""
+    """Do nothing: the answer shows that the process has imported its modules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception on its way between processes, as plain data."""
+    """An exception as plain data, to be sent between processes."""
 
     error: str
     message: str
@@ -94,7 +94,7 @@ class Failure:
     kernel: str | None = None
 
     def exception(self) -> KernellabError:
-        """Return the exception again, of its own class where that is one of kernellab's."""
+        """Return the exception, of its own class if that is one of kernellab's."""
         cls = getattr(kernellab.errors, self.error, KernellabError)
         error: KernellabError = cls(self.message, place=self.place, detail=self.detail, kernel=self.kernel)
         return error
@@ -109,7 +109,7 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Worker:
-    """One process of a kind, started when first needed and again after it died; by ``server``, if there is one.
+    """One process of a kind, started on demand and restarted after it died; forked by ``server``, if given.
 
     A fork of the process that has this object gets a worker of its own.
     All that touches the process happens in threads that no interrupt reaches.
@@ -132,7 +132,7 @@ class Worker:
         return process.child.pid if process is not None and process.child.exit_code(0) is None else None
 
     def start(self) -> None:
-        """Start the process now, without waiting until it is ready."""
+        """Start the process without waiting until it is ready."""
 
         def started() -> None:
             stop, subject = Stop(), f"The {self.kind.name} worker"
@@ -144,7 +144,7 @@ class Worker:
     def run(
         self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
     ) -> Answer:
-        """Return what the handler returns.
+        """Run a job and return the handler's result.
 
         A worker that was killed from outside is replaced and the job tried once more. ``progress`` is called in this
         thread; ``stop``, asked in another one, ends the job.
@@ -163,14 +163,14 @@ class Worker:
         return answer
 
     def prepare(self, job: Job[Any, None], timeout_s: float) -> None:
-        """Run a job that readies the process, unless this very process has done so before; see `run`."""
+        """Run a job that prepares the process, once per process; see `run`."""
         key = (job.handler, job.payload)
         if key not in self._prepared or self.pid is None:
             self.run(job, timeout_s)
             self._prepared.add(key)
 
     def close(self) -> None:
-        """Stop the process, whatever it does."""
+        """Stop the process, even at work."""
 
         def closed() -> None:
             self._at_work.ask("ended: its worker was closed")
@@ -243,7 +243,7 @@ class Worker:
 
 
 class _Killed(Exception):
-    """The process was killed by a signal that it cannot have raised itself."""
+    """The process was killed by a signal from outside."""
 
     def __init__(self, how: str) -> None:
         super().__init__(how)
@@ -251,7 +251,7 @@ class _Killed(Exception):
 
 
 class Pool:
-    """Workers of one kind, forked from a server that has imported everything once; each job takes a free one."""
+    """Workers of one kind, forked from a server with preloaded modules; each job takes a free one."""
 
     def __init__(self, kind: WorkerKind, size: int) -> None:
         if size < 1:
@@ -264,11 +264,11 @@ class Pool:
         at_fork(self, in_child=Pool._start_anew)
 
     def start(self) -> None:
-        """Start the server, without waiting for it; its workers are there within milliseconds once it is."""
+        """Start the server without waiting for it."""
         uninterrupted(self.server.start)
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Return once every process answers."""
+        """Wait until every process answers."""
         for worker in self.workers:
             worker.run(Job(answer_at_once, None, "Starting a worker"), timeout_s)
 
@@ -285,7 +285,7 @@ class Pool:
         return uninterrupted_with_progress(run, asked, job.subject, progress)
 
     def close(self) -> None:
-        """Stop all processes, the server's as well."""
+        """Stop all processes and the server."""
 
         def closed() -> None:
             self._at_work.ask("ended: its worker was closed")
@@ -302,7 +302,7 @@ class Pool:
 
     @contextlib.contextmanager
     def _borrowed(self, stop: Stop, subject: str) -> Iterator[Worker]:
-        """Wait for a free worker: each is held no longer than its job may take."""
+        """Wait for a free worker and use it inside a with statement."""
         worker: Worker | None = None
         while worker is None:
             stop.check(subject)
@@ -315,7 +315,7 @@ class Pool:
 
 
 def require_seconds(timeout_s: float) -> None:
-    """Refuse what is no time to wait.
+    """Refuse an invalid time limit.
 
     Raises:
         UsageError: it is no number, or not above 0.
@@ -325,7 +325,7 @@ def require_seconds(timeout_s: float) -> None:
 
 
 def _answer(process: WorkerProcess, message: bytes, limit: Limit, tell: Told) -> tuple[str, Any]:
-    """Send a job, and return what comes back after the progress."""
+    """Send a job, report its progress and return its answer."""
     process.channel.send(message, limit)
     while True:
         kind, value = process.channel.receive(limit)
