@@ -12,7 +12,6 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,8 @@ def record_kernel_launch(kernels: Registry, launched: Launched) -> RecordedKerne
     """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
-    record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
+    record = record_of(launched.kernel, launched.compiled, launched.arguments)
+    record.grid, record.before = launched.grid, launched.before
     tuning, why_fixed = tuning_of(record.owner, launched)
     effects = launched.compiled.effects
     return RecordedKernelLaunch(

@@ -58,6 +58,7 @@ from kernellab.errors import UsageError, user_frame
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers
+from kernellab.launch.value_samples import ValueSample
 from kernellab.registry import argument_of
 
 _MEMORY_EXPORTS = {
@@ -98,6 +99,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._thread = threading.get_ident()
         self._written_inside: set[int] = set()  # storages
         self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
+        self._before: dict[int, dict[str, ValueSample]] = {}  # what tensors held, by their ids
         self._own = 0
         self._streams: dict[Any, Any] = {}
         self._check_stream()
@@ -178,11 +180,12 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.note(f"{name} goes to addresses in memory that the program does not make anew: they are the recorded")
         constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
         self._being_launched = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
+        self._before = {id(memory[n]): {"": sample} for n, sample in launched.before.items()}
         arguments = tuple(
             (n, self._launch_argument(n, v, indirect)) for n, v in launched.arguments.items() if n not in constants
         )
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
-        self._being_launched = set()
+        self._being_launched, self._before = set(), {}
         recording = self.recording
         recording.launches[len(recording.steps)] = record = self.keep(launched)
         if record.why_fixed:
@@ -300,7 +303,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index = self._add(tensor, layout, storage, is_result=False)
         self.recording.values[index].name = name_in(self.scope(), tensor)
         with self.observers.withheld():
-            self.recording.samples[index] = argument_of("", tensor)
+            self.recording.samples[index] = argument_of("", tensor, self._before.get(id(tensor), {}))
         self.memory.watch(storage, tensor)
         return index
 

@@ -33,6 +33,8 @@ from kernellab.measure.launches import (
     implementation_of,
     launched_on_copies,
     moved_bytes,
+    set_to_zero,
+    with_zeros,
 )
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.measure.timing import Interval, interval, ratio_interval
@@ -59,7 +61,10 @@ class TimedPoint:
 
 @dataclass(slots=True)
 class OnGpu:
-    """Times points. Nothing of a bench stays on the device between two of them."""
+    """Times points. Nothing of a bench stays on the device between two of them.
+
+    ``zeroed`` names the arguments that are set to zero before each launch.
+    """
 
     runtime: Runtime
     make_bench: Callable[[Launches], Bench]
@@ -67,6 +72,7 @@ class OnGpu:
     verdicts: Verdicts
     device: int
     timeout_s: float
+    zeroed: tuple[str, ...] = ()
     _benches: dict[Any, Bench] = field(default_factory=dict)
     _founders: dict[Any, str] = field(default_factory=dict)
 
@@ -140,8 +146,12 @@ class OnGpu:
             return None
         assert evaluation.compiled is not None
         launch, effects = request.launches.of(request.config), evaluation.compiled.effects
-        copies, poisoned = launched_on_copies(self.runtime, launch, effects, "cuda", self.timeout_s, self.inputs)
-        return self.verdicts.checked({**launch.arguments, **self.inputs}, outputs_of(copies), poisoned)
+        given = self.inputs, self.zeroed
+        copies, poisoned = launched_on_copies(
+            self.runtime, launch, effects, self.runtime.device, self.timeout_s, *given
+        )
+        before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
+        return self.verdicts.checked(before, outputs_of(copies), poisoned)
 
 
 def rounds_for(together_ms: float) -> int:
@@ -216,16 +226,14 @@ class CpuRuns:
             return InterpretedPoint(None, Verdict(None, "not run: the grid is empty"))
         copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
         arguments = copies.arguments
-        for name in self.zeroed:
-            if arguments.get(name) is not None:
-                arguments[name].zero_()
+        set_to_zero(arguments, self.zeroed)
         poisoned = poison(arguments, compiled.effects, copies=True)
         grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
             ran, programs = prod(grid), prod(launch.grid)
             return InterpretedPoint(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
-        before = {**launch.arguments, **self.inputs}
+        before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
         outputs = outputs_of(copies)
         return InterpretedPoint(run, self.verdicts.verdict(request.sizes, text, before, outputs, poisoned))
 

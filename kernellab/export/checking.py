@@ -215,7 +215,7 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     if plan.launch.check:
         lines += [
             f"    {launch_call(plan, ', **meta')}",
-            "    wanted = reference(**arguments)  # after the launch, so that it may name an output",
+            *_wanted(plan),
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(output_expression(plan.launch, name)[0] for name in plan.mutated)}]",
             f"    shares = {shares}  # of the largest element, by which others may differ",
@@ -234,6 +234,17 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
             '    return "runs; nothing is known to compare its outputs with"',
         ]
     return "\n".join(lines)
+
+
+def _wanted(plan: LauncherPlan) -> Iterator[str]:
+    """Yield the lines that compute the reference: from what updated arguments held before the launch."""
+    updated = [a.name for a in plan.parameters if any(tensor.is_updated for tensor in tensors_among([a]))]
+    if not updated:
+        yield "    wanted = reference(**arguments)  # after the launch, so that it may name an output"
+        return
+    yield "    before = inputs(device)  # the launch changes what it reads of these"
+    yield f"    before = {{name: before[name] for name in {updated}}}"
+    yield "    wanted = reference(**{**arguments, **before})  # other outputs as they are after the launch"
 
 
 def _rounded_outputs(plan: LauncherPlan, dtypes: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
@@ -35,6 +35,7 @@ from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.launch.undo_log import UndoLog
+from kernellab.launch.value_samples import ValueSample, changing_storages, samples_of_changing
 from kernellab.source import Closure, lambda_definition
 from kernellab.workers.forks_and_interrupts import rlock
 
@@ -45,7 +46,8 @@ _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math
 class Launched:
     """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid.
 
-    ``given_grid`` is the grid as the user gave it: extents, or a function of the arguments by name.
+    ``given_grid`` is the grid as the user gave it: extents, or a function of the arguments by name. ``before`` samples
+    what the arguments held that it read and changed.
     """
 
     kernel: BoundJit
@@ -54,6 +56,7 @@ class Launched:
     options: Mapping[str, Any]
     grid: Grid3
     given_grid: Any = None
+    before: Mapping[str, ValueSample] = field(default_factory=dict)
 
 
 Observe = Callable[[Launched], None]
@@ -122,7 +125,8 @@ class LaunchRecord:
     ``kernel`` is the jit function; ``owner`` is what was launched, decorators and all, and ``closure`` that with all
     that it captured, as it was then: None where its source is not known. ``given_grid`` is the last grid as the user
     gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it. ``first`` and ``last``
-    are the numbers of its launches in the recorder's undo log, 0 where that keeps nothing.
+    are the numbers of its launches in the recorder's undo log, 0 where that keeps nothing. ``before`` samples what
+    arguments of the last launch held that it, or a later launch, has read and changed.
     """
 
     kernel: JitKernel
@@ -137,6 +141,7 @@ class LaunchRecord:
     where: str = "nowhere"
     first: int = 0
     last: int = 0
+    before: Mapping[str, ValueSample] = field(default_factory=dict)
 
 
 def record_of(
@@ -173,8 +178,9 @@ class Recorder:
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
     false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
     ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
-    filled with a pattern before each launch, ``unwritten`` holds masks of the elements that no launch wrote, and
-    launches can be undone by the ``undo`` log. ``follows`` tells whether launches of another thread are recorded, too.
+    filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote. With
+    ``undoes``, launches can be undone by the ``undo`` log. ``follows`` tells whether launches of another thread are
+    recorded, too.
     Kernels with the same code count as one: a function may make the kernel anew each time that it launches it.
     """
 
@@ -184,6 +190,7 @@ class Recorder:
     interpret: bool = False
     uninitialised: frozenset[str] = frozenset()
     poison: bool = False
+    undoes: bool = False
     unwritten: dict[Key, Any] = field(default_factory=dict)
     undo: UndoLog = field(default_factory=UndoLog)
     follows: Callable[[], bool] = lambda: False
@@ -200,6 +207,13 @@ class Recorder:
         wanted = [number for record in self.records.values() for number in (record.first, record.last) if number]
         self.undo.begin(arguments, effects, wanted)
 
+    def sample_earlier(self, arguments: Mapping[str, Any], effects: Effects) -> None:
+        """Sample what earlier launches have read and one that comes now may change."""
+        if storages := changing_storages(arguments, effects):
+            for record in self.records.values():
+                read = samples_of_changing(record.arguments, record.compiled.effects, storages)
+                record.before = {**read, **record.before}
+
     def note(
         self,
         kernel: BoundJit,
@@ -208,6 +222,7 @@ class Recorder:
         grid: Grid3 | None,
         run: Run | None,
         given_grid: Any = None,
+        before: Mapping[str, ValueSample] = MappingProxyType({}),
     ) -> None:
         """Enter a launch; of a compile alone, ``grid`` is None, and of an empty grid ``run``."""
         with self.lock:
@@ -215,7 +230,7 @@ class Recorder:
             if key not in self.records:
                 self.records[key] = record_of(kernel, compiled, arguments)
             record = self.records[key]
-            record.arguments, record.grid = arguments, grid or record.grid
+            record.arguments, record.before, record.grid = arguments, before, grid or record.grid
             record.given_grid = given_grid or record.given_grid
             record.launches += grid is not None
             record.run = run or record.run

@@ -19,11 +19,13 @@ from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
+from kernellab.launch.launch_call import LaunchCall, evaluated_grid
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
 from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch, show_unrecorded
+from kernellab.launch.value_samples import samples_before
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
@@ -31,24 +33,6 @@ _NOT_RECORDED = Recorder()  # asks for nothing
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
-
-
-@dataclass(slots=True)
-class _Call:
-    """A launch as a bound kernel was asked for it, and whether the kernel's own hooks were called for it."""
-
-    kernel: BoundJit
-    args: tuple[Any, ...]
-    meta: dict[str, Any]
-    grid: CheckedGrid
-    are_hooks_called: bool = False
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments by parameter name, defaults included."""
-        given = {**dict(zip(self.kernel.arg_names, self.args, strict=False)), **self.meta}
-        defaults = {p.name: p.default for p in self.kernel.params if p.has_default}
-        return {name: given.get(name, defaults.get(name)) for name in self.kernel.arg_names}
 
 
 @dataclass(slots=True)
@@ -155,9 +139,9 @@ class Runtime:
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         with self.observers.withheld():
-            return self._launch(_Call(kernel, args, meta, CheckedGrid(kernel, grid)), warmup)
+            return self._launch(LaunchCall(kernel, args, meta, CheckedGrid(kernel, grid)), warmup)
 
-    def _launch(self, call: _Call, warmup: bool) -> Any:
+    def _launch(self, call: LaunchCall, warmup: bool) -> Any:
         __tracebackhide__ = True
         if warmup or not self._checks_of(call).nan or not can_read(call.arguments):
             return self._launch_unlooked(call, warmup)
@@ -167,7 +151,7 @@ class Runtime:
         with no_new_nan(call.kernel.__name__, call.arguments, self._compiled[handle.hash].effects):
             return self._launch_unlooked(call, warmup)
 
-    def _launch_unlooked(self, call: _Call, warmup: bool) -> Any:
+    def _launch_unlooked(self, call: LaunchCall, warmup: bool) -> Any:
         """Launch without a look at what the outputs hold."""
         __tracebackhide__ = True
         recorder = self.recorder
@@ -179,6 +163,8 @@ class Runtime:
             return handle
         if recorder is not None:
             return self._recorded(recorder, call)
+        if self.observers.are_there or self._is_kept:
+            self._sampled(call)
         is_tried = self._isolates() or (self.trials is not None and self._checks_of(call).bounds)
         handle = self._tried_first(call) if is_tried else self._through_triton(call)
         self._tell(call, handle)
@@ -194,7 +180,7 @@ class Runtime:
 
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
-        call = _Call(kernel, args, meta, CheckedGrid(kernel, None))
+        call = LaunchCall(kernel, args, meta, CheckedGrid(kernel, None))
         return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
 
     @bypass_modes()
@@ -261,11 +247,13 @@ class Runtime:
         interpret: bool = False,
         uninitialised: frozenset[str] = frozenset(),
         poison: bool = False,
+        undoes: bool = False,
         follows: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread, or of this task where a loop runs several; see `Recorder`."""
         before = self._recording.get()
-        recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, follows=follows)
+        undoes = undoes or poison
+        recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, undoes, follows=follows)
         self._recording.set(recorder)
         self._recorders += (recorder,)
         try:
@@ -289,7 +277,7 @@ class Runtime:
         if problem := checks.in_vain():
             warn_user(problem)
 
-    def _checks_of(self, call: _Call) -> LaunchChecks:
+    def _checks_of(self, call: LaunchCall) -> LaunchChecks:
         checks: LaunchChecks | None = getattr(self._local, "checks", None)
         return NO_CHECKS if checks is None else checks.of(call.kernel.__name__)
 
@@ -303,7 +291,7 @@ class Runtime:
         """What the recorder of this thread, if there is one, asks of launches."""
         return self.recorder or _NOT_RECORDED
 
-    def _recorded(self, recorder: Recorder, call: _Call) -> Any:
+    def _recorded(self, recorder: Recorder, call: LaunchCall) -> Any:
         __tracebackhide__ = True
         with recorder.lock, self._poisoned(recorder, call) as poisoned:
             if self.is_offline():
@@ -318,7 +306,7 @@ class Runtime:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
             compiled, grid = self._compiled[handle.hash], call.grid
-            recorder.note(call.kernel, compiled, dict(grid.arguments), grid.value, run, grid.given)
+            recorder.note(call.kernel, compiled, dict(grid.arguments), grid.value, run, grid.given, call.before)
         self._tell(call, handle)
         return handle
 
@@ -331,32 +319,51 @@ class Runtime:
         finally:
             self._local.runs = before
 
-    def _tell(self, call: _Call, handle: Any) -> None:
+    @property
+    def _is_kept(self) -> bool:
+        """Whether a launch of the user's own code that nobody records is kept."""
+        return self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
+
+    def _tell(self, call: LaunchCall, handle: Any) -> None:
         """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""
-        is_kept = self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
         kernel, grid = call.kernel, call.grid
-        if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or is_kept):
+        if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or self._is_kept):
             return
         handle = handle.result() if hasattr(handle, "result") else handle
         compiled, arguments = self._compiled[handle.hash], dict(grid.arguments)
         if self.observers.are_there:
             options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
-            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given))
+            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given, call.before))
         told = (handle.hash, getattr(grid.given, "__code__", None))  # another grid function may tell more of the grid
-        if is_kept and self.keep is not None and told not in kernel.told and can_read(arguments):
+        if self._is_kept and self.keep is not None and told not in kernel.told and can_read(arguments):
             kernel.told.add(told)
-            self.keep(record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu"))
+            record = record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu")
+            record.before = call.before
+            self.keep(record)
+
+    def _sampled(self, call: LaunchCall) -> tuple[dict[str, Any], Effects | None]:
+        """Sample what a launch is to change of what it reads; return its arguments and effects, None if unknown."""
+        __tracebackhide__ = True
+        handle, arguments = self._resolved(call), call.arguments
+        if handle is None:
+            return arguments, None
+        effects = self._compiled[handle.hash].effects
+        if can_read(arguments):
+            call.before = samples_before(arguments, effects)
+            if self.recorder is not None:
+                self.recorder.sample_earlier(arguments, effects)
+        return arguments, effects
 
     @contextmanager
-    def _poisoned(self, recorder: Recorder, call: _Call) -> Iterator[Poison]:
+    def _poisoned(self, recorder: Recorder, call: LaunchCall) -> Iterator[Poison]:
         """Poison the outputs of a launch where the recorder wants it, and note what the launch did not write."""
         __tracebackhide__ = True
-        handle = self._resolved(call) if recorder.poison else None
-        if handle is None:
+        arguments, effects = self._sampled(call)
+        if effects is not None and recorder.undoes:
+            recorder.keep_before(arguments, effects)
+        if effects is None or not recorder.poison:
             yield Poison()
             return
-        arguments, effects = call.arguments, self._compiled[handle.hash].effects
-        recorder.keep_before(arguments, effects)
         poisoned = poison(arguments, effects)
         try:
             yield poisoned
@@ -366,7 +373,7 @@ class Runtime:
             key, mask = key_of(found.tensor), poisoned.unwritten[found.name]
             recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
-    def _measured(self, recorder: Recorder, call: _Call) -> tuple[Any, Run | None]:
+    def _measured(self, recorder: Recorder, call: LaunchCall) -> tuple[Any, Run | None]:
         """Launch on the GPU; the first launch of a specialization is compared with what its outputs held before."""
         __tracebackhide__ = True
         handle = self._resolved(call)
@@ -385,14 +392,14 @@ class Runtime:
         handle, run = observed(compiled, call.arguments, launch, lambda: call.grid.value)
         return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
-    def _run_on_cpu(self, call: _Call) -> tuple[Any, Run | None]:
+    def _run_on_cpu(self, call: LaunchCall) -> tuple[Any, Run | None]:
         """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
         from kernellab.launch.run import run_on_cpu
 
         handle = self._resolved(call)
         arguments = call.arguments
-        extents = _evaluated(call, arguments)
+        extents = evaluated_grid(call, arguments)
         if 0 in extents:
             return handle, None
         compiled = None if handle is None else self._compiled[handle.hash]
@@ -403,7 +410,7 @@ class Runtime:
         """Tell whether what was never launched on the GPU is tried in its worker first."""
         return self.trials is not None and self.trials.enabled and self._asked.isolate
 
-    def _tried_first(self, call: _Call) -> Any:
+    def _tried_first(self, call: LaunchCall) -> Any:
         """Launch on the GPU, a new specialization after its trial in the worker."""
         __tracebackhide__ = True
         handle = self._resolved(call)
@@ -411,7 +418,7 @@ class Runtime:
             return handle
         return self._through_triton(call)
 
-    def _trial(self, call: _Call, handle: Any) -> TrialResult:
+    def _trial(self, call: LaunchCall, handle: Any) -> TrialResult:
         """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
         __tracebackhide__ = True
         assert self.trials is not None
@@ -419,7 +426,7 @@ class Runtime:
         if not forced and self.trials.has_passed(handle.hash):
             return TrialResult()
         arguments = call.arguments
-        extents = _evaluated(call, arguments)
+        extents = evaluated_grid(call, arguments)
         if 0 in extents:
             return TrialResult()
         call.kernel.load(handle)
@@ -459,18 +466,18 @@ class Runtime:
             return None
         return None
 
-    def _resolved(self, call: _Call) -> Any:
+    def _resolved(self, call: LaunchCall) -> Any:
         """Return Triton's handle of what a launch will run, compiled if need be; None where a hook of Triton has it."""
         __tracebackhide__ = True
         return self._in_users_words(call, partial(call.kernel.resolve, call.args, call.meta))
 
-    def _through_triton(self, call: _Call, warmup: bool = False) -> Any:
+    def _through_triton(self, call: LaunchCall, warmup: bool = False) -> Any:
         """Let Triton launch, or with ``warmup`` only specialize and compile; return its handle."""
         __tracebackhide__ = True
         given = (call.args, call.meta, call.grid, warmup, call.are_hooks_called)
         return self._in_users_words(call, partial(call.kernel.launch_with_triton, *given))
 
-    def _in_users_words(self, call: _Call, step: Callable[[], Any]) -> Any:
+    def _in_users_words(self, call: LaunchCall, step: Callable[[], Any]) -> Any:
         """Return what a step of a launch returns; what Triton raises there becomes an error of the lab."""
         __tracebackhide__ = True
         with GridErrors():
@@ -483,14 +490,6 @@ class Runtime:
                 if error is None:
                     raise
                 raise error from exc
-
-
-def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:
-    """Return the extents of the grid, which is evaluated once: whoever launches gets these."""
-    __tracebackhide__ = True
-    with GridErrors():
-        call.grid.grid = extents = call.grid(arguments)
-    return extents
 
 
 def _require_fit(compiled: Compiled) -> None:

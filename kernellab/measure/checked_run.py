@@ -7,8 +7,8 @@ are the cause; if it is right with another value in masked lanes, these are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _REPEATS_AT_MOST = 16
 _SECONDS_AT_MOST = 0.5
 _TIMEOUT_S = 3.0
+_WITH_LARGE = {
+    "--check": "compare smaller tensors, or use lab.run(kernel, grid, ..., check=...)",
+    "--why": "launch it on smaller tensors, or call lab.explain(kernel, grid, ...) before the launch",
+}
 _PROGRAMS_ON_GPU_AT_MOST = 1024
 _ELEMENTS_AT_MOST = 1 << 22
 _FILLS = {"0": 0.0, '-float("inf")': -math.inf, 'float("inf")': math.inf, "1": 1.0}
@@ -61,21 +65,21 @@ def launched_once(
 
 def checks_after(
     check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
-) -> tuple[Check, ...]:
+) -> tuple[tuple[Check, ...], bool]:
     """Compare the outputs of the last launch of a record with a reference that is computed afterwards.
 
     The reference is computed on the arguments as they were before that launch. If several launches update an argument
-    in place and that fails, it is computed on the arguments before the first launch, for all of them together.
+    in place and that fails, it is computed on the arguments before the first launch, for all of them together; where
+    that passes, the second value is True.
 
     Raises:
         CheckFailed: the kernel has no store at all.
         UsageError: the reference cannot be computed, or its values do not belong to the outputs.
     """
-    effects, undo = record.compiled.effects, recorder.undo
-    updated = effects.atomics | (effects.reads & effects.writes)
+    undo, updated = recorder.undo, updated_by(record)
 
     def judged(number: int) -> tuple[Check, ...]:
-        _require_kept(record, recorder, number, updated)
+        require_kept(record, recorder, number, updated, "--check")
         with undo.before(number):
             reference = reference_of(check, record.arguments).copied()
         with undo.before(record.last + 1):
@@ -83,19 +87,40 @@ def checks_after(
 
     checks = judged(record.last)
     if record.first == record.last or not updated or all(each.equal for each in checks):
-        return checks
+        return checks, False
     of_all = judged(record.first)
-    return of_all if all(each.equal for each in of_all) else checks
+    return (of_all, True) if all(each.equal for each in of_all) else (checks, False)
 
 
-def _require_kept(record: LaunchRecord, recorder: Recorder, number: int, updated: frozenset[str]) -> None:
-    """Raise `UsageError` where an argument updated in place was too large to be kept."""
+def updated_by(record: LaunchRecord) -> frozenset[str]:
+    """Return the arguments that the launches of a record update in place."""
+    effects = record.compiled.effects
+    return effects.atomics | (effects.reads & effects.writes)
+
+
+def require_kept(record: LaunchRecord, recorder: Recorder, number: int, updated: Iterable[str], option: str) -> None:
+    """Raise `UsageError` where an argument updated in place was too large to be kept for an option of the cell."""
     for name in sorted(updated):
         if not recorder.undo.is_kept(number, {name}):
             raise UsageError(
-                f"--check: {record.compiled.kernel} updates {name} in place, and it is too large for a copy of what it "
-                "held before the launch; compare smaller tensors, or use lab.run(kernel, grid, ..., check=...)."
+                f"{option}: {record.compiled.kernel} updates {name} in place, and it is too large for a copy of what "
+                f"it held before the launch; {_WITH_LARGE[option]}."
             )
+
+
+@contextmanager
+def starting_values(record: LaunchRecord, recorder: Recorder, zeroed: Collection[str]) -> Iterator[None]:
+    """Let memory hold what each config of the last launch starts from, inside a with statement.
+
+    That is what it held before the launch, with zeros in what is ``zeroed`` before each launch.
+    """
+    effects, memory = record.compiled.effects, memory_of(record.arguments)
+    with recorder.undo.before(record.last):
+        for name in memory.keys() & set(zeroed):
+            is_undone = name in effects.mutated and recorder.undo.is_kept(record.last, {name})
+            if record.last and is_undone:  # else the zeros would stay
+                memory[name].zero_()
+        yield
 
 
 def checks_of(
@@ -132,9 +157,7 @@ def checks_of(
 
 def _updated_before(record: LaunchRecord, recorder: Recorder, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the in-place arguments as they were before the first launch, by name, where they were kept."""
-    effects = record.compiled.effects
-    names = outputs.keys() & (effects.atomics | (effects.reads & effects.writes))
-    names = {name for name in names if recorder.undo.is_kept(record.first, {name})}
+    names = {name for name in outputs.keys() & updated_by(record) if recorder.undo.is_kept(record.first, {name})}
     with recorder.undo.before(record.first):
         return {name: outputs[name].detach().clone() for name in names}
 
@@ -242,8 +265,7 @@ def _is_repeatable(launch: WrongLaunch) -> bool:
         return False
     if sum(tensor.numel() for tensor in launch.memory.values()) > _ELEMENTS_AT_MOST:
         return False
-    changed = effects.atomics | (effects.reads & effects.writes)
-    if not changed <= launch.before.keys():
+    if not updated_by(record) <= launch.before.keys():
         return False
     if record.run.where == "interpreter":
         return record.run.seconds <= _SECONDS_AT_MOST

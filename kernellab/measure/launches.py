@@ -7,7 +7,7 @@ launches and functions of the user as implementations.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -273,6 +273,21 @@ def implementation_of(launches: Launches, config: Config, compiled: Compiled, in
     return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
 
 
+def set_to_zero(arguments: Mapping[str, Any], names: Collection[str]) -> None:
+    """Set some arguments to zero, as `triton.autotune` does with its ``reset_to_zero``; None is left alone."""
+    for name in names:
+        if arguments.get(name) is not None:
+            arguments[name].zero_()
+
+
+def with_zeros(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return arguments with zeros in place of the tensors of some names."""
+    import torch  # a launch needs it anyway
+
+    zeros = {n: torch.zeros_like(arguments[n]) for n in names if hasattr(arguments.get(n), "untyped_storage")}
+    return {**arguments, **zeros}
+
+
 def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
     """Call the pre-hooks of a launch on these arguments.
 
@@ -293,16 +308,19 @@ def launched_on_copies(
     device: str,
     timeout_s: float,
     inputs: Mapping[str, Any] = MappingProxyType({}),
+    zeroed: Collection[str] = (),
 ) -> tuple[Copies, Poison]:
     """Launch a kernel through the lab on copies of its arguments, with write-only ones poisoned.
 
-    ``inputs`` replace arguments; ``device`` is the type of the device: "cuda" or "cpu".
+    ``inputs`` replace arguments, those of ``zeroed`` are set to zero first; ``device`` is the type of the device:
+    "cuda" or "cpu".
 
     Raises:
         KernellabError: the kernel fails, or does not end in time.
     """
     copies = Copies({**launch.arguments, **inputs}, effects, device)
     poisoned = poison(copies.arguments, effects, copies=True)
+    set_to_zero(copies.arguments, zeroed)
     call_hooks(launch, copies.arguments)
     with runtime.recording(timeout_s=timeout_s):
         launch.function[launch.grid](**copies.arguments, **launch.options)

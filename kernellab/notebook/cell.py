@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, declared
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
@@ -26,7 +26,7 @@ from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import from_annotations, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.measure.checked_run import require_equal
+from kernellab.measure.checked_run import require_equal, require_kept, starting_values, updated_by
 from kernellab.measure.comparison import Check
 from kernellab.measure.reference import check_in, reference_of
 from kernellab.notebook.cell_checks import GivenCheck, Judged, judge, parse_checks
@@ -157,22 +157,30 @@ async def awaited_cell(
             _kernel_report(lab, record, version, judged.of(record))
             for record, version in _remembered(cell, recorder, judged)
         ]
-        for tuning in _tunings(cell, recorder, given) if options.tune else ():
+        for tuning in _tunings(cell, recorder, given, judged) if options.tune else ():
             show(tuning)
     if options.explore:
         show(_explored(cell, recorder, options, judged))
     if options.why:
         with lab.compiling_for(options.target):
-            reports = [_with_why(lab, *pair) for pair in zip(reports, records, strict=True)]
+            reports = [_with_why(lab, recorder, *pair) for pair in zip(reports, records, strict=True)]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show, tuple(judged.problems))
 
 
-def _with_why(lab: Lab, report: KernelReport, record: LaunchRecord) -> KernelReport:
-    """Return a report with why the launch takes as long as it does, where there was one."""
+def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: LaunchRecord) -> KernelReport:
+    """Return a report with why the launch takes as long as it does, on what there was before it, where there was one.
+
+    Raises:
+        UsageError: it changed integers that it reads, and they were too large to be kept.
+    """
     if record.grid is None or 0 in record.grid:
         return report
     options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    found = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
+    memory = memory_of(record.arguments)
+    integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
+    require_kept(record, recorder, record.last, integers, "--why")
+    with recorder.undo.before(record.last):
+        found = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
     return replace(report, explanation=found)
 
 
@@ -183,6 +191,7 @@ def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextMana
         isolate=options.isolate,
         interpret=options.interpret,
         poison=options.check is not None,
+        undoes=options.why or options.explore or options.tune,
         follows=follow_new_threads(),
     )
 
@@ -289,15 +298,15 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Jud
     if not launched:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
     record, opened = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
-    given = judged.given.get(id(record))
-    with cell.lab.compiling_for(options.target):
+    given = judged.given.get(id(record)) if judged.is_of_one(record, "--explore") else None
+    zeroed = declared(cell.lab.kernels.owner_of(record.kernel)).reset_to_zero
+    with cell.lab.compiling_for(options.target), starting_values(record, recorder, zeroed):
         if given is None:
             return opened()
-        with recorder.undo.before(record.last):
-            return opened(reference_of(given.reference(cell.namespace), record.arguments).copied())
+        return opened(reference_of(given.reference(cell.namespace), record.arguments).copied())
 
 
-def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...]) -> list[Any]:
+def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...], judged: Judged) -> list[Any]:
     """Return how the configs of each autotuned kernel that the cell launched compare; nothing is launched on its data.
 
     Raises:
@@ -311,8 +320,9 @@ def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...]) -> 
         for record in records
         for check in given
         if check.is_for(record, cell.namespace) and (check.kernel or record is records[-1])
+        if judged.is_of_one(record, "--tune")
     }
-    found = tunings_of(cell.lab.launches, cell.lab.kernels, records, references)
+    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder, references)
     if not found:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
     return found

@@ -61,20 +61,36 @@ def parse_checks(texts: Sequence[str]) -> tuple[GivenCheck, ...]:
 
 @dataclass(slots=True)
 class Judged:
-    """What became of the checks of a cell: the outcomes and the expression of each launch, and what is wrong."""
+    """What became of the checks of a cell: the outcomes and the expression of each launch, and what is wrong.
+
+    ``of_several`` are the launches of which the expression holds for what they do together, by identity.
+    """
 
     outcomes: dict[int, tuple[Check, ...]] = field(default_factory=dict)
     given: dict[int, GivenCheck] = field(default_factory=dict)
     problems: list[KernellabError] = field(default_factory=list)
+    of_several: set[int] = field(default_factory=set)
 
     def of(self, record: LaunchRecord) -> tuple[Check, ...]:
         """Return how the outputs of a launch compare; nothing where no check was for it."""
         return self.outcomes.get(id(record), ())
 
+    def is_of_one(self, record: LaunchRecord, option: str) -> bool:
+        """Tell whether the check of a record holds for one launch; that of several together becomes a problem."""
+        if id(record) not in self.of_several:
+            return True
+        self.problems.append(
+            UsageError(
+                f"{option} compares single launches, and the check of {record.compiled.kernel} holds for what its "
+                "launches in the cell do together; launch it once."
+            )
+        )
+        return False
+
     def symbolic(self, record: LaunchRecord, namespace: Mapping[str, Any]) -> str:
-        """Return the expression that a launch was compared with over the kernel's parameters, or ""."""
+        """Return the expression that one launch is compared with over the kernel's parameters, or ""."""
         given = self.given.get(id(record))
-        if given is None:
+        if given is None or id(record) in self.of_several:
             return ""
         return symbolic_expression(ast.parse(given.expression, mode="eval").body, namespace, record.arguments)
 
@@ -90,7 +106,8 @@ def judge(given: Sequence[GivenCheck], recorder: Recorder, runtime: Runtime, nam
     for check in given:
         try:
             fitting = [record for record in launched if check.is_for(record, namespace)] or _refuse(check, launched)
-            record, outcome = _outcome(fitting, check.reference(namespace), recorder, runtime)
+            record, (outcome, of_several) = _outcome(fitting, check.reference(namespace), recorder, runtime)
+            judged.of_several |= {id(record)} if of_several else set()
             judged.outcomes[id(record)], judged.given[id(record)] = outcome, check
         except KernellabError as exc:
             judged.problems.append(exc)
@@ -105,8 +122,8 @@ def _refuse(check: GivenCheck, launched: Sequence[LaunchRecord]) -> NoReturn:
 
 def _outcome(
     records: Sequence[LaunchRecord], reference: ReferenceFunction, recorder: Recorder, runtime: Runtime
-) -> tuple[LaunchRecord, tuple[Check, ...]]:
-    """Return the last launch that a reference fits, and how its outputs compare."""
+) -> tuple[LaunchRecord, tuple[tuple[Check, ...], bool]]:
+    """Return the last launch that a reference fits, and how its outputs compare, as `checks_after` does."""
     misfits: list[UsageError] = []
     for record in reversed(records):
         try:

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
@@ -27,6 +27,7 @@ from kernellab.errors import KernellabError, SourceError, UnknownName, UsageErro
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.launch.modes import bypass_modes
 from kernellab.launch.recording import LaunchRecord, symbolic_grid
+from kernellab.launch.value_samples import ValueSample, sample_of
 from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
 from kernellab.store.content import OPTIONS
@@ -35,7 +36,6 @@ from kernellab.workers.forks_and_interrupts import rlock
 
 _NAMED_AT_MOST = 12
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
-_RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
 
 def revived(version: Version) -> Any:
@@ -359,7 +359,9 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
     arguments = [
         dataclasses.replace(
-            argument_of(name, value), constexpr=name in constexprs, alias=_alias(name, record.arguments)
+            argument_of(name, value, record.before),
+            constexpr=name in constexprs,
+            alias=_alias(name, record.arguments),
         )
         for name, value in record.arguments.items()
     ]
@@ -401,13 +403,13 @@ def result_of(compiled: Compiled) -> Result:
     )
 
 
-def argument_of(name: str, value: Any) -> Argument:
-    """Return the description of one argument."""
+def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({})) -> Argument:
+    """Return the description of one argument, with the values of ``before`` where its launch has changed them."""
     from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
 
     value = constexpr_value(value)
     if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
-        members = tuple(argument_of(f"{name}[{i}]", member) for i, member in enumerate(value))
+        members = tuple(argument_of(f"{name}[{i}]", member, before) for i, member in enumerate(value))
         return Argument(name, "tuple", members=members)
     if is_plain(value):
         return Argument(name, "scalar", value=value)
@@ -416,9 +418,9 @@ def argument_of(name: str, value: Any) -> Argument:
     if is_jit_function(value):
         return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
     if hasattr(value, "untyped_storage"):
-        return _tensor(name, value)
+        return _tensor(name, value, before.get(name))
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
-        member = _tensor(f"{name}.base", value.base)
+        member = _tensor(f"{name}.base", value.base, before.get(name))
         return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
     source = value_closure_of(value)
     if source is None:
@@ -450,8 +452,9 @@ def _layout(value: Any) -> tuple[Any, ...] | None:
 
 
 @bypass_modes()
-def _tensor(name: str, tensor: Any) -> Argument:
-    low, high = _bounds(tensor)
+def _tensor(name: str, tensor: Any, before: ValueSample | None) -> Argument:
+    sample = before or sample_of(tensor)
+    low, high = _bounds(tensor, sample)
     return Argument(
         name,
         "tensor",
@@ -461,22 +464,19 @@ def _tensor(name: str, tensor: Any) -> Argument:
         device=tensor.device.type,
         low=low,
         high=high,
-        values=_small_values(tensor),
+        values=_small_values(tensor, sample),
+        is_updated=before is not None,
     )
 
 
-def _bounds(tensor: Any) -> tuple[float | None, float | None]:
-    """Return the least and the largest finite value among some runs of elements of a tensor, its ends included."""
+def _bounds(tensor: Any, sample: ValueSample | None) -> tuple[float | None, float | None]:
+    """Return the least and the largest finite value of a sample of a tensor; None of complex ones."""
     import torch  # keeps `import kernellab` light
 
-    is_short = tensor.numel() <= _RUNS * _RUN_LENGTH
-    has_values = tensor.numel() > 0 and tensor.device.type != "meta" and not tensor.is_complex()
-    if not has_values or not (is_short or tensor.is_contiguous()):
+    if sample is None or tensor.is_complex():
         return None, None
-    flat, is_floating = tensor.detach().reshape(-1), tensor.is_floating_point()
-    last = flat.numel() - _RUN_LENGTH
-    runs = [flat] if is_short else [flat.narrow(0, last * i // (_RUNS - 1), _RUN_LENGTH) for i in range(_RUNS)]
-    copies = [run.cpu() for run in runs]  # no more than copies: a GPU would load a kernel for anything else
+    copies = [run.cpu() for run in sample.runs]  # no more than copies: a GPU would load a kernel for anything else
+    is_floating = tensor.is_floating_point()
     numbers = torch.cat([copy.float() if is_floating else copy.long() for copy in copies])
     if is_floating:
         numbers = numbers[torch.isfinite(numbers)]
@@ -486,8 +486,8 @@ def _bounds(tensor: Any) -> tuple[float | None, float | None]:
     return low.item(), high.item()
 
 
-def _small_values(tensor: Any) -> tuple[int, ...] | None:
-    is_whole = not (tensor.is_floating_point() or tensor.is_complex())
-    if not is_whole or tensor.numel() > _SMALL or tensor.device.type == "meta":
+def _small_values(tensor: Any, sample: ValueSample | None) -> tuple[int, ...] | None:
+    """Return all values of a small tensor of integers."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL or tensor.device.type == "meta":
         return None
-    return tuple(map(int, tensor.detach().cpu().reshape(-1).tolist()))
+    return () if sample is None else tuple(map(int, sample.runs[0].cpu().tolist()))

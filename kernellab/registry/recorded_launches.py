@@ -42,8 +42,7 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
     rows = [row for row in known if row.launch.is_launch] or ran or known
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
     result = _result(store, version, launches[-1]) if launches else None
-    if _accumulates(result):
-        launches = tuple(replace(launch, check="") for launch in launches)
+    launches = tuple(launch if _holds_again(launch, result) else replace(launch, check="") for launch in launches)
     return RecordedVersion(version, launches, result)
 
 
@@ -70,13 +69,27 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
     return {**values, **options_of(launch)}
 
 
-def _accumulates(result: Result | None) -> bool:
-    """Tell whether outputs depend on what they held before: their reference holds for what the cell had put there."""
-    return (
-        result is None
-        or not result.complete
-        or bool({*result.reads, *result.atomics} & {*result.writes, *result.atomics})
+def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
+    """Tell whether the reference of a launch holds for inputs that are made like its own.
+
+    Where outputs depend on what they held before, it names them, or these are made anew with the same values.
+    """
+    if not launch.check or result is None or not result.complete:
+        return False
+    used = {node.id for node in ast.walk(ast.parse(launch.check)) if isinstance(node, ast.Name)}
+    updated = {*result.reads, *result.atomics} & {*result.writes, *result.atomics}
+    tensors = {tensor.name.removesuffix(".base"): tensor for tensor in tensors_among(list(launch.arguments))}
+    return all(
+        name in tensors
+        and tensors[name].is_updated
+        and (name.partition("[")[0] in used or has_same_values(tensors[name]))
+        for name in updated
     )
+
+
+def has_same_values(tensor: Argument) -> bool:
+    """Tell whether a tensor that is made anew holds what the recorded one held."""
+    return tensor.values is not None or (tensor.low is not None and tensor.low == tensor.high)
 
 
 def _names(launch: RecordedLaunch) -> list[str]:

@@ -70,7 +70,8 @@ class Argument:
 
     ``value`` is the plain value of a scalar, the name of a dtype or a function. Of a tensor, ``dtype`` is torch's name
     without ``torch.``, ``shape`` and ``stride`` count elements, ``alias`` names an earlier argument that is the same
-    memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers.
+    memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers;
+    of one that ``is_updated``, which the launch read and changed, they are those from before it.
     ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape. Of a
     function, and of a value that is no literal, ``source`` is a closure with the binding in it that stands for it.
     """
@@ -89,6 +90,7 @@ class Argument:
     alias: str = ""
     members: tuple[Argument, ...] = ()
     block: tuple[int, ...] = ()
+    is_updated: bool = False
     source: tuple[Closure, Binding] | None = field(default=None, hash=False)  # a value in it may be a dict
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
-from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.launches import Bench, Launches
+from kernellab.launch.value_samples import samples_before
+from kernellab.measure.launches import Bench, Launches, set_to_zero
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
+from kernellab.store import LaunchedBy
 from kernellab.target import device_name, parse_target
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.result import Tuning
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from kernellab.measure.reference import ReferenceFunction
     from kernellab.tune.cluster_tuning import OpenEnvironment
 
-ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
+TOO_LARGE = "The configs were not checked: what the kernel reads and changes was too large to be kept for it."
 
 
 def environment_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Environment:
@@ -73,11 +76,16 @@ def tune_and_launch(
         launches = Launches(kernel, grid, args, meta, target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
-            launch.function.told.add(
-                (launch.job.digest, getattr(grid, "__code__", None))
-            )  # it is remembered with its time
-            _launch_once(kernel, grid, args, meta, tuning)
-        _remember(runtime, kernels, launches, tuning, launched=launched)
+            from kernellab._triton.kernel import variant_with
+
+            # it is remembered with its time
+            launch.function.told.add((launch.job.digest, getattr(grid, "__code__", None)))
+            _prepare_arguments(kernel, args, meta, tuning)
+        record, by = _record_of_winner(runtime, launches, tuning, launched=launched)
+        if launched:
+            variant = variant_with(kernel, args, meta, tuning.best)
+            variant.function[grid](*args, **variant.meta)
+        remember(kernels, kernel, record, by=by)
     return tuning
 
 
@@ -128,33 +136,39 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
 
 
 def tunings_of(
-    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], checks: Mapping[int, ReferenceFunction]
+    runtime: Runtime, kernels: Registry, recorder: Recorder, checks: Mapping[int, ReferenceFunction]
 ) -> list[Tuning]:
     """Tune each autotuned kernel among recorded launches once; their tensors keep their values.
 
-    ``checks`` are references by the `id` of the record; a kernel that reads what it writes is not compared.
+    Each tuning starts from the values before the launch. ``checks`` are references by the `id` of the record.
     """
-    environment, found = environment_of(runtime, kernels), {}
-    for record in records:
+    from kernellab._triton.kernel import declared
+    from kernellab.measure.checked_run import starting_values  # most tunings need none of it
+
+    found: dict[int, Tuning] = {}
+    for record in recorder.records.values():
         kernel = kernels.owner_of(record.kernel)
         supplied = _supplied(kernel)
         if record.given_grid is None or not supplied or id(kernel) in found:
             continue
         given = {name: value for name, value in record.arguments.items() if name not in supplied}
-        own = checks.get(id(record))
-        if own is not None and _reads_what_it_writes(kernel, record):
-            environment = replace(environment, remarks=(ACCUMULATES,))
-            own = None
-        found[id(kernel)] = tuned(environment, kernel, record.given_grid, (), given, Options(check=own))
+        own, environment = checks.get(id(record)), environment_of(runtime, kernels)
+        if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
+            own, environment = None, replace(environment, remarks=(TOO_LARGE,))
+        with starting_values(record, recorder, declared(kernel).reset_to_zero):
+            found[id(kernel)] = tuned(environment, kernel, record.given_grid, (), given, Options(check=own))
     return list(found.values())
 
 
-def _reads_what_it_writes(kernel: Kernel, record: LaunchRecord) -> bool:
+def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
+    """Return the arguments that a kernel reads and changes, but those that a tuning sets to zero."""
     from kernellab._triton.kernel import declared
 
     effects = record.compiled.effects
-    both = effects.mutated & (effects.reads | effects.atomics)
-    return bool(effects.unknown) or bool(both - set(declared(kernel).reset_to_zero))
+    updated = (
+        memory_of(record.arguments).keys() if effects.unknown else effects.mutated & effects.reads | effects.atomics
+    )
+    return set(updated) - set(declared(kernel).reset_to_zero)
 
 
 def _supplied(kernel: Kernel) -> set[str]:
@@ -167,21 +181,18 @@ def _supplied(kernel: Kernel) -> set[str]:
     return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
 
 
-def _launch_once(kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
-    from kernellab._triton.kernel import declared, parameter_names, variant_with
+def _prepare_arguments(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
+    """Zero what accumulates, and call the hooks of a winner, before its launch."""
+    from kernellab._triton.kernel import declared, parameter_names
 
     config = tuning.best
     named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
-    for name in declared(kernel).reset_to_zero:
-        if named.get(name) is not None:
-            named[name].zero_()
+    set_to_zero(named, declared(kernel).reset_to_zero)
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
     before = declared(kernel).pre_hook
     if before is not None:
         before({**named, **config.all_kwargs()}, reset_only=True)
-    variant = variant_with(kernel, args, meta, config)
-    variant.function[grid](*args, **variant.meta)
 
 
 def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None) -> Bench:
@@ -202,25 +213,24 @@ def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
     return checked_devices(given, count, [device_name(index) for index in range(count)])
 
 
-def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: Tuning, *, launched: bool) -> None:
-    """Store the launch of the winner; as a trial, and no default, if it was neither timed nor launched."""
+def _record_of_winner(
+    runtime: Runtime, launches: Launches, tuning: Tuning, *, launched: bool
+) -> tuple[LaunchRecord, LaunchedBy]:
+    """Return the record of the winner before its launch; of a trial, if it was neither timed nor is launched."""
     row = tuning.rows[tuning.winner or 0]
     launch = launches.of(row.config, tuning.best)
     compiled = runtime.compiler.compile(launch.job)
     seconds = (row.time_ms or 0.0) / 1e3
     run = Run(compiled.kernel, launch.grid, seconds, {}, (), "gpu") if launched else None
-    remember(
-        kernels,
-        launches.kernel,
-        LaunchRecord(
-            kernel=launch.function,
-            compiled=compiled,
-            arguments=launch.arguments,
-            grid=launch.grid,
-            launches=int(launched),
-            run=run,
-            given_grid=launches.grid,
-            owner=launches.kernel,
-        ),
-        by="launch" if launched or row.time_ms is not None else "run",
+    record = LaunchRecord(
+        kernel=launch.function,
+        compiled=compiled,
+        arguments=launch.arguments,
+        grid=launch.grid,
+        launches=int(launched),
+        run=run,
+        given_grid=launches.grid,
+        owner=launches.kernel,
+        before=samples_before(launch.arguments, compiled.effects),
     )
+    return record, "launch" if launched or row.time_ms is not None else "run"

@@ -15,7 +15,7 @@ from kernellab.launch.poison import poison
 from kernellab.launch.runtime import Interpret
 from kernellab.measure.comparison import compare
 from kernellab.measure.config import NO_GPU, Config, Status, reason_of
-from kernellab.measure.launches import KernelLaunch, Launches, call_hooks, touched
+from kernellab.measure.launches import KernelLaunch, Launches, call_hooks, set_to_zero, touched
 from kernellab.measure.reference import Reference
 
 SECONDS_AT_MOST = 20.0
@@ -86,9 +86,7 @@ class CpuCheck:
     def _compared(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
         copies = Copies(launch.arguments, compiled.effects, "cpu")
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
-        for name in declared(self.launches.kernel).reset_to_zero:
-            if copies.arguments.get(name) is not None:
-                copies.arguments[name].zero_()
+        set_to_zero(copies.arguments, declared(self.launches.kernel).reset_to_zero)
         try:
             call_hooks(launch, copies.arguments)
             self.interpret(launch.function, copies.everything, launch.grid, min(self.timeout_s, self.left_s))

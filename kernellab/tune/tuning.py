@@ -19,7 +19,15 @@ from kernellab.launch.arguments import memory_of
 from kernellab.launch.runtime import Interpret
 from kernellab.measure.bench_jobs import sets_blocks_alone
 from kernellab.measure.config import Config, Space, Status, configs_of
-from kernellab.measure.launches import Bench, Launches, arithmetic, implementation_of, moved_bytes, touched
+from kernellab.measure.launches import (
+    Bench,
+    Launches,
+    arithmetic,
+    implementation_of,
+    moved_bytes,
+    touched,
+    with_zeros,
+)
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
 from kernellab.store import Version
@@ -311,6 +319,7 @@ def _take_reference(launches: Launches, config: Config, options: Options, enviro
     """Compute the reference values; note options of the autotuner that are not followed."""
     from kernellab._triton.kernel import declared
 
+    tuner = declared(launches.kernel)
     if options.check is not None:
         tuned = {name for name, _ in config.parameters}
         given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
@@ -321,8 +330,7 @@ def _take_reference(launches: Launches, config: Config, options: Options, enviro
     elif options.check is not None:
         from kernellab.measure.reference import reference_of  # most tunings need none of it
 
-        launches.reference = reference_of(options.check, given)
-    tuner = declared(launches.kernel)
+        launches.reference = reference_of(options.check, with_zeros(given, tuner.reset_to_zero))
     if times and tuner.by_graph:
         hooks = ", and hooks are called before each replay" if launches.has_hooks else ""
         launches.notes.append(

@@ -116,3 +116,18 @@ def test_a_kept_point_is_a_row_that_a_tuning_finds(lab: kernellab.Lab, tensors: 
     kept = [row for row in history.measurements(key=str(tuning.provenance["key"])) if "kept" in row.measurement.details]
     assert len(kept) == 1
     assert kept[0].measurement.time_ms == panel.point.row.time_ms
+
+
+@triton.jit
+def sum_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)))
+
+
+def test_accumulators_are_set_to_zero_before_a_point_is_checked(lab: kernellab.Lab) -> None:
+    kernel = triton.autotune([triton.Config({"BLOCK": 1024})], key=["n"], reset_to_zero=["out_ptr"])(sum_into)
+    x, out = torch.ones(N, device="cuda"), torch.full((1,), 5.0, device="cuda")
+    panel = lab.explore(kernel, grid, x, out, N, BLOCK=[512, 1024], check=lambda x_ptr: x_ptr.sum()[None])
+    for block in (512, 1024):
+        assert panel.set(BLOCK=block).wait().verdict.equal
+    assert out.item() == 5.0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 import kernellab
 from kernellab.errors import RunError, WorkerTimeout
@@ -16,6 +17,7 @@ from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.explore.schedule import Superseded
 from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.reference import check_of
 from kernellab.target import parse_target
 from tests import samples
 
@@ -146,6 +148,25 @@ def test_what_is_compiled_is_told_before_it_is_timed(evaluations: Evaluations) -
     assert partly.is_partial
     assert partly.row.registers is not None
     assert partly.row.time_ms is None
+
+
+@triton.jit
+def sum_into(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK))))
+
+
+@pytest.mark.parametrize(("expected", "equal"), [(64.0, True), (69.0, False)])
+def test_points_are_checked_on_zeros_where_a_tuning_sets_them(lab: kernellab.Lab, expected: float, equal: bool) -> None:
+    kernel, bench = lab.bind(sum_into), MadeUp()
+    fixed = {"x_ptr": torch.ones(64), "out_ptr": torch.full((1,), 5.0)}
+    requests = Requests(kernel, (1,), fixed, frozenset(kernel.arg_names), frozenset({"BLOCK"}))
+    verdicts = Verdicts(check_of(lambda out_ptr: out_ptr + expected))
+    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, verdicts, NO_DEVICE, 60.0, ("out_ptr",))
+    evaluator = Evaluator(lab.compiler, requests, PointHistory("sum_into"), parse_target("cuda:90"), None, on_gpu)
+    for _ in range(2):
+        evaluation = Evaluations(evaluator, bench).go(BLOCK=64)
+        assert evaluation.verdict.equal is equal, evaluation.verdict.text
+    assert fixed["out_ptr"].item() == 5.0
 
 
 def test_fast_kernels_are_timed_more_often_than_slow_ones() -> None:

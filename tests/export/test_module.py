@@ -283,10 +283,7 @@ positive[(1,)](a, c, BLOCK=256)
     assert result.stdout.startswith("positive equals its reference"), result.stderr
 
 
-def test_an_accumulator_is_not_held_to_a_reference_that_knew_its_first_contents(
-    lab: kernellab.Lab, tmp_path: Path
-) -> None:
-    text = """
+TOTAL = """
 @triton.jit
 def total(x_ptr, out_ptr, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
@@ -294,7 +291,56 @@ def total(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 total[(1,)](a, c, BLOCK=256)
 """
-    cell(lab, text, check="a.sum()[None]", a=torch.rand(256), c=torch.zeros(1))
+
+
+def test_an_accumulator_is_not_held_to_a_reference_that_knew_its_first_contents(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    check = "torch.stack([a.sum(), 7 + 0 * a.sum()])"  # made anew, it holds values from 0 to 7
+    cell(lab, TOTAL, check=check, a=torch.rand(256), c=torch.tensor([0.0, 7.0]))
     lab.export("total", tmp_path / "k.py")
     result = run_files(tmp_path / "k.py")
     assert result.stdout.startswith("total gives what it gave"), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("check", "held"),
+    [
+        ("a.sum()[None]", [0.0]),
+        ("c + a.sum()", [3.0]),
+        ("torch.cat([c[:1] + a.sum(), c[1:]])", [0.0, 7.0]),
+    ],
+)
+def test_an_accumulator_is_held_to_a_reference_that_knows_its_contents_before_the_launch(
+    lab: kernellab.Lab, tmp_path: Path, check: str, held: list[float]
+) -> None:
+    cell(lab, TOTAL, check=check, a=torch.rand(256), c=torch.tensor(held))
+    lab.export("total", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("total equals its reference"), result.stderr
+
+
+def test_a_reference_of_several_launches_is_none_of_the_module_that_launches_once(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    twice = TOTAL + "total[(1,)](a, c, BLOCK=256)\n"
+    cell(lab, twice, check="c + 2 * a.sum()", a=torch.rand(256), c=torch.zeros(1))
+    lab.export("total", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("total gives what it gave"), result.stderr
+
+
+def test_a_module_starts_from_the_counter_that_was_launched(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = """
+@triton.jit
+def count_up(c_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(c_ptr + at, tl.load(c_ptr + at) + 1000)
+
+count_up[(1,)](c, BLOCK=16)
+"""
+    cell(lab, text, check="c + 1000", c=torch.arange(16))
+    lab.export("count_up", tmp_path / "k.py")
+    assert f"listed_tensor({list(range(16))}, " in (tmp_path / "k.py").read_text()
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("count_up equals its reference"), result.stderr

@@ -78,21 +78,21 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     subject = _subject(launch, closure.name, [function.text for function in closure.functions])
     plan = plan_controls(subject, launch.ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
-    requests = Requests(
-        kernel,
-        launch.grid,
-        plan.fixed,
-        frozenset(subject.parameters),
-        subject.constexprs,
-        has_hooks=stated.pre_hook is not None,
-    )
     inputs = _memory(plan.fixed)
     interpreted = on_gpu = None
     if here is None:
         held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
         interpreted = CpuRuns(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
-        on_gpu = _on_gpu(runtime, inputs, verdicts)
+        on_gpu = _on_gpu(runtime, inputs, verdicts, tuple(stated.reset_to_zero))
+    requests = Requests(
+        kernel,
+        launch.grid,
+        plan.fixed if on_gpu is None else {**plan.fixed, **on_gpu.inputs},  # timed on what is checked
+        frozenset(subject.parameters),
+        subject.constexprs,
+        has_hooks=stated.pre_hook is not None,
+    )
     evaluator = Evaluator(runtime.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
@@ -105,7 +105,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     return panel
 
 
-def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts) -> OnGpu:
+def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zeroed: tuple[str, ...]) -> OnGpu:
     import torch  # only where there is a GPU
 
     try:
@@ -122,6 +122,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts) -> 
         verdicts=verdicts,
         device=torch.cuda.current_device(),
         timeout_s=_TIMEOUT_S,
+        zeroed=zeroed,
     )
 
 
