@@ -83,9 +83,9 @@ def looked_at(name: str, folder: str) -> Facts:
     What is compiled goes to the store in ``folder``, the mend as well.
     """
     lab = lab_of_process(folder)
-    slow, mended, inputs = named(name)
-    if mended is not None:
-        call_in(lab, mended, inputs(True, "cpu")).implementation()
+    slow, fixed, inputs = named(name)
+    if fixed is not None:
+        call_in(lab, fixed, inputs(True, "cpu")).implementation()
     call = call_in(lab, slow, inputs(True, "cpu"))
     implementation = call.implementation()
     return facts_of(implementation, device_of(call), traffic_of_launch(implementation))
@@ -101,7 +101,7 @@ def named(name: str) -> tuple[KernelCall, KernelCall | None, Any]:
     """Return the launch, its mend and the inputs of a pair, or those of a well tuned kernel."""
     pair = next((each for each in PAIRS if each.name == name), None)
     if pair is not None:
-        return pair.slow, pair.mended, pair.inputs
+        return pair.slow, pair.fixed, pair.inputs
     kernel = next(each for each in WELL_TUNED if each.name == name)
     return kernel.call, None, kernel.inputs
 
@@ -139,10 +139,10 @@ def on_gpu(lab: kernellab.Lab, facts: Facts, call: KernelCall, inputs: dict[str,
 
 
 def gain_of(lab: kernellab.Lab, pair: Planted, inputs: dict[str, Any], slow_s: float) -> float:
-    """Return how many times faster the mended half is, for the same work."""
-    asked, implementation = implementation_of(lab, pair.mended, inputs)
-    mended_s = time_of(asked, implementation, _TIMEOUT_S)
-    return pair.work(inputs) * slow_s / mended_s
+    """Return how many times faster the fixed half is, for the same work."""
+    asked, implementation = implementation_of(lab, pair.fixed, inputs)
+    fixed_s = time_of(asked, implementation, _TIMEOUT_S)
+    return pair.work(inputs) * slow_s / fixed_s
 
 
 def rows(pairs: list[Planted], facts: dict[str, Future[Facts]], lab: kernellab.Lab | None) -> Iterator[Judged]:

@@ -69,7 +69,7 @@ class AskedLaunch:
         from kernellab._triton.kernel import declared
 
         if isinstance(self.kernel, str | int):
-            return self._recorded(self.kernel).implementation()
+            return self._recorded_launch(self.kernel).implementation()
         bound = self.bind(self.kernel)
         launches = Launches(bound, self.grid, self.args, self.meta, self.target)
         configs = declared(bound).configs
@@ -81,7 +81,7 @@ class AskedLaunch:
         with self.runtime.compiling(launches.name):
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
 
-    def _recorded(self, key: str | int) -> AskedLaunch:
+    def _recorded_launch(self, key: str | int) -> AskedLaunch:
         """Return the latest recorded launch of a stored kernel, on new arguments of the recorded shapes.
 
         Raises:
@@ -169,19 +169,19 @@ def explanation_from(call: AskedLaunch, implementation: Implementation, measured
     """Explain a compiled launch, which was timed where there is a GPU."""
     traffic, why_not = _traffic_or_reason(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
-    found = explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not)
-    return replace(found, profile=None if measured is None else measured.profile)
+    explanation = explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not)
+    return replace(explanation, profile=None if measured is None else measured.profile)
 
 
 def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, str]:
     """Return the traffic of a launch, or why there is none."""
     try:
-        found = traffic_of_launch(implementation)
+        traffic = traffic_of_launch(implementation)
     except KernellabError as exc:
         return None, exc.message.removesuffix(".")
-    if not found.rows and found.unknown:
-        return None, found.unknown[0].reason
-    return found, ""
+    if not traffic.rows and traffic.unknown:
+        return None, traffic.unknown[0].reason
+    return traffic, ""
 
 
 def device_of(call: AskedLaunch) -> DeviceRates:
@@ -225,14 +225,14 @@ def profile_with_explanation(call: AskedLaunch, timeout_s: float, *, counters: b
     """
     implementation = call.implementation()
     if call.has_gpu:
-        found = sample_launch(call, implementation, timeout_s)
-        found = with_counters(found, call, implementation, timeout_s) if counters else found
+        profile = sample_launch(call, implementation, timeout_s)
+        profile = with_counters(profile, call, implementation, timeout_s) if counters else profile
     else:
         compiled, grid = implementation.kernel, implementation.kernel_launch.grid
         refused = _NO_GPU.format(target=call.target)
-        found = Profile(compiled.kernel, str(call.target), "", grid, refused=refused, compiled=compiled)
-    if not found.refused:
-        return found
+        profile = Profile(compiled.kernel, str(call.target), "", grid, refused=refused, compiled=compiled)
+    if not profile.refused:
+        return profile
     answer = explanation_from(call, implementation, None)
-    told = (answer.summary, *(f"{each.cause}: {each.text}" for each in answer.findings))
-    return replace(found, notes=(*found.notes, *told))
+    sentences = (answer.summary, *(f"{each.cause}: {each.text}" for each in answer.findings))
+    return replace(profile, notes=(*profile.notes, *sentences))

@@ -37,8 +37,8 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
         kind = "tf32" if worst.kind == "fp32" else worst.kind
         on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
         shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
-        mended = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
-        return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
+        fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
+        return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
     products = [each for each in facts.reductions if each.as_product]
     if not products or max(times.arithmetic, times.shared) < _LEAST_SHARE * times.longest:
         return None
@@ -50,14 +50,14 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
     lines = {each.line for each in products}
     tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32))
     shared = tuple(replace(e, wavefronts=e.wavefronts * 0.05) if e.line in lines else e for e in facts.shared)
-    mended = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
-    mended = _without_lines(mended, lines, 0.06)
-    return Proposal(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, mended)
+    fixed = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
+    fixed = _without_lines(fixed, lines, 0.06)
+    return Proposal(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, fixed)
 
 
 def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
     """Return facts in which some lines keep only the share ``left`` of their instructions."""
-    changed = (each.scaled(left) if each.line in lines else each for each in facts.lines)
+    changed = (each.scaled_by(left) if each.line in lines else each for each in facts.lines)
     return replace(facts, lines=tuple(changed))
 
 
@@ -75,8 +75,8 @@ def wide_operands(facts: Facts) -> Proposal | None:
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
     shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
     exact = {dot.line for dot in wide if not dot.on_tensor_cores}
-    mended = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
-    return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
+    fixed = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
+    return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
 
 
 # By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
@@ -109,8 +109,8 @@ def slow_arithmetic(facts: Facts) -> Proposal | None:
     left, what, remedy = _ARITHMETIC.get(word, (0.4, f"{word.removeprefix('libdevice ')} by libdevice", _CHEAPER))
     share = _line_weight(worst) / total
     text = f"line {worst.line} executes {share:.0%} of the instructions, for {what}. {remedy}."
-    mended = _without_lines(facts, {worst.line}, left)
-    return Proposal(Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, mended)
+    fixed = _without_lines(facts, {worst.line}, left)
+    return Proposal(Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, fixed)
 
 
 _CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
@@ -128,22 +128,22 @@ def _slow_word(line: LineFacts) -> str:
 
 def reductions_in_loops(facts: Facts) -> Proposal | None:
     """A loop reduces a tile in every round, and adds the results up."""
-    found = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
+    reductions = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
     waves = max(1.0, facts.programs / facts.slots)
-    waiting = waves * sum(each.trips for each in found) * ROUND_S
-    computing = sum(line.instructions for line in facts.lines if line.line in {each.line for each in found})
+    waiting = waves * sum(each.trips for each in reductions) * ROUND_S
+    computing = sum(line.instructions for line in facts.lines if line.line in {each.line for each in reductions})
     is_much = computing > _LEAST_SHARE * sum(line.instructions for line in facts.lines)
-    if not found or facts.dots or not (is_much or waiting > 0.25 * times_of(facts).longest):
+    if not reductions or facts.dots or not (is_much or waiting > 0.25 * times_of(facts).longest):
         return None
-    worst = max(found, key=lambda each: each.trips)
+    worst = max(reductions, key=lambda each: each.trips)
     text = (
         f"line {worst.line} reduces over all threads in each of {worst.trips:.3g} rounds, with a barrier each time. "
         "Accumulate the tile itself in the loop (acc += x), and reduce once after it."
     )
-    lines = {each.line for each in found}
-    kept = tuple(each for each in facts.reductions if each not in found)
-    mended = _without_lines(replace(facts, reductions=kept), lines, 0.1)
-    return Proposal(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, mended)
+    lines = {each.line for each in reductions}
+    kept = tuple(each for each in facts.reductions if each not in reductions)
+    fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
+    return Proposal(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, fixed)
 
 
 def register_spills(facts: Facts) -> Proposal | None:
@@ -159,9 +159,9 @@ def register_spills(facts: Facts) -> Proposal | None:
         + f". Spread the block over more threads (num_warps={wider}), take a smaller block, or lift maxnreg."
     )
     without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
-    mended = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
+    fixed = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
     figures = {"spilled bytes": float(facts.spill_bytes), "registers": float(facts.registers or 0)}
-    return Proposal(Cause.SPILLS, None, text, figures, mended)
+    return Proposal(Cause.SPILLS, None, text, figures, fixed)
 
 
 def few_programs(facts: Facts) -> Proposal | None:
@@ -177,7 +177,7 @@ def few_programs(facts: Facts) -> Proposal | None:
     )
     more = many * (2 if facts.dots else 8)
     share = facts.programs / more
-    mended = replace(
+    fixed = replace(
         facts,
         device=replace(facts.device, launch_s=2 * facts.device.launch_s),  # a second launch adds the parts up
         programs=more,
@@ -185,7 +185,7 @@ def few_programs(facts: Facts) -> Proposal | None:
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
     )
     figures = {"programs": float(facts.programs), "multiprocessors": float(many)}
-    return Proposal(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, mended)
+    return Proposal(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, fixed)
 
 
 def last_wave(facts: Facts) -> Proposal | None:
@@ -204,9 +204,9 @@ def last_wave(facts: Facts) -> Proposal | None:
         "loop over the tiles."
     )
     factor = 8
-    mended = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
+    fixed = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
     figures = {"programs": float(facts.programs), "multiprocessors": float(many), "idle": loss}
-    return Proposal(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, mended)
+    return Proposal(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, fixed)
 
 
 def small_block(facts: Facts) -> Proposal | None:
@@ -226,13 +226,13 @@ def small_block(facts: Facts) -> Proposal | None:
         f"programs start and end. Take a larger block ({int(elements) * factor:,} elements), "
         "or fewer threads (num_warps=1)."
     )
-    mended = replace(
+    fixed = replace(
         facts,
         programs=max(1, facts.programs // factor),
-        lines=tuple(each.scaled(max(1 / factor, 0.25)) for each in facts.lines),
+        lines=tuple(each.scaled_by(max(1 / factor, 0.25)) for each in facts.lines),
     )
     figures = {"elements": elements, "threads": float(threads), "programs": float(facts.programs)}
-    return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, mended)
+    return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, fixed)
 
 
 def masked_lanes(facts: Facts) -> Proposal | None:
@@ -251,13 +251,13 @@ def masked_lanes(facts: Facts) -> Proposal | None:
         "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
-    mended = replace(
+    fixed = replace(
         facts,
-        lines=tuple(each.scaled(left) for each in facts.lines),
+        lines=tuple(each.scaled_by(left) for each in facts.lines),
         resident=max(facts.resident, int(facts.resident / left)),
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}
-    return Proposal(Cause.MASKED, worst.line, text.replace("%", " %"), figures, mended)
+    return Proposal(Cause.MASKED, worst.line, text.replace("%", " %"), figures, fixed)
 
 
 def low_occupancy(facts: Facts) -> Proposal | None:
@@ -270,8 +270,8 @@ def low_occupancy(facts: Facts) -> Proposal | None:
         f"{plural(warps, 'warp')} fit on a multiprocessor, limited by {facts.limiter or 'the binary'}: too few to work "
         "while others wait for memory. Take a smaller block, more num_warps, or fewer stages."
     )
-    mended = replace(facts, resident=2 * facts.resident)
-    return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, mended)
+    fixed = replace(facts, resident=2 * facts.resident)
+    return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, fixed)
 
 
 def launch_overhead(facts: Facts) -> Proposal | None:
@@ -285,9 +285,9 @@ def launch_overhead(facts: Facts) -> Proposal | None:
         f"{times.longest * 1e6:.2g} us. Do more per launch: fuse it with its neighbours, give one launch the work of "
         "many (another axis of the grid), or replay a CUDA graph."
     )
-    mended = replace(facts, device=replace(facts.device, launch_s=0.0))
+    fixed = replace(facts, device=replace(facts.device, launch_s=0.0))
     return Proposal(
-        Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, mended
+        Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, fixed
     )
 
 

@@ -70,11 +70,12 @@ class Explanation(Shown):
         import pandas as pd  # keeps `import kernellab` light
 
         rows = [
-            (str(each.cause), each.line, each.text, *each.gain, evidence_text(each.evidence)) for each in self.findings
+            (str(finding.cause), finding.line, finding.text, *finding.gain, evidence_text(finding.evidence))
+            for finding in self.findings
         ]
-        found = pd.DataFrame(rows, columns=["cause", "line", "text", "low", "high", "evidence"])
-        found.attrs |= {"kernel": self.kernel, "bound": str(self.bound), "summary": self.summary}
-        return found.astype({"line": "Int64"})
+        frame = pd.DataFrame(rows, columns=["cause", "line", "text", "low", "high", "evidence"])
+        frame.attrs |= {"kernel": self.kernel, "bound": str(self.bound), "summary": self.summary}
+        return frame.astype({"line": "Int64"})
 
 
 def evidence_text(evidence: Mapping[str, float]) -> str:
@@ -99,7 +100,7 @@ _UNDERSTATED = {
 
 def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
     """Return a proposal with its estimated speedup; None where that is too small to mention."""
-    low, high = gain_of(facts, proposal.mended, is_understated=proposal.cause in _UNDERSTATED)
+    low, high = gain_of(facts, proposal.fixed, is_understated=proposal.cause in _UNDERSTATED)
     if high < LEAST_GAIN:
         return None
     gain = (_round_down(low), _round_down(high))
@@ -143,14 +144,14 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
     """
     times = with_measured_latency(facts, times_of(facts))
     share = share_of_limit(facts)
-    found = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts)
+    findings = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts)
     bound = bound_of(facts, times)
     return Explanation(
         kernel=facts.kernel,
         target=facts.target,
         bound=bound,
-        findings=tuple(found),
-        summary=summary_of(facts, times, bound, share, found),
+        findings=tuple(findings),
+        summary=summary_of(facts, times, bound, share, findings),
         share=share,
         facts=facts,
         times=times,
@@ -162,9 +163,9 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
 def findings_of(facts: Facts) -> list[PerformanceFinding]:
     """Return the findings of all rules, the largest gain first; a consequence follows its root cause."""
     proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
-    found = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
-    found.sort(key=lambda each: -_finding_weight(each, facts))
-    return _roots_first(found)[:_MOST_FINDINGS]
+    findings = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
+    findings.sort(key=lambda each: -_finding_weight(each, facts))
+    return _roots_first(findings)[:_MOST_FINDINGS]
 
 
 def _finding_weight(finding: PerformanceFinding, facts: Facts) -> float:
@@ -178,14 +179,14 @@ def _finding_weight(finding: PerformanceFinding, facts: Facts) -> float:
     return math.sqrt(low * high) * (1 + 0.3 * on_line + 0.3 * waiting)
 
 
-def _roots_first(found: Sequence[PerformanceFinding]) -> list[PerformanceFinding]:
+def _roots_first(findings: Sequence[PerformanceFinding]) -> list[PerformanceFinding]:
     ordered: list[PerformanceFinding] = []
-    waiting = list(found)
+    waiting = list(findings)
     while waiting:
         root = next(
-            each
-            for each in waiting
-            if not any(each.cause in _FOLLOWS.get(other.cause, ()) and other is not each for other in waiting)
+            finding
+            for finding in waiting
+            if not any(finding.cause in _FOLLOWS.get(other.cause, ()) and other is not finding for other in waiting)
         )
         ordered.append(root)
         waiting.remove(root)
@@ -216,12 +217,12 @@ _STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
 
 
 def summary_of(
-    facts: Facts, times: Times, bound: Bottleneck, share: float | None, found: Sequence[PerformanceFinding]
+    facts: Facts, times: Times, bound: Bottleneck, share: float | None, findings: Sequence[PerformanceFinding]
 ) -> str:
     """Return one sentence on the bottleneck of a launch and how close to it the launch is."""
     device = facts.device
     known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"
-    if share is not None and not found:
+    if share is not None and not findings:
         products = sum(dot.flops for dot in facts.dots)
         memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
         what = "the memory" if memory >= floor_seconds(facts) - device.launch_s or not products else "the tensor cores"
@@ -229,20 +230,20 @@ def summary_of(
             return f"It takes about as long as a launch takes ({(facts.time_s or 0.0) * 1e6:.3g} us)."
         return f"At {share:.0%} of what {what} can do, {known}.".replace("%", " %")
     took = facts.time_s if facts.time_s is not None else times.total
-    told = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
+    time_text = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
     best = f"{floor_seconds(facts) * 1e6:,.4g} us at least ({known})"
-    end = "" if found else "; no rule finds what to change"
+    end = "" if findings else "; no rule finds what to change"
     largest = "" if bound is times.largest else f" (most of the time is {times.largest})"
-    return f"Limited by {bound}{largest}: {told}, where its bytes and products need {best}{end}."
+    return f"Limited by {bound}{largest}: {time_text}, where its bytes and products need {best}{end}."
 
 
 def _unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
-    told = list(facts.unknown)
+    sentences = list(facts.unknown)
     if not facts.has_traffic:
         why = f" ({why_no_traffic})" if why_no_traffic else ""
-        told.append(
+        sentences.append(
             f"How addresses lie was not worked out{why}: every access counts as coalesced, without bank conflicts."
         )
     if facts.time_s is None:
-        told.append("Without a GPU, the time is a model's, of one device by its data sheet; gains are its ratios.")
-    return tuple(dict.fromkeys(told))
+        sentences.append("Without a GPU, the time is a model's, of one device by its data sheet; gains are its ratios.")
+    return tuple(dict.fromkeys(sentences))

@@ -41,12 +41,12 @@ class DeviceRates:
 class WidthLimit:
     """A reason why a thread cannot move its neighbouring elements by one wide instruction.
 
-    The compiler can prove only that the base address, the offset or the mask (``on``) is a multiple of ``known``, in
+    The compiler can prove only that the base address, the offset or the mask (``part``) is a multiple of ``known``, in
     bytes for the base and in elements for the others. ``source`` is the value behind it, the name if it is an argument,
     with its ``value`` in this launch.
     """
 
-    on: Literal["base", "offset", "mask"]
+    part: Literal["base", "offset", "mask"]
     source: str
     known: int
     value: int | None = None
@@ -183,7 +183,7 @@ class LineFacts:
     slow: Mapping[str, float] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
 
-    def scaled(self, factor: float) -> LineFacts:
+    def scaled_by(self, factor: float) -> LineFacts:
         """Return the line with ``factor`` times the instructions."""
         slow = {kind: count * factor for kind, count in self.slow.items()}
         return replace(self, instructions=self.instructions * factor, slow=slow)
@@ -257,7 +257,7 @@ class Facts:
         return max(1, self.device.multiprocessors * self.resident)
 
     @property
-    def busy(self) -> int:
+    def busy_multiprocessors(self) -> int:
         """The number of multiprocessors that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
 
@@ -319,9 +319,9 @@ def device_of_table(target: Target) -> DeviceRates:
 
     For an unknown target it is an H100, and its name says so.
     """
-    found = _SHEETS.get(str(target))
-    if found is not None:
-        return found
+    rates = _SHEETS.get(str(target))
+    if rates is not None:
+        return rates
     other = _SHEETS["cuda:90"]
     return replace(other, name=f"{other.name} in the place of {target}, of which none is known")
 

@@ -65,7 +65,8 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     accesses = accesses_of(compiled, runs, code, threads, launch.arguments)
     sizes = sizes_of(launch.arguments)
     moved = moved_bytes(launch.arguments, compiled)
-    unknown = [f"How often some lines run is not known: {next(iter(runs.guessed.values()))}."] if runs.guessed else []
+    reasons = runs.guess_reasons
+    unknown = [f"How often some lines run is not known: {next(iter(reasons.values()))}."] if reasons else []
     return Facts(
         kernel=compiled.kernel,
         target=str(compiled.target),
@@ -97,28 +98,28 @@ def sizes_of(arguments: Mapping[str, Any]) -> Mapping[str, int]:
 def with_touched_bytes(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
     """Return accesses with the bytes that they touch of each argument, at most its size."""
     asked: dict[tuple[str, bool], float] = {}
-    for each in accesses:
-        key = (each.argument, each.operation == "load")
-        asked[key] = asked.get(key, 0.0) + each.bytes
+    for access in accesses:
+        key = (access.argument, access.operation == "load")
+        asked[key] = asked.get(key, 0.0) + access.bytes
     touched = {key: min(total, float(sizes.get(key[0], total))) for key, total in asked.items()}
     return tuple(
         replace(
-            each,
-            touched_bytes=touched[each.argument, each.operation == "load"],
-            argument_bytes=float(sizes[each.argument]) if each.argument in sizes else None,
+            access,
+            touched_bytes=touched[access.argument, access.operation == "load"],
+            argument_bytes=float(sizes[access.argument]) if access.argument in sizes else None,
         )
-        for each in accesses
+        for access in accesses
     )
 
 
 def _footprint_bytes(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
     """Return the bytes to read and write once: those asked for of each argument, at most its size."""
-    found: dict[tuple[str, bool], float] = {}
-    for each in accesses:
-        for writes in (False, True) if each.operation == "atomic" else (each.operation == "store",):
-            key = (each.argument, writes)
-            found[key] = found.get(key, 0.0) + each.bytes
-    total = sum(min(asked, float(sizes.get(name, asked))) for (name, _), asked in found.items())
+    bytes_asked: dict[tuple[str, bool], float] = {}
+    for access in accesses:
+        for writes in (False, True) if access.operation == "atomic" else (access.operation == "store",):
+            key = (access.argument, writes)
+            bytes_asked[key] = bytes_asked.get(key, 0.0) + access.bytes
+    total = sum(min(asked, float(sizes.get(name, asked))) for (name, _), asked in bytes_asked.items())
     return total if moved is None else min(total, float(moved))
 
 
@@ -128,10 +129,10 @@ def _resident_programs(implementation: Implementation) -> int:
     limits = limits_of(target)
     if limits is None or resources.registers is None or not resources.fits:
         return 4
-    found = occupancy(
+    resident = occupancy(
         limits, threads=resources.threads, registers=resources.registers, shared_bytes=resources.shared_bytes
     )
-    return max(1, found.blocks)
+    return max(1, resident.blocks)
 
 
 def traffic_of_launch(implementation: Implementation) -> Traffic:
@@ -182,10 +183,12 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
 def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     """Yield a sentence for each reason why some traffic is unknown, with all its lines."""
     lines: dict[str, list[int]] = {}
-    for each in traffic.unknown:
-        lines.setdefault(each.reason, []).extend([] if each.line is None else [each.line])
-    for reason, found in lines.items():
-        where = f", line{'s' * (len(found) > 1)} {', '.join(map(str, sorted(found)))}" if found else ""
+    for unknown in traffic.unknown:
+        lines.setdefault(unknown.reason, []).extend([] if unknown.line is None else [unknown.line])
+    for reason, line_numbers in lines.items():
+        where = (
+            f", line{'s' * (len(line_numbers) > 1)} {', '.join(map(str, sorted(line_numbers)))}" if line_numbers else ""
+        )
         yield f"Traffic{where}: {reason}."
 
 
@@ -199,12 +202,12 @@ def _with_counted_bytes(
     access: AccessFacts, by_argument: Mapping[str, ArgumentTraffic], sizes: Mapping[str, int]
 ) -> AccessFacts:
     """Return an access with the touched bytes of its argument, where every program was counted."""
-    found = by_argument.get(access.argument)
-    if found is None:
+    traffic = by_argument.get(access.argument)
+    if traffic is None:
         return access
     reads = access.operation == "load"
-    touched = _touched_bytes(found, sizes, reads=reads, writes=not reads)
-    return replace(access, touched_bytes=touched, sector_bytes=float(found.footprint_bytes))
+    touched = _touched_bytes(traffic, sizes, reads=reads, writes=not reads)
+    return replace(access, touched_bytes=touched, sector_bytes=float(traffic.footprint_bytes))
 
 
 def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
@@ -241,59 +244,61 @@ def _lane_step_bytes(rows: Iterable[TrafficRow]) -> float | None:
 
 def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraffic]) -> AtomicFacts:
     """Return atomics with the number of their addresses: the elements of the argument that are written."""
-    found = by_argument.get(atomic.argument)
-    if found is None or atomic.addresses is not None:
+    traffic = by_argument.get(atomic.argument)
+    if traffic is None or atomic.addresses is not None:
         return atomic
-    return replace(atomic, addresses=float(max(1, found.elements - (found.never_written or 0))))
+    return replace(atomic, addresses=float(max(1, traffic.elements - (traffic.never_written or 0))))
 
 
 def _shared_facts(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:
-    found: dict[tuple[Line, str], SharedFacts] = {}
+    shared: dict[tuple[Line, str], SharedFacts] = {}
     for line, row in rows:
         if row.wavefronts:
             key = (line, str(row.operation))
-            before = found.get(key, SharedFacts(line, row.operation, 0.0, 0.0))
+            before = shared.get(key, SharedFacts(line, row.operation, 0.0, 0.0))
             ideal = max(row.wavefronts - row.conflicts, 1)
-            found[key] = replace(
+            shared[key] = replace(
                 before,
                 wavefronts=before.wavefronts + row.wavefronts,
                 ideal_wavefronts=before.ideal_wavefronts + ideal,
             )
-    return tuple(found.values())
+    return tuple(shared.values())
 
 
 def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads: bool, writes: bool) -> float:
     """Return the bytes of the elements that are read, plus of those that are written."""
-    each = sizes.get(argument.argument, argument.footprint_bytes) / max(1, argument.elements)
+    element_bytes = sizes.get(argument.argument, argument.footprint_bytes) / max(1, argument.elements)
     read = argument.elements - (argument.never_read or 0) if reads and argument.is_read else 0
     written = argument.elements - (argument.never_written or 0) if writes and argument.is_written else 0
-    return float(each * (read + written))
+    return float(element_bytes * (read + written))
 
 
 def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
     """Return a lower bound of the DRAM bytes of a sample of programs: mostly, each argument once."""
-    found: dict[tuple[str, bool], float] = {}
+    bytes_moved: dict[tuple[str, bool], float] = {}
     swept: set[tuple[str, bool]] = set()
-    for each in facts.accesses:
-        key = (each.argument, each.operation != "load")
-        found[key] = found.get(key, 0.0) + _access_dram_bytes(each, facts)
-        if is_swept(each, facts):
+    for access in facts.accesses:
+        key = (access.argument, access.operation != "load")
+        bytes_moved[key] = bytes_moved.get(key, 0.0) + _access_dram_bytes(access, facts)
+        if is_swept(access, facts):
             swept.add(key)
-    return sum(moved if key in swept else min(moved, float(sizes.get(key[0], moved))) for key, moved in found.items())
+    return sum(
+        moved if key in swept else min(moved, float(sizes.get(key[0], moved))) for key, moved in bytes_moved.items()
+    )
 
 
 def _repeated_dram_bytes(facts: Facts) -> float:
     """Return the DRAM bytes of repeated passes over arguments that the L2 cannot keep meanwhile."""
-    found: dict[str, list[AccessFacts]] = {}
-    for each in facts.accesses:
-        if each.operation == "load" and each.in_loop:
-            found.setdefault(each.argument, []).append(each)
+    loads_by_argument: dict[str, list[AccessFacts]] = {}
+    for access in facts.accesses:
+        if access.operation == "load" and access.in_loop:
+            loads_by_argument.setdefault(access.argument, []).append(access)
     again = 0.0
-    for group in found.values():
-        touched = max(each.touched_bytes or 0.0 for each in group)
+    for group in loads_by_argument.values():
+        touched = max(access.touched_bytes or 0.0 for access in group)
         at_work = touched / facts.programs * min(facts.slots, facts.programs)
         if is_repeated(group) and at_work > 0.7 * facts.device.l2_bytes:
-            again += sum(each.moved_bytes for each in group) - touched
+            again += sum(access.moved_bytes for access in group) - touched
     return max(0.0, again)
 
 

@@ -38,33 +38,33 @@ _STAGES = 4
 
 def uncoalesced_access(facts: Facts) -> Proposal | None:
     """Threads of a warp access scattered addresses, so most of each sector is transferred for nothing."""
-    total = sum(each.sectors for each in facts.accesses)
+    total = sum(access.sectors for access in facts.accesses)
     wasteful = [
-        each
-        for each in facts.accesses
-        if each.operation != "atomic"
-        and each.efficiency < _WASTEFUL
-        and not each.is_split
-        and each.sectors > _OF_ALL * total
+        access
+        for access in facts.accesses
+        if access.operation != "atomic"
+        and access.efficiency < _WASTEFUL
+        and not access.is_split
+        and access.sectors > _OF_ALL * total
     ]
     if not facts.has_traffic or not wasteful:
         return None
-    worst = max(wasteful, key=lambda each: each.sectors - each.ideal_sectors)
+    worst = max(wasteful, key=lambda access: access.sectors - access.ideal_sectors)
     waste = worst.sectors / worst.ideal_sectors
     wanted = "loads" if worst.operation == "load" else "stores"
     text = (
         f"line {worst.line} {wanted} {worst.argument} at addresses that lie apart: it moves {waste:.3g} times "
         f"the bytes that it uses. {_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
-    mended = _with_accesses(facts, wasteful, _coalesce_access)
+    fixed = _with_accesses(facts, wasteful, _coalesce_access)
     if worst.in_loop and not worst.leaves_gaps:  # an iteration then uses whole sectors
-        mended = replace(mended, loop_trips=facts.loop_trips * worst.efficiency)
-    before, after = (sum(each.moved_bytes for each in f.accesses) for f in (facts, mended))
+        fixed = replace(fixed, loop_trips=facts.loop_trips * worst.efficiency)
+    before, after = (sum(access.moved_bytes for access in f.accesses) for f in (facts, fixed))
     if facts.dram_bytes is not None and after:
         saved = max(0.0, facts.dram_bytes - facts.footprint_bytes) * (1 - after / before)
-        mended = replace(mended, dram_bytes=facts.dram_bytes - saved)
+        fixed = replace(fixed, dram_bytes=facts.dram_bytes - saved)
     figures = {"sectors": worst.sectors, "ideal sectors": worst.ideal_sectors, "of all sectors": worst.sectors / total}
-    return Proposal(Cause.UNCOALESCED, worst.line, text, figures, mended)
+    return Proposal(Cause.UNCOALESCED, worst.line, text, figures, fixed)
 
 
 _REMEDY_OF_ORDER = (
@@ -103,17 +103,17 @@ def narrow_access(facts: Facts) -> Proposal | None:
         f"line {worst.line} moves {plural(worst.width_bytes, 'byte')} of {worst.argument} per thread and instruction "
         f"where {wide} would fit: {_why_narrow(worst, wide // max(1, worst.element_bytes))}"
     )
-    mended = _with_accesses(facts, slow, _widen_access)
+    fixed = _with_accesses(facts, slow, _widen_access)
     factor = worst.width_bytes / wide
     lines = {each.line for each in slow}
-    mended = replace(
-        mended,
+    fixed = replace(
+        fixed,
         lines=tuple(
-            replace(each, instructions=each.instructions * (0.5 + factor / 2)) if each.line in lines else each
-            for each in facts.lines
+            replace(line, instructions=line.instructions * (0.5 + factor / 2)) if line.line in lines else line
+            for line in facts.lines
         ),
     )
-    return Proposal(Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, mended)
+    return Proposal(Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, fixed)
 
 
 def _why_narrow(access: AccessFacts, elements: int) -> str:
@@ -125,7 +125,7 @@ def _why_narrow(access: AccessFacts, elements: int) -> str:
         )
     if not access.limits:
         return "why is not known here."
-    return " ".join(_REASONS[each.on](each, access, elements) for each in access.limits)
+    return " ".join(_REASONS[each.part](each, access, elements) for each in access.limits)
 
 
 def _narrow_base(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
@@ -176,49 +176,51 @@ def _widen_access(access: AccessFacts) -> AccessFacts:
 
 def repeated_loads(facts: Facts) -> Proposal | None:
     """Several lines load the same elements of an argument, one pass after the other."""
-    found: dict[str, list[AccessFacts]] = {}
-    for each in facts.accesses:
-        if each.operation == "load":
-            found.setdefault(each.argument, []).append(each)
-    total = sum(each.bytes for each in facts.accesses)
+    loads: dict[str, list[AccessFacts]] = {}
+    for access in facts.accesses:
+        if access.operation == "load":
+            loads.setdefault(access.argument, []).append(access)
+    total = sum(access.bytes for access in facts.accesses)
     passes = {
         name: group
-        for name, group in found.items()
-        if len({each.line for each in group}) > 1 and is_repeated(group) and group[0].bytes > _OF_ALL * total
+        for name, group in loads.items()
+        if len({access.line for access in group}) > 1 and is_repeated(group) and group[0].bytes > _OF_ALL * total
     }
     if not passes or facts.dots:
         return None
-    name, group = max(passes.items(), key=lambda pair: sum(each.bytes for each in pair[1]))
-    later = sorted(group, key=lambda each: each.line or 0)[1:]
-    times = sum(each.bytes for each in group) / max(each.touched_bytes or each.bytes for each in group)
+    name, group = max(passes.items(), key=lambda pair: sum(access.bytes for access in pair[1]))
+    later = sorted(group, key=lambda access: access.line or 0)[1:]
+    times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
     text = (
         f"{name} is loaded {times:.2g} times over, the last time in line {later[-1].line}. Keep it in registers "
         "between the passes: one block that holds the whole row (a larger BLOCK with more num_warps), or one pass "
         "that carries what the later ones need (an online maximum and sum)."
     )
-    again = {id(each) for each in later}
-    kept = tuple(each for each in facts.accesses if id(each) not in again)
-    unique = sum({(each.argument, each.operation): each.touched_bytes or each.bytes for each in kept}.values())
+    again = {id(access) for access in later}
+    kept = tuple(access for access in facts.accesses if id(access) not in again)
+    unique = sum(
+        {(access.argument, access.operation): access.touched_bytes or access.bytes for access in kept}.values()
+    )
     trips = facts.loop_trips / len(group)
-    mended = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
-    return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, mended)
+    fixed = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
+    return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, fixed)
 
 
 def shared_loads(facts: Facts) -> Proposal | None:
     """Every program loads most of an argument, for few results."""
     many = facts.programs // facts.device.multiprocessors
     moved = sum(each.moved_bytes for each in facts.accesses)
-    found = [
-        each
-        for each in facts.accesses
-        if each.operation == "load"
-        and each.touched_bytes
-        and each.bytes >= _MOST_OF_IT * each.touched_bytes * facts.programs
-        and each.moved_bytes > 0.5 * moved
+    loads = [
+        load
+        for load in facts.accesses
+        if load.operation == "load"
+        and load.touched_bytes
+        and load.bytes >= _MOST_OF_IT * load.touched_bytes * facts.programs
+        and load.moved_bytes > 0.5 * moved
     ]
-    if not found or facts.dots or many < 2:
+    if not loads or facts.dots or many < 2:
         return None
-    worst = max(found, key=lambda each: each.bytes)
+    worst = max(loads, key=lambda each: each.bytes)
     times, each_takes = _reuse(worst), min(_RESULTS, many)
     text = (
         f"each of {facts.programs:,} programs loads {'all' if _loads_all(worst) else 'most'} of {worst.argument} in "
@@ -227,9 +229,9 @@ def shared_loads(facts: Facts) -> Proposal | None:
         f"loaded ({each_takes} of them, as rows of a tile), or work out once what is the same for all, in a launch of "
         "its own."
     )
-    accesses = _with_accesses(facts, found, lambda access: _scale_traffic(access, 1 / each_takes))
-    mended = replace(accesses, programs=facts.programs // each_takes)
-    return Proposal(Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, mended)
+    accesses = _with_accesses(facts, loads, lambda access: _scale_traffic(access, 1 / each_takes))
+    fixed = replace(accesses, programs=facts.programs // each_takes)
+    return Proposal(Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, fixed)
 
 
 _MOST_OF_IT = 0.5
@@ -257,8 +259,8 @@ def program_order(facts: Facts) -> Proposal | None:
         f"apart: memory moves {times:.3g} times what is there. Let programs that share data follow each other: swap "
         "the axes of the grid, or number the tiles in groups (tl.swizzle2d, GROUP_M)."
     )
-    mended = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
-    return Proposal(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, mended)
+    fixed = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
+    return Proposal(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, fixed)
 
 
 def _reuse(access: AccessFacts) -> float:
@@ -280,9 +282,9 @@ def bank_conflicts(facts: Facts) -> Proposal | None:
     )
     chosen = {id(each) for each in wasteful}
     shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
-    mended = replace(facts, shared=tuple(shared))
+    fixed = replace(facts, shared=tuple(shared))
     figures = {"wavefronts": worst.wavefronts, "without conflicts": worst.ideal_wavefronts}
-    return Proposal(Cause.CONFLICTS, worst.line, text, figures, mended)
+    return Proposal(Cause.CONFLICTS, worst.line, text, figures, fixed)
 
 
 def no_pipeline(facts: Facts) -> Proposal | None:
@@ -305,13 +307,13 @@ def no_pipeline(facts: Facts) -> Proposal | None:
         f"{bytes_in_flight(facts) / 1024:,.4g} KiB under way where the memory takes "
         f"{needed_bytes_in_flight(facts) / 1024:,.4g} KiB at a time. Load rounds ahead: {remedy}."
     )
-    mended = replace(
+    fixed = replace(
         facts,
         loop_trips=facts.loop_trips / _STAGES,
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
     figures = {"rounds": worst.trips, "KiB under way": bytes_in_flight(facts) / 1024}
-    return Proposal(Cause.NO_PIPELINE, worst.line, text, figures, mended)
+    return Proposal(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
 
 
 def small_tiles(facts: Facts) -> Proposal | None:
@@ -341,10 +343,10 @@ def small_tiles(facts: Facts) -> Proposal | None:
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
     dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
     shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
-    lines = tuple(each.scaled(factor) for each in facts.lines)
-    mended = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
+    lines = tuple(each.scaled_by(factor) for each in facts.lines)
+    fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
-    return Proposal(Cause.TILES, worst.line, text, figures, mended)
+    return Proposal(Cause.TILES, worst.line, text, figures, fixed)
 
 
 _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
@@ -366,12 +368,14 @@ def _scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:
 def contended_atomics(facts: Facts) -> Proposal | None:
     """Many threads update one address by atomics, which happen one after the other."""
     times = times_of(facts)
-    found = [
-        each for each in facts.atomics if _updates_per_address(each) >= WARP_THREADS and each.updates > facts.programs
+    contended = [
+        atomic
+        for atomic in facts.atomics
+        if _updates_per_address(atomic) >= WARP_THREADS and atomic.updates > facts.programs
     ]
-    if not found or times.atomics < 0.3 * times.longest:
+    if not contended or times.atomics < 0.3 * times.longest:
         return None
-    worst = max(found, key=_updates_per_address)
+    worst = max(contended, key=_updates_per_address)
     many, count = worst.updates / facts.programs, worst.addresses or 1
     where = "one address" if count == 1 else f"{figure_text(count)} addresses"
     text = (
@@ -379,9 +383,9 @@ def contended_atomics(facts: Facts) -> Proposal | None:
         f"{figure_text(many)} times from each program; updates of one address wait for each other. Combine them "
         "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
-    changed = tuple(replace(e, updates=_combined_updates(e, facts)) if e in found else e for e in facts.atomics)
-    mended = replace(facts, atomics=changed)
-    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, mended)
+    changed = tuple(replace(e, updates=_combined_updates(e, facts)) if e in contended else e for e in facts.atomics)
+    fixed = replace(facts, atomics=changed)
+    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, fixed)
 
 
 def _updates_per_address(atomic: AtomicFacts) -> float:

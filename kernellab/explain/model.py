@@ -81,7 +81,7 @@ class Times:
         """The term that takes longest: a unit, or launch overhead."""
         return max(self.terms, key=lambda term: self.terms[term])
 
-    def without(self, units: Iterable[Bottleneck]) -> Times:
+    def without_terms(self, units: Iterable[Bottleneck]) -> Times:
         """Return the times with some terms at zero."""
         return replace(self, **{_FIELDS[unit]: 0.0 for unit in units})
 
@@ -108,7 +108,7 @@ _FIELDS = {
 def times_of(facts: Facts) -> Times:
     """Return the times of the units for a launch."""
     device = facts.device
-    cycles = device.clock_hz * facts.busy / _unevenness(facts)
+    cycles = device.clock_hz * facts.busy_multiprocessors / _unevenness(facts)
     return Times(
         dram=dram_bytes(facts) / _memory_rate(facts),
         l2=sum(_l2_bytes(each, facts) for each in facts.accesses) / (device.l2_gbps * 1e9),
@@ -132,13 +132,13 @@ def dram_bytes(facts: Facts) -> float:
 
 def _memory_rate(facts: Facts) -> float:
     """Return the bytes per second that the busy multiprocessors can draw from memory."""
-    alone = _ONE_MULTIPROCESSOR_GBPS * facts.busy
+    alone = _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors
     return min(facts.device.memory_gbps, alone) * 1e9
 
 
 def _unevenness(facts: Facts) -> float:
     """Return the programs of the busiest multiprocessor over the average."""
-    share = facts.programs / facts.busy
+    share = facts.programs / facts.busy_multiprocessors
     return math.ceil(share) / share
 
 
@@ -146,7 +146,7 @@ def _l2_bytes(access: AccessFacts, facts: Facts) -> float:
     """Return the bytes that an access reads from the L2; the L1 of each multiprocessor keeps a small argument."""
     touched = access.touched_bytes
     if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
-        return min(access.moved_bytes, touched * facts.busy)
+        return min(access.moved_bytes, touched * facts.busy_multiprocessors)
     return access.moved_bytes
 
 
@@ -158,7 +158,7 @@ def _load_cycles(access: AccessFacts) -> float:
 
 
 def _tensor_seconds(facts: Facts) -> float:
-    spread = facts.device.multiprocessors / facts.busy * _unevenness(facts)
+    spread = facts.device.multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
     rates = facts.device.tflops
     slowest = rates.get("fp32", 50.0)
     return sum(
@@ -196,12 +196,12 @@ def _spill_cycles(facts: Facts) -> float:
 
 def _atomic_seconds(facts: Facts) -> float:
     """Return the time of atomics: updates of one address are serial."""
-    found = 0.0
+    seconds = 0.0
     for atomic in facts.atomics:
         addresses = atomic.addresses or atomic.updates
-        each = atomic.updates / max(1.0, addresses)
-        found += max(each / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE)
-    return found
+        updates_per_address = atomic.updates / max(1.0, addresses)
+        seconds += max(updates_per_address / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE)
+    return seconds
 
 
 def latency_seconds(facts: Facts) -> float:
@@ -273,9 +273,9 @@ def last_wave_loss(facts: Facts) -> float:
 
 def bytes_in_flight(facts: Facts) -> float:
     """Return the bytes of outstanding loads of all resident programs."""
-    each = sum(access.tile_bytes for access in facts.accesses if access.operation == "load")
+    program_bytes = sum(access.tile_bytes for access in facts.accesses if access.operation == "load")
     resident = min(facts.slots, facts.programs)
-    return each * resident
+    return program_bytes * resident
 
 
 def needed_bytes_in_flight(facts: Facts) -> float:
@@ -316,7 +316,7 @@ class Proposal:
     line: int | None
     text: str
     evidence: Mapping[str, float]
-    mended: Facts
+    fixed: Facts
 
 
 def figure_text(value: float) -> str:
@@ -329,7 +329,7 @@ _MOST_GAIN = 1000.0
 _BOTTLENECK = 0.3  # of the slowest unit's time; a change that saves more is about that unit
 
 
-def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tuple[float, float]:
+def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tuple[float, float]:
     """Return the least and the largest speedup that a change may bring.
 
     The model has a time before the change and one after it. If the change is about the slowest unit, or
@@ -337,7 +337,7 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
     explain may stay. Without a measured time, the gain is at most that of lowered terms at zero. With one, it is at
     most that of the roofline bound.
     """
-    now, then = times_of(facts), times_of(mended)
+    now, then = times_of(facts), times_of(fixed)
     removed = _removable_seconds(now, then)
     ratios, limit = [now.total / then.total], now.total / (now.total - removed)
     if facts.time_s is not None:
@@ -345,7 +345,7 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
         is_about_slowest = now.longest - then.longest > _BOTTLENECK * now.longest
         stays = 0.0 if is_about_slowest or is_understated else facts.time_s
         ratios.append(facts.time_s / max(then.total, stays - saved))
-        limit = facts.time_s / min(facts.time_s, max(floor_seconds(mended), stays - removed))
+        limit = facts.time_s / min(facts.time_s, max(floor_seconds(fixed), stays - removed))
     low = 1 + (min(ratios) - 1) * _LOWER
     high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN)
     return max(1.0, min(low, high)), max(1.0, high)
@@ -354,4 +354,4 @@ def gain_of(facts: Facts, mended: Facts, *, is_understated: bool = False) -> tup
 def _removable_seconds(now: Times, then: Times) -> float:
     """Return the seconds that a launch would save if all terms that a change lowers took no time."""
     after = then.terms
-    return now.total - now.without(term for term, seconds in now.terms.items() if after[term] < seconds).total
+    return now.total - now.without_terms(term for term, seconds in now.terms.items() if after[term] < seconds).total

@@ -116,13 +116,13 @@ def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
     Raises:
         RunError: the text is no such file.
     """
-    found: dict[tuple[str | None, int | None], Counter[Stall]] = {}
+    counts: dict[tuple[str | None, int | None], Counter[Stall]] = {}
     for name, metrics, within in _frames(text):
         place = _place_of(name, within, function)
         reasons = _stall_counts(metrics)
         if place is not None and reasons:
-            found.setdefault(place, Counter()).update(reasons)
-    return tuple(FrameSamples(function, file, line, dict(reasons)) for (file, line), reasons in found.items())
+            counts.setdefault(place, Counter()).update(reasons)
+    return tuple(FrameSamples(function, file, line, dict(reasons)) for (file, line), reasons in counts.items())
 
 
 def _place_of(name: str, within: Sequence[str], function: str) -> tuple[str | None, int | None] | None:
@@ -147,18 +147,18 @@ def _frames(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]
 
 
 def _stall_counts(metrics: Mapping[str, Any]) -> Counter[Stall]:
-    found: Counter[Stall] = Counter()
+    counts: Counter[Stall] = Counter()
     for name, value in metrics.items():
         if name.startswith(_STALLED) and value:
-            found[_STALLS.get(name.removeprefix(_STALLED).lower(), Stall.OTHER)] += int(value)
-    return found
+            counts[_STALLS.get(name.removeprefix(_STALLED).lower(), Stall.OTHER)] += int(value)
+    return counts
 
 
 def sum_reasons(reasons: Iterable[Reasons]) -> Reasons:
     """Return the sum of samples by stall reason, most first."""
     total: Counter[Stall] = Counter()
-    for each in reasons:
-        total.update(each)
+    for counts in reasons:
+        total.update(counts)
     return dict(total.most_common())
 
 
@@ -318,10 +318,10 @@ class Profile(Shown):
             *(_line_row(line, stalls) for line in self.lines),
             *(_instruction_row(each, stalls, self.samples) for each in self.instructions),
         ]
-        found = pd.DataFrame(rows, columns=[*names, *map(str, stalls)])
-        found = found.astype({"line": "Int64", "address": "Int64"})
-        found.attrs |= {"kernel": self.kernel, "target": self.target, "device": self.device, "refused": self.refused}
-        return found
+        frame = pd.DataFrame(rows, columns=[*names, *map(str, stalls)])
+        frame = frame.astype({"line": "Int64", "address": "Int64"})
+        frame.attrs |= {"kernel": self.kernel, "target": self.target, "device": self.device, "refused": self.refused}
+        return frame
 
 
 def _line_row(line: LineSamples, stalls: Sequence[Stall]) -> list[Any]:
@@ -331,11 +331,19 @@ def _line_row(line: LineSamples, stalls: Sequence[Stall]) -> list[Any]:
     return [*known, main, *(line.reasons.get(stall, 0) for stall in stalls)]
 
 
-def _instruction_row(each: InstructionSamples, stalls: Sequence[Stall], total: int) -> list[Any]:
-    share = each.samples / total if total else 0.0
-    main = max(each.reasons, key=lambda stall: each.reasons[stall], default="")
-    known = [each.file, each.line, calls_text(each.calls), each.address, each.text, each.samples, share, None, None]
-    return [*known, str(main), *(each.reasons.get(stall, 0) for stall in stalls)]
+def _instruction_row(instruction: InstructionSamples, stalls: Sequence[Stall], total: int) -> list[Any]:
+    share = instruction.samples / total if total else 0.0
+    main = max(instruction.reasons, key=lambda stall: instruction.reasons[stall], default="")
+    place = [instruction.file, instruction.line, calls_text(instruction.calls), instruction.address, instruction.text]
+    return [
+        *place,
+        instruction.samples,
+        share,
+        None,
+        None,
+        str(main),
+        *(instruction.reasons.get(stall, 0) for stall in stalls),
+    ]
 
 
 def calls_text(calls: Calls) -> str:
@@ -366,22 +374,22 @@ def samples_by_place(
     for frame in chain.from_iterable(sessions):
         if frame.line is not None:
             parts.setdefault(instruction_address(frame.line), []).append(frame.reasons)
-    found = []
+    instructions = []
     for address, reasons in parts.items():
         text, _ = code.get(address, ("", None))
         file, line, calls = places.get(address, _NOWHERE)
-        found.append(InstructionSamples(address, text, file, line, sum_reasons(reasons), calls))
+        instructions.append(InstructionSamples(address, text, file, line, sum_reasons(reasons), calls))
 
     def place_of_frame(frame: FrameSamples) -> _Place:
         return _NOWHERE if frame.line is None else places.get(instruction_address(frame.line), _NOWHERE)
 
-    found.sort(key=lambda each: -each.samples)
-    return _line_samples(sessions, place_of_frame), tuple(found)
+    instructions.sort(key=lambda each: -each.samples)
+    return _line_samples(sessions, place_of_frame), tuple(instructions)
 
 
 def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tuple[str, Location]]:
     """Return the instructions of a kernel, text and place, by their address in bytes."""
-    found: dict[int, tuple[str, Location]] = {}
+    instructions: dict[int, tuple[str, Location]] = {}
     is_own = True
     for line in sass:
         section = _SECTION.match(line.text)
@@ -389,8 +397,8 @@ def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tupl
             is_own = section[1] == kernel
         match = _INSTRUCTION.match(line.text) if is_own else None
         if match and instruction_of("sass", line.text) is not None:
-            found[int(match[1], 16)] = (" ".join(match[2].split()), line.place)
-    return found
+            instructions[int(match[1], 16)] = (" ".join(match[2].split()), line.place)
+    return instructions
 
 
 def _calls(place: Location) -> Calls:
@@ -410,7 +418,9 @@ def _line_samples(
             counts.setdefault(place, [0] * len(sessions))[number] += frame.samples
             reasons.setdefault(place, []).append(frame.reasons)
     lines = [
-        LineSamples(file, line, sum(found), share_of(found, totals), sum_reasons(reasons[file, line, calls]), calls)
-        for (file, line, calls), found in counts.items()
+        LineSamples(
+            file, line, sum(line_counts), share_of(line_counts, totals), sum_reasons(reasons[file, line, calls]), calls
+        )
+        for (file, line, calls), line_counts in counts.items()
     ]
     return tuple(sorted(lines, key=lambda line: -line.samples))

@@ -104,15 +104,15 @@ def profile_of(
     start_s = clock()
     try:
         with numbered_binary(compiled) as (binary, by_instruction):
-            sampled = replace(implementation, compiled=binary)
-            with sampler.session_of(sampled, compiled.kernel) as sample:
-                found = _sample_sessions(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
-        if found.samples and by_instruction and not found.instructions:  # CUPTI did not accept the line table
+            numbered = replace(implementation, compiled=binary)
+            with sampler.session_of(numbered, compiled.kernel) as sample:
+                profile = _sample_sessions(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
+        if profile.samples and by_instruction and not profile.instructions:  # CUPTI did not accept the line table
             with sampler.session_of(implementation, compiled.kernel) as sample:
-                found = _sample_sessions(empty, sample, (), clock, by_instruction=False)
+                profile = _sample_sessions(empty, sample, (), clock, by_instruction=False)
     except ProfilerRefusal as exc:
         return replace(empty, refused=str(exc))
-    return replace(found, seconds=clock() - start_s)
+    return replace(profile, seconds=clock() - start_s)
 
 
 def _sample_sessions(
@@ -120,20 +120,20 @@ def _sample_sessions(
 ) -> Profile:
     """Sample in sessions until the leading lines are distinct, or until the time is up."""
     sessions: list[SamplingSession] = []
-    launches, rounds, found = 0, _ROUNDS, empty
+    launches, rounds, profile = 0, _ROUNDS, empty
     start_s = clock()
     for number in range(1, _MOST_SESSIONS + 1):
         sessions.append(samples_of(sample(rounds), empty.kernel))
         launches += rounds
         lines, instructions = samples_by_place(sessions, sass, empty.kernel, by_instruction=by_instruction)
-        found = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
+        profile = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
         if number >= _LEAST_SESSIONS and are_distinct([line.share for line in lines]):
             break
         if number >= _LEAST_SESSIONS and clock() - start_s > _WANTED_S:
             break
-        if found.samples < _ENOUGH_SAMPLES * number:
+        if profile.samples < _ENOUGH_SAMPLES * number:
             rounds = min(_MOST_ROUNDS, rounds * 4)
-    return found if found.samples else replace(found, refused=_NO_SAMPLES)
+    return profile if profile.samples else replace(profile, refused=_NO_SAMPLES)
 
 
 _NO_SAMPLES = "No sample fell on the kernel: it is too short; profile a larger launch, or look at what explain says."
@@ -246,14 +246,14 @@ def ncu_command(ncu: str, file: Path, kernel: str) -> list[str]:
 
 def metric_values(text: str) -> Values:
     """Return the values of each metric, one per launch, from the output of ``ncu --csv``; n/a is left out."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for row in _csv_rows(text):
         try:
             value = float(row["Metric Value"].replace(",", ""))
         except (KeyError, ValueError):
             continue
-        found.setdefault(row.get("Metric Name") or "", []).append(value)
-    return found
+        values.setdefault(row.get("Metric Name") or "", []).append(value)
+    return values
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
@@ -283,5 +283,5 @@ def _share(values: Values, name: str) -> float | None:
 def _refusal_text(printed: str) -> str:
     if "ERR_NVGPUCTRPERM" in printed:
         return remedy("INSUFFICIENT_PRIVILEGES")
-    told = [line.strip(" =") for line in printed.splitlines() if "==ERROR==" in line or "Error" in line]
-    return f"Nsight Compute counted nothing: {told[-1] if told else 'it saw no launch of the kernel'}."
+    errors = [line.strip(" =") for line in printed.splitlines() if "==ERROR==" in line or "Error" in line]
+    return f"Nsight Compute counted nothing: {errors[-1] if errors else 'it saw no launch of the kernel'}."

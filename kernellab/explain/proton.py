@@ -139,12 +139,12 @@ def _size_of_symbol(cubin: bytes, sections: dict[str, _Section], index: int) -> 
 
 def _leb128(value: int) -> bytes:
     """Return a number as LEB128."""
-    found = bytearray()
+    encoded = bytearray()
     while True:
         value, low = value >> 7, value & 0x7F
-        found.append(low | (0x80 if value else 0))
+        encoded.append(low | (0x80 if value else 0))
         if not value:
-            return bytes(found)
+            return bytes(encoded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Runs:
     graph: Graph
     programs: int
     counts: dict[int, float] = field(default_factory=dict)
-    guessed: dict[int, str] = field(default_factory=dict)
+    guess_reasons: dict[int, str] = field(default_factory=dict)
 
     def of(self, operation: Operation) -> float:
         """Return the runs of an operation in all programs together."""
@@ -65,29 +65,29 @@ class Runs:
 
 def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
     """Return the runs of the operations of a launch; ``arguments`` are its own by name."""
-    found = _count_runs(graph, arguments, grid, by_rounds=False)
-    if found.guessed:
+    runs = _count_runs(graph, arguments, grid, by_rounds=False)
+    if runs.guess_reasons:
         again = _count_runs(graph, arguments, grid, by_rounds=True)
-        again.counts = {**found.counts, **again.counts}
+        again.counts = {**runs.counts, **again.counts}
         return again
-    return found
+    return runs
 
 
 def _count_runs(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
-    found = Runs(graph, max(1, math.prod(grid)))
+    runs = Runs(graph, max(1, math.prod(grid)))
 
     def visit(operation: Operation, weight: Weight) -> None:
         if isinstance(weight, str):
-            found.guessed[operation.index] = weight
+            runs.guess_reasons[operation.index] = weight
         else:
-            found.counts[operation.index] = found.counts.get(operation.index, 0.0) + programs.runs(weight)
+            runs.counts[operation.index] = runs.counts.get(operation.index, 0.0) + programs.runs(weight)
 
     programs = Programs(graph, grid, by_rounds, visit)
     try:
         programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
-        found.guessed[-1] = str(exc)
-    return found
+        runs.guess_reasons[-1] = str(exc)
+    return runs
 
 
 def loop_of(graph: Graph, operation: Operation) -> int | None:
@@ -144,29 +144,29 @@ _BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
 
 def _backward_branches(ptx: str) -> int:
     """Return the number of backward branches in PTX."""
-    seen, found = set[str](), 0
+    seen, count = set[str](), 0
     for line in ptx.splitlines():
         if label := _LABEL.match(line):
             seen.add(label[1])
         elif (branch := _BRANCH.search(line)) and branch[1] in seen:
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]]:
-    found: dict[Line, Counter[str]] = {}
+    counts: dict[Line, Counter[str]] = {}
     for line in lines:
         instruction = instruction_of("sass", line.text)
         if instruction is not None and not instruction.mnemonic.startswith("NOP"):
-            found.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
-    return found
+            counts.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
+    return counts
 
 
 def accesses_of(
     compiled: Compiled, runs: Runs, code: Code, threads: int, arguments: Mapping[str, Any]
 ) -> tuple[AccessFacts, ...]:
     """Return the accesses to global memory by line and argument, with the least possible sectors."""
-    graph, found = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
+    graph, accesses = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
         size = access_bytes(graph, operation)
@@ -177,8 +177,8 @@ def accesses_of(
         if access.is_narrow:
             limits = width_limits(compiled, operation, access.possible_bytes // access.element_bytes)
             access = replace(access, limits=tuple(_with_argument_value(each, arguments) for each in limits))
-        found[key] = _sum_of_accesses(found.get(key), access)
-    return tuple(found.values())
+        accesses[key] = _sum_of_accesses(accesses.get(key), access)
+    return tuple(accesses.values())
 
 
 def _with_argument_value(limit: WidthLimit, arguments: Mapping[str, Any]) -> WidthLimit:
@@ -224,7 +224,7 @@ def _access_facts(
 
 def _grid_axes(graph: Graph, pointer: int) -> frozenset[int]:
     """Return the grid axes that an address depends on; loop-carried values are not followed."""
-    seen, waiting, found = set[int](), [pointer], set[int]()
+    seen, waiting, axes = set[int](), [pointer], set[int]()
     while waiting:
         value = waiting.pop()
         maker = graph.maker(value)
@@ -232,9 +232,9 @@ def _grid_axes(graph: Graph, pointer: int) -> frozenset[int]:
             continue
         seen.add(value)
         if maker.name == "tt.get_program_id":
-            found.add(axis_of(maker))
+            axes.add(axis_of(maker))
         waiting += maker.operands
-    return frozenset(found)
+    return frozenset(axes)
 
 
 def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
@@ -270,7 +270,7 @@ def _narrowest_width(profile: LineProfile | None, kind: AccessKind) -> tuple[int
 
 def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
     """Return the matrix products of a kernel, each with its tile and how it is computed."""
-    graph, found = compiled.graph, []
+    graph, dots = compiled.graph, []
     has_tensor = any(profile.count(InstructionKind.TENSOR) for profile in code.ptx.values())
     for operation in graph.operations:
         dot = dot_work(graph, operation)
@@ -280,7 +280,7 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
         left, result = graph.values[operation.operands[0]], graph.values[operation.results[0]]
         profile = code.ptx.get(line)
         own = profile is not None and bool(profile.count(InstructionKind.TENSOR))
-        found.append(
+        dots.append(
             DotFacts(
                 line=line,
                 kind=dot.kind,
@@ -291,7 +291,7 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
                 in_loop=loop_of(graph, operation) is not None,
             )
         )
-    return tuple(found)
+    return tuple(dots)
 
 
 def _defining_operation(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
@@ -324,19 +324,19 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
         words.setdefault(line, set()).update(_expensive_words(graph, operation))
-    found = []
+    line_facts = []
     copies = _body_copies(trips, words, code)
     for line, counts in code.machine.items():
         rounds = trips.get(line, 1.0)
-        each = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
+        warp_runs = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
         slow: Counter[str] = Counter()
         for mnemonic, count in counts.items():
             if kind := _slow_kind(mnemonic):
                 slow[kind] += count
-        scaled = {kind: count * each for kind, count in slow.items()}
+        scaled = {kind: count * warp_runs for kind, count in slow.items()}
         known = frozenset(words.get(line, ()))
-        found.append(LineFacts(line, counts.total() * each, scaled, known))
-    return tuple(found)
+        line_facts.append(LineFacts(line, counts.total() * warp_runs, scaled, known))
+    return tuple(line_facts)
 
 
 def _body_copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
@@ -391,13 +391,13 @@ def _divides_by_constant(graph: Graph, operation: Operation) -> bool:
 
 def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
     """Return the reductions of a kernel over tiles."""
-    graph, found = compiled.graph, []
+    graph, reductions = compiled.graph, []
     for operation in graph.operations:
         if operation.name not in {"tt.reduce", "tt.scan"}:
             continue
         source = graph.values[operation.operands[0]]
         flops = 2.0 * math.prod(source.shape) * runs.of(operation)
-        found.append(
+        reductions.append(
             ReductionFacts(
                 line=line_of(graph, operation),
                 trips=runs.trips(operation),
@@ -407,7 +407,7 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
                 accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
             )
         )
-    return tuple(found)
+    return tuple(reductions)
 
 
 def _is_product(graph: Graph, operation: Operation) -> bool:
@@ -432,16 +432,16 @@ def _accumulates(graph: Graph, operation: Operation) -> bool:
 
 def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
     """Return the atomics of a kernel; the number of their addresses is mostly unknown without traffic."""
-    graph, found = compiled.graph, list[AtomicFacts]()
+    graph, atomics = compiled.graph, list[AtomicFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
         if site.kind is Access.ATOMIC and operation.operands:
             elements = math.prod(graph.values[operation.operands[0]].shape)
             addresses = _same_address(graph, operation)
-            found.append(
+            atomics.append(
                 AtomicFacts(line_of(graph, operation), site.argument, elements * runs.of(operation), addresses)
             )
-    return tuple(found)
+    return tuple(atomics)
 
 
 def _same_address(graph: Graph, operation: Operation) -> float | None:

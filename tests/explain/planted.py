@@ -41,13 +41,13 @@ class Planted:
     """A pair. ``causes`` are those that count as found, the planted one first.
 
     ``inputs`` makes the arguments, small ones for a check on the CPU or large ones, on a device; ``outputs`` names
-    those that both leave equal. The mended launch does ``work`` times what the slow one does.
+    those that both leave equal. The fixed launch does ``work`` times what the slow one does.
     """
 
     name: str
     causes: tuple[Cause, ...]
     slow: KernelCall
-    mended: KernelCall
+    fixed: KernelCall
     inputs: Callable[[bool, str], Inputs]
     outputs: tuple[str, ...]
     work: Callable[[Mapping[str, Any]], float] = lambda inputs: 1.0

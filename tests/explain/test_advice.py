@@ -99,11 +99,11 @@ def test_rows_of_an_uneven_stride_are_to_be_padded(lab: kernellab.Lab, stride: i
 
 def test_a_start_that_is_loaded_is_to_be_declared_aligned(lab: kernellab.Lab) -> None:
     pair = PAIRS["rows of unknown start, int8"]
-    slow, mended = halves(lab, pair)
+    slow, fixed = halves(lab, pair)
     text = proposed(narrow_access, slow).text
     assert "since what is loaded takes part in it" in text
     assert "tl.multiple_of(offset" in text
-    assert narrow_access(mended.facts) is None
+    assert narrow_access(fixed.facts) is None
 
 
 def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_reads(lab: kernellab.Lab) -> None:
@@ -164,7 +164,7 @@ def halves(lab: kernellab.Lab, pair: Planted) -> tuple[Explanation, Explanation]
         grid, arguments = call.of(pair.inputs(False, "cpu"))
         return lab.explain(call.kernel, grid, **arguments)
 
-    return why(pair.slow), why(pair.mended)
+    return why(pair.slow), why(pair.fixed)
 
 
 def code_of(lab: kernellab.Lab, pair: Planted, call: KernelCall) -> Any:
@@ -196,22 +196,22 @@ MEASURES: dict[str, Callable[[Explanation], float]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
 def test_what_a_cause_is_made_of_goes_down_as_its_advice_is_taken(lab: kernellab.Lab, name: str) -> None:
-    slow, mended = (MEASURES[name](why) for why in halves(lab, PAIRS[name]))
-    assert slow > 1.2 * mended, (slow, mended)
+    slow, fixed = (MEASURES[name](why) for why in halves(lab, PAIRS[name]))
+    assert slow > 1.2 * fixed, (slow, fixed)
 
 
 @pytest.mark.slow
 def test_products_that_are_advised_to_use_the_tensor_cores_do(lab: kernellab.Lab) -> None:
     for name in ("fp32 product, exact", "product by sums"):
         pair = PAIRS[name]
-        assert ["mma" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.mended)] == [False, True], name
+        assert ["mma" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.fixed)] == [False, True], name
     pair = PAIRS["operands widened to fp32"]
-    assert [".f16" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.mended)][1]
+    assert [".f16" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.fixed)][1]
 
 
 @pytest.mark.slow
 def test_loads_that_are_advised_to_run_ahead_do(lab: kernellab.Lab) -> None:
     for name in ("row sums, one load at a time", "product without stages"):
         pair = PAIRS[name]
-        found = ["cp.async" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.mended)]
+        found = ["cp.async" in code_of(lab, pair, call).ptx for call in (pair.slow, pair.fixed)]
         assert found == [False, True], name

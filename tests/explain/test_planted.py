@@ -17,10 +17,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_both_halves_of_a_pair_leave_the_same(lab: kernellab.Lab, pair: Planted) -> None:
-    outputs = [left_by(lab, call, pair) for call in (pair.slow, pair.mended)]
+    outputs = [left_by(lab, call, pair) for call in (pair.slow, pair.fixed)]
     for name in pair.outputs:
-        slow, mended = (each[name].float().reshape(-1) for each in outputs)
-        assert torch.allclose(slow, mended, atol=pair.tolerance, rtol=pair.tolerance), name
+        slow, fixed = (each[name].float().reshape(-1) for each in outputs)
+        assert torch.allclose(slow, fixed, atol=pair.tolerance, rtol=pair.tolerance), name
 
 
 @pytest.mark.parametrize("kernel", WELL_TUNED, ids=lambda kernel: kernel.name)

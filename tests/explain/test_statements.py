@@ -44,7 +44,7 @@ def require_gains_within_terms(why: Explanation) -> None:
     for rule in RULES:
         proposal = rule(why.facts)
         if proposal is not None:
-            left[proposal.cause] = without_lowered(now, times_of(proposal.mended)).total
+            left[proposal.cause] = without_lowered(now, times_of(proposal.fixed)).total
     for finding in why.findings:
         low, high = finding.gain
         assert 1 <= low <= high
@@ -54,7 +54,7 @@ def require_gains_within_terms(why: Explanation) -> None:
 
 def without_lowered(now: Times, then: Times) -> Times:
     after = then.terms
-    return now.without([term for term, seconds in now.terms.items() if after[term] < seconds])
+    return now.without_terms([term for term, seconds in now.terms.items() if after[term] < seconds])
 
 
 def require_unknown_once(why: Explanation) -> None:

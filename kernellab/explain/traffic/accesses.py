@@ -27,7 +27,7 @@ from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members
 
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
-_MOST_VAIN = 1000
+_MOST_VAIN_ATOMICS = 1000
 _LEFT_OUT = UnknownValue("what the kernel stored")
 
 AccessOperation = Literal["load", "store", "atomic"]
@@ -71,9 +71,9 @@ class AddressedMemory:
     def shared_count(self, machine: Machine) -> Count:
         """Return the wavefronts of an access to shared memory."""
         spread, lanes, times = self.rows(machine)
-        found = Count()
-        found.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
-        return found
+        count = Count()
+        count.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
+        return count
 
 
 @dataclass(slots=True)
@@ -93,95 +93,97 @@ class CountedAccess:
 class Accesses:
     """All accesses of a launch, by the position of their instruction and their space.
 
-    ``combined`` are the positions of atomics that a warp combines into one.
+    ``combined_atomics`` are the positions of atomics that a warp combines into one.
     """
 
     memory: LaunchMemory
     maps: TensorMaps
     relevance: Relevance
     shared_bytes: int
-    covers: bool = True
-    combined: frozenset[int] = frozenset()
-    found: dict[tuple[int, str], CountedAccess] = field(default_factory=dict)
+    tracks_coverage: bool = True
+    combined_atomics: frozenset[int] = frozenset()
+    by_instruction: dict[tuple[int, str], CountedAccess] = field(default_factory=dict)
     coverage: dict[int, Coverage] = field(default_factory=dict)
     unknown: dict[tuple[int | None, str], None] = field(default_factory=dict)
     shared: SharedMemory | None = None
 
-    def begin(self, programs: int) -> None:
+    def start_batch(self, programs: int) -> None:
         """Start the next programs, with empty shared memory and no tensor maps of their own."""
         self.shared = SharedMemory(programs, self.shared_bytes) if self.relevance.follows_shared else None
-        self.maps.begin()
+        self.maps.drop_built()
 
     def access(self, machine: Machine, number: int, instruction: PtxInstruction, mask: Array | None) -> None:
         """Count one executed instruction, and update the registers and memory that later addresses depend on."""
         if number in self.relevance.dead:
             return
-        active = machine.guarded(instruction, mask)
-        executed = Execution(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
+        active = machine.active_threads(instruction, mask)
+        execution = Execution(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
         if isinstance(active, UnknownValue):
-            self._give_up(executed, active.reason)
+            self._mark_unknown(execution, active.reason)
             return
         if active is not None and not active.any():
             return
         if instruction.name == "call":
             self.unknown[instruction.location.line, "what a function does that is called there is not counted"] = None
         elif instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
-            self._bulk(executed)
+            self._access_tensor_map(execution)
         elif instruction.name == "cp":
-            self._async_copy(executed)
+            self._count_async_copy(execution)
         elif is_shared(instruction):
-            self._shared(executed)
+            self._access_shared(execution)
         elif "local" in instruction.parts:
             if instruction.name != "st":
-                self._give_up(executed, "the local memory of a thread")
+                self._mark_unknown(execution, "the local memory of a thread")
         else:
-            self._global(executed)
+            self._access_global(execution)
 
-    def _give_up(self, executed: Execution, reason: str) -> None:
-        self.unknown[executed.instruction.location.line, f"it depends on {reason}"] = None
-        destination = destination_of(executed.instruction)
+    def _mark_unknown(self, execution: Execution, reason: str) -> None:
+        self.unknown[execution.instruction.location.line, f"it depends on {reason}"] = None
+        destination = destination_of(execution.instruction)
         if destination is not None:
             for member in members_of(destination):
-                executed.machine.put(member, UnknownValue(reason), None, "b32")
+                execution.machine.put(member, UnknownValue(reason), None, "b32")
 
-    def _addressed(self, executed: Execution, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
+    def _touched_memory(
+        self, execution: Execution, operations: Mapping[str, AccessOperation]
+    ) -> AddressedMemory | None:
         """Return the memory of a load, store or atomic; None where its address is unknown."""
-        instruction = executed.instruction
-        addresses = executed.address(next(each for each in instruction.operands if isinstance(each, Address)))
+        instruction = execution.instruction
+        addresses = execution.address(next(each for each in instruction.operands if isinstance(each, Address)))
         if isinstance(addresses, UnknownValue):
-            self._give_up(executed, addresses.reason)
+            self._mark_unknown(execution, addresses.reason)
             return None
         operation = operations.get(instruction.name, "atomic")
-        return AddressedMemory(addresses, executed.active, access_bytes(instruction), operation)
+        return AddressedMemory(addresses, execution.active, access_bytes(instruction), operation)
 
     # global memory
 
-    def _global(self, executed: Execution) -> None:
-        touched = self._addressed(executed, _GLOBAL)
+    def _access_global(self, execution: Execution) -> None:
+        touched = self._touched_memory(execution, _GLOBAL)
         if touched is None:
             return
-        self._count_global(executed, touched)
+        self._count_global(execution, touched)
         if touched.operation == "load":
-            if executed.number in self.relevance.loads:
-                self._load(executed, touched.addresses)
+            if execution.number in self.relevance.loads:
+                self._load_global(execution, touched.addresses)
         elif self.relevance.follows_global:
-            self._write(executed, touched.addresses)
+            self._write_global(execution, touched.addresses)
 
-    def _count_global(self, executed: Execution, touched: AddressedMemory) -> None:
-        found = self._entry(executed, touched.operation, "global", touched.size_bytes)
-        spread, lanes, times = touched.rows(executed.machine)
-        takes_turns = touched.operation == "atomic" and executed.number not in self.combined
+    def _count_global(self, execution: Execution, touched: AddressedMemory) -> None:
+        entry = self._entry(execution, touched.operation, "global", touched.size_bytes)
+        spread, lanes, times = touched.rows(execution.machine)
+        takes_turns = touched.operation == "atomic" and execution.number not in self.combined_atomics
         counted = atomic_count if takes_turns else global_count
-        found.count.add(counted(spread, lanes, touched.size_bytes), times)
+        entry.count.add(counted(spread, lanes, touched.size_bytes), times)
         tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
-        kinds = _distinct_tags(tags)
-        found.tags.update(kinds)
-        if found.example is None:
-            found.example = self._example(spread, lanes, touched.size_bytes, kinds[0])
-        if self.covers:
-            self._cover(executed.machine, touched, kinds)
+        argument_tags = _distinct_tags(tags)
+        entry.tags.update(argument_tags)
+        if entry.example is None:
+            entry.example = self._example_request(spread, lanes, touched.size_bytes, argument_tags[0])
+        if self.tracks_coverage:
+            self._mark_coverage(execution.machine, touched, argument_tags)
 
-    def _cover(self, machine: Machine, touched: AddressedMemory, kinds: Sequence[int]) -> None:
+    def _mark_coverage(self, machine: Machine, touched: AddressedMemory, tags: Sequence[int]) -> None:
         addresses, active, size = touched.addresses, touched.active, touched.size_bytes
         shape = np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape)
         shape = (machine.shape[0], shape[1])
@@ -192,11 +194,11 @@ class Accesses:
             spread, numbers = spread[lanes], numbers[lanes]
         else:
             spread, numbers = spread.ravel(), numbers.ravel()
-        for tag in kinds:
-            strays = self._cover_places(tag, spread, numbers, size, touched.operation)
-            self.memory.strays += strays if len(kinds) == 1 else 0
+        for tag in tags:
+            strays = self._mark_places(tag, spread, numbers, size, touched.operation)
+            self.memory.strays += strays if len(tags) == 1 else 0
 
-    def _cover_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
+    def _mark_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
         """Mark the touched elements of an argument, in its order; return the number of addresses outside it."""
         number = self.memory.number_of(tag)
         if number is None:
@@ -208,13 +210,13 @@ class Accesses:
         if strays:
             places, programs = places[inside], programs[inside]
         covered = self.coverage.setdefault(number, Coverage.of(buffer))
-        covered.touch(places, size, reads=operation != "store", writes=operation != "load")
+        covered.record(places, size, reads=operation != "store", writes=operation != "load")
         early = programs < MAPPED_PROGRAMS
         if early.any():
-            covered.draw(programs[early], places[early], size, operation != "load")
+            covered.mark_map(programs[early], places[early], size, operation != "load")
         return strays
 
-    def _example(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
+    def _example_request(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
         """Return the request of the first program that moves the most sectors."""
         number = self.memory.number_of(tag)
         if number is None:
@@ -232,24 +234,24 @@ class Accesses:
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
-    def _load(self, executed: Execution, addresses: Array) -> None:
-        active, kind = executed.active, executed.instruction.type
+    def _load_global(self, execution: Execution, addresses: Array) -> None:
+        active, kind = execution.active, execution.instruction.type
         size = width_of(kind) // 8
         lanes = np.broadcast_to(
             np.True_ if active is None else active,
             np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape),
         )
         spread = np.broadcast_to(addresses, lanes.shape)
-        for place, member in enumerate(members_of(executed.instruction.operands[0])):
+        for place, member in enumerate(members_of(execution.instruction.operands[0])):
             value: RegisterBits
             try:
                 bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
-                value = _sign_extend(self.memory.adopted(bits) if size == 8 else bits, kind)
+                value = _sign_extend(self.memory.translate_addresses(bits) if size == 8 else bits, kind)
             except StaleRead as stale:
-                value = self._stored(stale)
-            executed.machine.put(member, value, active, f"b{max(32, 8 * size)}")
+                value = self._unknown_stored_value(stale)
+            execution.machine.put(member, value, active, f"b{max(32, 8 * size)}")
 
-    def _stored(self, stale: StaleRead) -> UnknownValue:
+    def _unknown_stored_value(self, stale: StaleRead) -> UnknownValue:
         """Return an unknown value for a read of stored memory; without followed stores, raise.
 
         Raises:
@@ -259,22 +261,22 @@ class Accesses:
             raise stale
         return UnknownValue(stale.reason)
 
-    def _write(self, executed: Execution, addresses: Array) -> None:
-        instruction, lanes = executed.instruction, executed.lanes
+    def _write_global(self, execution: Execution, addresses: Array) -> None:
+        instruction, lanes = execution.instruction, execution.lanes
         spread = np.broadcast_to(addresses, lanes.shape)
         size = width_of(instruction.type) // 8
-        if not (self.relevance.follows_stores or executed.number in self.relevance.positions):
+        if not (self.relevance.follows_stores or execution.number in self.relevance.positions):
             self.memory.store(spread, lanes, _LEFT_OUT, access_bytes(instruction))
         elif instruction.name == "st":
             for place, member in enumerate(members_of(values_of(instruction)[0])):
-                bits = executed.machine.value(member)
+                bits = execution.machine.value(member)
                 known = bits if isinstance(bits, UnknownValue) else _low_part(bits, size)
                 self.memory.store(spread + np.uint64(place * size), lanes, known, size)
         else:
-            self._update(executed, spread)
+            self._update_global(execution, spread)
 
-    def _update(self, executed: Execution, addresses: Array) -> None:
-        machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
+    def _update_global(self, execution: Execution, addresses: Array) -> None:
+        machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
         values = values_of(instruction)
         size = width_of(instruction.type) // 8
         inputs = [machine.value(each) for each in values]
@@ -287,46 +289,46 @@ class Accesses:
             try:
                 old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
             except StaleRead as stale:
-                reason = self._stored(stale).reason
-            if self.memory.vain > _MOST_VAIN:
+                reason = self._unknown_stored_value(stale).reason
+            if self.memory.vain_atomics > _MOST_VAIN_ATOMICS:
                 raise CannotTrace(f"programs wait in line {instruction.location.line} for what does not happen")
         if reason is not None:
             old = UnknownValue(reason)
             self.memory.store(addresses, lanes, old, access_bytes(instruction))
-        if executed.number in self.relevance.positions:
+        if execution.number in self.relevance.positions:
             destination = destination_of(instruction)
             assert destination is not None
             machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
 
     # shared memory
 
-    def _shared(self, executed: Execution) -> None:
-        touched, instruction = self._addressed(executed, _SHARED), executed.instruction
+    def _access_shared(self, execution: Execution) -> None:
+        touched, instruction = self._touched_memory(execution, _SHARED), execution.instruction
         if touched is None:
             return
         if instruction.name in {"ldmatrix", "stmatrix"}:
             matrices = int(next(part for part in instruction.parts if part in {"x1", "x2", "x4"})[1:])
-            leading = np.arange(executed.machine.shape[1])[None, :] % WARP < 8 * matrices
-            touched = replace(touched, active=leading if executed.active is None else leading & executed.active)
-        count = touched.shared_count(executed.machine)
-        self._entry(executed, touched.operation, "shared", touched.size_bytes).count.add(count)
+            leading = np.arange(execution.machine.shape[1])[None, :] % WARP < 8 * matrices
+            touched = replace(touched, active=leading if execution.active is None else leading & execution.active)
+        count = touched.shared_count(execution.machine)
+        self._entry(execution, touched.operation, "shared", touched.size_bytes).count.add(count)
         if self.shared is not None:
-            is_needed = executed.number in self.relevance.positions
-            self.shared.execute(executed, touched.addresses, is_needed)
+            is_needed = execution.number in self.relevance.positions
+            self.shared.execute(execution, touched.addresses, is_needed)
 
-    def _async_copy(self, executed: Execution) -> None:
+    def _count_async_copy(self, execution: Execution) -> None:
         """Count a copy from global to shared memory; threads with an empty source only write zeros.
 
         It counts as one access to global memory, with the wavefronts of its writes to shared memory.
         """
-        machine, operands, active = executed.machine, executed.instruction.operands, executed.active
-        target, source = (executed.address(each) for each in operands[:2])
+        machine, operands, active = execution.machine, execution.instruction.operands, execution.active
+        target, source = (execution.address(each) for each in operands[:2])
         assert isinstance(operands[2], Immediate)
         size = operands[2].bits
         left = machine.value(operands[3]) if len(operands) > 3 else None
-        for each in (target, source, left):
-            if isinstance(each, UnknownValue):
-                self._give_up(executed, each.reason)
+        for value in (target, source, left):
+            if isinstance(value, UnknownValue):
+                self._mark_unknown(execution, value.reason)
                 return
         assert not isinstance(target, UnknownValue)
         assert not isinstance(source, UnknownValue)
@@ -335,60 +337,60 @@ class Accesses:
             full = left != 0
             loading = full if active is None else full & active
         if loading is None or loading.any():
-            self._count_global(executed, AddressedMemory(source, loading, size, "load"))
+            self._count_global(execution, AddressedMemory(source, loading, size, "load"))
         written = AddressedMemory(target, active, size, "store").shared_count(machine)
         count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
-        self._entry(executed, "load", "global", size).count.add(count)
+        self._entry(execution, "load", "global", size).count.add(count)
         if self.shared is not None:
-            self.shared.forget(executed, target, size, "what was copied to shared memory asynchronously")
+            self.shared.mark_unknown(execution, target, size, "what was copied to shared memory asynchronously")
 
     # tensor maps
 
-    def _bulk(self, executed: Execution) -> None:
-        machine, instruction, active = executed.machine, executed.instruction, executed.active
+    def _access_tensor_map(self, execution: Execution) -> None:
+        machine, instruction, active = execution.machine, execution.instruction, execution.active
         if instruction.name == "tensormap":
-            self.maps.replace(machine, instruction)
-            self._count_replaced(executed)
+            self.maps.execute(machine, instruction)
+            self._count_map_update(execution)
             return
         boxes = self.maps.boxes(machine, instruction, active)
         if isinstance(boxes, UnknownValue):
-            self._give_up(executed, boxes.reason)
+            self._mark_unknown(execution, boxes.reason)
             return
         into_shared = isinstance(instruction.operands[0], Address) and not instruction.operands[0].coordinates
         operation: AccessOperation = "load" if into_shared else "atomic" if "reduce" in instruction.parts else "store"
-        found = self._entry(executed, operation, "global", boxes.row_bytes)
-        found.count.add(boxes.count)
-        found.tags.update(boxes.tags)
-        if self.covers:
+        entry = self._entry(execution, operation, "global", boxes.row_bytes)
+        entry.count.add(boxes.count)
+        entry.tags.update(boxes.tags)
+        if self.tracks_coverage:
             for tag in boxes.tags:
-                self._cover_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
+                self._mark_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
         if operation != "load" and self.relevance.follows_global:
             self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), _LEFT_OUT, boxes.unit_bytes)
         if operation == "load" and self.shared is not None:
-            self.shared.forget_all("what a tensor map brought to shared memory")
+            self.shared.mark_all_unknown("what a tensor map brought to shared memory")
 
-    def _count_replaced(self, executed: Execution) -> None:
+    def _count_map_update(self, execution: Execution) -> None:
         """Count the shared memory accesses of ``tensormap.replace``; most fields are part of a word."""
-        lanes, parts = executed.lanes, executed.instruction.parts
+        lanes, parts = execution.lanes, execution.instruction.parts
         warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
         loads, stores = REPLACED_WORDS.get(parts[3], (1, 1))
         if parts[1] == "cp_fenceproxy":
             loads, stores = 1, 0
             copied = Count(warps, warps * TENSOR_MAP_BYTES // SECTOR_BYTES, warps * TENSOR_MAP_BYTES // SECTOR_BYTES)
             copied.bytes_used = warps * TENSOR_MAP_BYTES
-            self._entry(executed, "atomic", "global", _WORD_BYTES).count.add(copied)
+            self._entry(execution, "atomic", "global", _WORD_BYTES).count.add(copied)
         word_counts: tuple[tuple[AccessOperation, int], ...] = (("load", loads), ("store", stores))
         for operation, words in word_counts:
             count = Count(words * warps, wavefronts=words * warps, ideal_wavefronts=words * warps)
-            self._entry(executed, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
+            self._entry(execution, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
 
     def _entry(
-        self, executed: Execution, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
+        self, execution: Execution, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
     ) -> CountedAccess:
-        place = (executed.number, space + key)
-        if place not in self.found:
-            self.found[place] = CountedAccess(executed.instruction, operation, space, size)
-        return self.found[place]
+        place = (execution.number, space + key)
+        if place not in self.by_instruction:
+            self.by_instruction[place] = CountedAccess(execution.instruction, operation, space, size)
+        return self.by_instruction[place]
 
 
 def _distinct_tags(tags: Array) -> list[int]:

@@ -368,12 +368,12 @@ def _remainder(x: Array, y: Array) -> Array:
 
 def _leading_zeros(x: Array) -> Array:
     width = 8 * x.dtype.itemsize
-    found = np.full(x.shape, width, np.uint32)
+    zeros = np.full(x.shape, width, np.uint32)
     left = x.copy()
     for bit in range(width):
-        found = np.where(left != 0, np.uint32(width - 1 - bit), found)
+        zeros = np.where(left != 0, np.uint32(width - 1 - bit), zeros)
         left = left >> left.dtype.type(1)
-    return found
+    return zeros
 
 
 def _reverse_bits(x: Array) -> Array:

@@ -70,20 +70,24 @@ def _may_repeat(instruction: PtxInstruction) -> bool:
 def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
     """Return a block in which moves replace repeated loads."""
     known: list[PtxInstruction] = []
-    found: list[PtxInstruction] = []
-    for each in block:
-        if _separates_loads(each):
+    result: list[PtxInstruction] = []
+    for instruction in block:
+        if _separates_loads(instruction):
             known.clear()
-        moves = next((moves for load in known if (moves := _moves(each, load))), None) if _may_repeat(each) else None
+        moves = (
+            next((moves for load in known if (moves := _moves(instruction, load))), None)
+            if _may_repeat(instruction)
+            else None
+        )
         if moves is not None:
-            found += moves
+            result += moves
             continue
-        written = set(written_by(each))
+        written = set(written_by(instruction))
         known = [load for load in known if not written & {*read_by(load), *written_by(load)}]
-        if _may_repeat(each) and written.isdisjoint(read_by(each)):
-            known.append(each)
-        found.append(each)
-    return tuple(found)
+        if _may_repeat(instruction) and written.isdisjoint(read_by(instruction)):
+            known.append(instruction)
+        result.append(instruction)
+    return tuple(result)
 
 
 def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
@@ -112,30 +116,37 @@ def _load_kind(load: PtxInstruction) -> tuple[str, ...]:
 
 
 def _join_shared_loads(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[PtxInstruction, ...]:
-    found: list[PtxInstruction] = []
+    result: list[PtxInstruction] = []
     window: list[PtxInstruction] = []
-    for each in block:
-        if _separates_loads(each):
-            found += _join_neighbours(window, zeros)
+    for instruction in block:
+        if _separates_loads(instruction):
+            result += _join_neighbours(window, zeros)
             window = []
-        window.append(each)
-    return (*found, *_join_neighbours(window, zeros))
+        window.append(instruction)
+    return (*result, *_join_neighbours(window, zeros))
 
 
 def _join_neighbours(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
     """Return instructions without writes, with loads of neighbouring words joined at the place of the first."""
     groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
-    for place, each in enumerate(window):
-        if _is_plain_load(each) and is_shared(each) and each.guard is None and width_of(each.type) == 8 * _WORD:
-            groups.setdefault(_address(each).base, []).append((place, each))
+    for place, instruction in enumerate(window):
+        if (
+            _is_plain_load(instruction)
+            and is_shared(instruction)
+            and instruction.guard is None
+            and width_of(instruction.type) == 8 * _WORD
+        ):
+            groups.setdefault(_address(instruction).base, []).append((place, instruction))
     result: list[PtxInstruction | None] = list(window)
     for base, loads in groups.items():
         known = 0 if isinstance(base, Immediate) else _zeros_of_operand(base, zeros)
         aligned = min(_WIDEST, 1 << known)
         between = window[loads[0][0] : loads[-1][0]]
-        if aligned > _WORD and not any(set(registers_in(base)) & set(written_by(each)) for each in between):
+        if aligned > _WORD and not any(
+            set(registers_in(base)) & set(written_by(instruction)) for instruction in between
+        ):
             _widen_loads(loads, aligned, result)
-    return [each for each in result if each is not None]
+    return [instruction for instruction in result if instruction is not None]
 
 
 def _widen_loads(
@@ -161,8 +172,8 @@ def _widen_loads(
 
 def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
     """Whether the loads at some places lie within a range of bytes."""
-    taken = [load for place, load in loads if place in places]
-    spans = [(_address(load).offset_bytes, _WORD * len(_loaded_registers(load))) for load in taken]
+    covered = [load for place, load in loads if place in places]
+    spans = [(_address(load).offset_bytes, _WORD * len(_loaded_registers(load))) for load in covered]
     return all(offset >= start and offset + length <= start + size for offset, length in spans)
 
 
@@ -197,20 +208,23 @@ def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tu
     if last is None or blocks[last][-1].name != "ret":
         return blocks
     block = blocks[last]
-    barriers = [place for place, each in enumerate(block) if each.name in {"bar", "barrier"}]
+    barriers = [place for place, instruction in enumerate(block) if instruction.name in {"bar", "barrier"}]
     if not barriers:
         return blocks
     tail = block[barriers[-1] + 1 :]
-    effects = [each for each in tail if _separates_loads(each)]
-    guards = {(each.guard, each.negated) for each in effects}
+    effects = [instruction for instruction in tail if _separates_loads(instruction)]
+    guards = {(instruction.guard, instruction.negated) for instruction in effects}
     if len(guards) != 1 or (None, False) in guards:
         return blocks
     ((guard, negated),) = guards
     changed = tuple(
-        replace(each, guard=guard, negated=negated)
-        if each.name == "ld" and is_shared(each) and each.guard is None and _is_only_stored(each, tail)
-        else each
-        for each in _guard_first(tail, guard)
+        replace(instruction, guard=guard, negated=negated)
+        if instruction.name == "ld"
+        and is_shared(instruction)
+        and instruction.guard is None
+        and _is_only_stored(instruction, tail)
+        else instruction
+        for instruction in _guard_first(tail, guard)
     )
     return (*blocks[:last], (*block[: barriers[-1] + 1], *changed), *blocks[last + 1 :])
 
@@ -244,17 +258,17 @@ _SYMBOL_ZEROS = 4  # shared memory is declared with an alignment of 16
 
 def known_zeros(kernel: PtxKernel) -> dict[str, int]:
     """Return the number of low zero bits of each register on all paths; registers without any are left out."""
-    made: dict[str, list[PtxInstruction]] = {}
-    for each in kernel.instructions:
-        destination = destination_of(each)
+    definitions: dict[str, list[PtxInstruction]] = {}
+    for instruction in kernel.instructions:
+        destination = destination_of(instruction)
         for name in _register_names(destination):
-            made.setdefault(name, []).append(each)
-    zeros = dict.fromkeys(made, _ALL)
+            definitions.setdefault(name, []).append(instruction)
+    zeros = dict.fromkeys(definitions, _ALL)
     changed = True
     while changed:
         changed = False
-        for name, makers in made.items():
-            least = min(_zeros_of_result(each, zeros) for each in makers)
+        for name, makers in definitions.items():
+            least = min(_zeros_of_result(instruction, zeros) for instruction in makers)
             if least < zeros[name]:
                 zeros[name] = least
                 changed = True

@@ -93,9 +93,9 @@ def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
 
 def _changes(rows: Array) -> Array:
     """Return True at the start of each ascending row, and where a number differs from the one before."""
-    found = np.ones(rows.shape, bool)
-    found[:, 1:] = rows[:, 1:] != rows[:, :-1]
-    return found
+    changes = np.ones(rows.shape, bool)
+    changes[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return changes
 
 
 def _rows(addresses: Array, active: Array | None) -> Array:
@@ -119,8 +119,8 @@ def _by_warp(values: Array, fill: object) -> Array:
 
 def _distinct_counts(rows: Array, off: Array) -> Array:
     """Return the number of distinct values in each ascending row, without those of inactive threads."""
-    found: Array = 1 + (rows[:, 1:] != rows[:, :-1]).sum(axis=1) - off
-    return found
+    counts: Array = 1 + (rows[:, 1:] != rows[:, :-1]).sum(axis=1) - off
+    return counts
 
 
 def shared_count(addresses: Array, active: Array | None, size: int, *, stores: bool = False) -> Count:
@@ -196,15 +196,15 @@ class Flags:
 
     def per_element(self, itemsize: int) -> Array:
         """Return a flag per element: whether any byte of it was touched."""
-        found: Array = np.zeros(-(-self.size_bytes // itemsize), bool)
+        touched: Array = np.zeros(-(-self.size_bytes // itemsize), bool)
         for step, flags in self.by_group.items():
             if step >= itemsize:
-                found |= np.repeat(flags, step // itemsize)[: found.size]
+                touched |= np.repeat(flags, step // itemsize)[: touched.size]
             else:
-                padded = np.zeros(found.size * (itemsize // step), bool)
+                padded = np.zeros(touched.size * (itemsize // step), bool)
                 padded[: flags.size] = flags[: padded.size]
-                found |= padded.reshape(found.size, -1).any(axis=1)
-        return found
+                touched |= padded.reshape(touched.size, -1).any(axis=1)
+        return touched
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class Coverage:
         """Return the empty coverage of a buffer."""
         return cls(buffer, Flags(buffer.storage_bytes), Flags(buffer.storage_bytes))
 
-    def touch(self, places: Array, size: int, *, reads: bool, writes: bool) -> None:
+    def record(self, places: Array, size: int, *, reads: bool, writes: bool) -> None:
         """Record an access of ``size`` bytes at each of the places in the storage."""
         if reads:
             self.read.mark(places, size)
@@ -247,12 +247,12 @@ class Coverage:
         if (begin | size) & (size - 1) or size > SECTOR_BYTES:
             self._wave[(places + begin + size - 1) >> 5] = True
 
-    def draw(self, programs: Array, places: Array, size: int, writes: bool) -> None:
+    def mark_map(self, programs: Array, places: Array, size: int, writes: bool) -> None:
         """Mark in the map the parts of the view that the first programs touch: 1 by a load, 2 by a write."""
         span = max(1, self.buffer.span_bytes)
         first = (places - self.buffer.offset_bytes) * MAP_COLUMNS
         columns, last = (
-            each.clip(0, MAP_COLUMNS - 1) for each in (first // span, (first + size * MAP_COLUMNS - 1) // span)
+            edge.clip(0, MAP_COLUMNS - 1) for edge in (first // span, (first + size * MAP_COLUMNS - 1) // span)
         )
         for step in range(int((last - columns).max(initial=0)) + 1):
             self.map[programs, np.minimum(columns + step, last)] |= 2 if writes else 1
@@ -273,7 +273,7 @@ class Coverage:
         """The bytes of all sectors that were touched, once each."""
         return 0 if self._sectors is None else int(self._sectors.sum()) * SECTOR_BYTES
 
-    def untouched(self, *, writes: bool) -> tuple[int, int]:
+    def untouched_counts(self, *, writes: bool) -> tuple[int, int]:
         """Return the number of elements in the view, and of those that were never read, or never written."""
         buffer = self.buffer
         if 0 in buffer.shape:

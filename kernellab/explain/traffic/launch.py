@@ -53,7 +53,7 @@ class Trace:
 
     ``coverage`` is by argument name; it is empty unless all programs were run. ``unknown`` are pairs of line and
     reason. ``names`` are those of the arguments by the top bits of addresses. ``strays`` counts accesses outside all
-    arguments. ``executed`` are the positions of instructions that accessed memory.
+    arguments. ``executed_positions`` are the positions of instructions that accessed memory.
     """
 
     accesses: tuple[CountedAccess, ...]
@@ -63,7 +63,7 @@ class Trace:
     unknown: tuple[tuple[int | None, str], ...]
     names: Mapping[int, str]
     strays: int
-    executed: frozenset[int] = frozenset()
+    executed_positions: frozenset[int] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -93,48 +93,48 @@ def trace_launch(
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
     first, the last and random ones. After ``most_seconds`` of CPU time the rest is unknown.
     """
-    launched = PtxLaunch(assembled_kernel(kernel), grid, bound.parameters)
+    launch = PtxLaunch(assembled_kernel(kernel), grid, bound.parameters)
 
     def follow(*, follows_stores: bool) -> Trace:
-        relevance = relevance_of(launched.kernel, follows_stores=follows_stores)
+        relevance = relevance_of(launch.kernel, follows_stores=follows_stores)
         maps, size = TensorMaps(bound.maps), shared_bytes or _SHARED_BYTES
-        empty = partial(Accesses, bound.memory, maps, relevance, size, combined=combined)
+        empty = partial(Accesses, bound.memory, maps, relevance, size, combined_atomics=combined)
         deadline = time.thread_time() + most_seconds
-        chosen = _programs_to_run(launched, empty(), most_lane_steps, deadline)
-        bound.memory.forget()
-        return _trace_chosen(launched, empty(), chosen, wave, deadline)
+        chosen = _programs_to_run(launch, empty(), most_lane_steps, deadline)
+        bound.memory.reset()
+        return _trace_chosen(launch, empty(), chosen, wave, deadline)
 
     try:
         return follow(follows_stores=False)
     except StaleRead:
-        bound.memory.forget()
+        bound.memory.reset()
     return follow(follows_stores=True)
 
 
-def _trace_chosen(launched: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
+def _trace_chosen(launch: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
     """Count the accesses of the chosen programs, up to the deadline."""
-    total = math.prod(launched.grid)
-    accesses.covers = len(chosen) == total
+    total = math.prod(launch.grid)
+    accesses.tracks_coverage = len(chosen) == total
     ran = 0
     try:
-        for batch in _batches(chosen, _batch_programs(launched), wave if accesses.covers else total):
-            _run_batch(launched, accesses, batch, deadline)
+        for batch in _batches(chosen, _batch_programs(launch), wave if accesses.tracks_coverage else total):
+            _run_batch(launch, accesses, batch, deadline)
             ran += len(batch)
             if ran % wave == 0 or ran == total:
                 for covered in accesses.coverage.values():
                     covered.end_wave()
     except CannotTrace as stopped:
         accesses.unknown[None, stopped.reason] = None
-    return _trace_of(accesses, launched.grid, ran)
+    return _trace_of(accesses, launch.grid, ran)
 
 
-def _batch_programs(launched: PtxLaunch) -> int:
-    return max(1, _BATCH_LANES // launched.kernel.threads)
+def _batch_programs(launch: PtxLaunch) -> int:
+    return max(1, _BATCH_LANES // launch.kernel.threads)
 
 
-def _run_batch(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
-    machine = Machine(launched, accesses.relevance, programs, accesses.access)
-    accesses.begin(len(programs))
+def _run_batch(launch: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
+    machine = Machine(launch, accesses.relevance, programs, accesses.access)
+    accesses.start_batch(len(programs))
     machine.run(deadline)
     for line, reason in machine.stopped:
         accesses.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
@@ -143,14 +143,14 @@ def _run_batch(launched: PtxLaunch, accesses: Accesses, programs: Array, deadlin
     return machine.lane_steps
 
 
-def _programs_to_run(launched: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
+def _programs_to_run(launch: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
     """Return the programs to run: all, or as many as a probe says ``most_lane_steps`` allow."""
-    total = math.prod(launched.grid)
-    if total <= _batch_programs(launched):
+    total = math.prod(launch.grid)
+    if total <= _batch_programs(launch):
         return np.arange(total)
     some = _sample_programs(total, min(_PROBED, total))
     try:
-        steps = _run_batch(launched, accesses, some, deadline) / len(some)
+        steps = _run_batch(launch, accesses, some, deadline) / len(some)
     except CannotTrace:
         steps = float(most_lane_steps)
     affordable = max(_PROBED, int(most_lane_steps / max(steps, 1.0)))
@@ -176,11 +176,11 @@ def _batches(chosen: Array, most: int, wave: int) -> Iterator[Array]:
 def _trace_of(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace:
     buffers = accesses.memory.buffers
     names = {number + 1: buffer.name for number, buffer in enumerate(buffers)}
-    complete = accesses.covers and ran == math.prod(grid)
+    complete = accesses.tracks_coverage and ran == math.prod(grid)
     coverage = {buffers[number].name: each for number, each in accesses.coverage.items()} if complete else {}
-    found: Sequence[CountedAccess] = [accesses.found[key] for key in sorted(accesses.found)]
-    executed = frozenset(number for number, _ in accesses.found)
-    return Trace(tuple(found), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays, executed)
+    counted: Sequence[CountedAccess] = [accesses.by_instruction[key] for key in sorted(accesses.by_instruction)]
+    executed = frozenset(number for number, _ in accesses.by_instruction)
+    return Trace(tuple(counted), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays, executed)
 
 
 _WAVEFRONT_BYTES = 128
@@ -207,11 +207,11 @@ def traffic_of(
     bound = bind_arguments(
         kernel, [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
     )
-    code, kept = machine_code_of(compiled), assembled_kernel(kernel)
-    combined = combined_atomics(kept, code)
+    code, assembled = machine_code_of(compiled), assembled_kernel(kernel)
+    combined = combined_atomics(assembled, code)
     trace = trace_launch(kernel, grid, bound, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
-    told = (*trace.unknown, *_uneven_atomics(trace), *differences(kept, trace.executed, code))
-    unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(told)]
+    reasons = (*trace.unknown, *_uneven_atomics(trace), *differences(assembled, trace.executed_positions, code))
+    unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(reasons)]
     if resources.spill_bytes:
         reason = f"{resources.spill_bytes} bytes of registers per thread are spilled, and their traffic is not counted"
         unknown.append(UnknownTraffic(None, reason))
@@ -282,8 +282,8 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
 def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficRow:
     line, file, operation, space, argument = key
     count = Count()
-    for each in accesses:
-        count.add(each.count)
+    for access in accesses:
+        count.add(access.count)
     is_shared = space == "shared"
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.bytes_used, moved)
@@ -320,7 +320,7 @@ def _traffic_by_argument(trace: Trace, buffers: Sequence[LaunchBuffer]) -> tuple
 
 def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:
     is_read, is_written = coverage.read_bytes > 0, coverage.written_bytes > 0
-    elements, never_read = coverage.untouched(writes=False)
+    elements, never_read = coverage.untouched_counts(writes=False)
     read = elements - never_read
     return ArgumentTraffic(
         argument=name,
@@ -328,7 +328,7 @@ def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:
         is_read=is_read,
         is_written=is_written,
         never_read=None if is_written and not is_read else never_read,
-        never_written=coverage.untouched(writes=True)[1] if is_written else None,
+        never_written=coverage.untouched_counts(writes=True)[1] if is_written else None,
         read_bytes=coverage.read_bytes,
         written_bytes=coverage.written_bytes,
         reads_per_element=coverage.read_bytes / (read * coverage.buffer.itemsize) if read else None,

@@ -49,7 +49,7 @@ RegisterBits = Array | UnknownValue
 
 
 class CannotTrace(Exception):
-    """The accesses of a kernel depend on an unknown value; ``reason`` names it."""
+    """The programs cannot be run to their end; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -80,7 +80,7 @@ class Machine:
     Threads stop at a branch with an unknown condition; ``stopped`` has its line and the reason.
     """
 
-    launched: PtxLaunch
+    launch: PtxLaunch
     relevance: Relevance
     programs: Array
     access: Handler
@@ -93,7 +93,7 @@ class Machine:
     _shape: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        kernel, grid = self.launched.kernel, self.launched.grid
+        kernel, grid = self.launch.kernel, self.launch.grid
         self._shape = (len(self.programs), kernel.threads)
         numbers = self.programs.astype(np.int64)[:, None]
         threads = np.arange(kernel.threads, dtype=np.uint32)[None, :]
@@ -128,7 +128,7 @@ class Machine:
         Raises:
             NotFollowed: it takes too long.
         """
-        blocks = self.launched.kernel.blocks
+        blocks = self.launch.kernel.blocks
         first = np.cumsum([0, *map(len, blocks)])
         self._pending = {0: (None, 0)}
         steps = 0
@@ -147,7 +147,7 @@ class Machine:
         oldest = min(self._pending, key=lambda block: self._pending[block][1])
         if oldest == lowest or steps - self._pending[oldest][1] <= _SPIN_BLOCKS:
             return lowest
-        if not any(_SPIN_PARTS & set(each.parts) for each in self.launched.kernel.blocks[lowest]):
+        if not any(_SPIN_PARTS & set(each.parts) for each in self.launch.kernel.blocks[lowest]):
             return lowest
         self.spins = True
         return oldest
@@ -159,25 +159,25 @@ class Machine:
             number = position + offset
             if instruction.name in {"bra", "ret", "exit", "trap"}:
                 if index in self.relevance.skipped:
-                    self._await(self.relevance.skipped[index], mask, steps)
+                    self._wait_at(self.relevance.skipped[index], mask, steps)
                     return
-                mask = self._leave(instruction, mask, steps)
+                mask = self._branch(instruction, mask, steps)
                 if mask is not None and not mask.any():
                     return
                 continue
             if is_access(instruction) or instruction.name == "tensormap" or calls_out(instruction):
-                self._step()
+                self._count_steps()
                 self.access(self, number, instruction, mask)
             elif number in self.relevance.positions:
-                self._step()
+                self._count_steps()
                 self._compute(instruction, mask)
-        if index + 1 < len(self.launched.kernel.blocks):
-            self._await(index + 1, mask, steps)
+        if index + 1 < len(self.launch.kernel.blocks):
+            self._wait_at(index + 1, mask, steps)
 
-    def _step(self) -> None:
+    def _count_steps(self) -> None:
         self.lane_steps += max(_LEAST_STEPS, self._shape[0] * self._shape[1])
 
-    def _await(self, block: int, mask: Array | None, steps: int) -> None:
+    def _wait_at(self, block: int, mask: Array | None, steps: int) -> None:
         waiting = self._pending.get(block)
         if waiting is None:
             self._pending[block] = (mask, steps)
@@ -187,22 +187,22 @@ class Machine:
         else:
             self._pending[block] = (None, waiting[1])
 
-    def _leave(self, instruction: PtxInstruction, mask: Array | None, steps: int) -> Array | None:
+    def _branch(self, instruction: PtxInstruction, mask: Array | None, steps: int) -> Array | None:
         """Execute a branch or an end; return the mask of the threads that continue below it."""
-        taken = self.guarded(instruction, mask)
-        if isinstance(taken, UnknownValue):
-            self.stopped[instruction.location.line, taken.reason] = None
+        branching = self.active_threads(instruction, mask)
+        if isinstance(branching, UnknownValue):
+            self.stopped[instruction.location.line, branching.reason] = None
             return np.zeros((1, 1), bool)
-        if taken is not None and not taken.any():
+        if branching is not None and not branching.any():
             return mask
         if instruction.name == "bra":
-            self._await(target_of(self.launched.kernel, instruction), taken, steps)
-        if taken is None or taken.all():
+            self._wait_at(target_of(self.launch.kernel, instruction), branching, steps)
+        if branching is None or branching.all():
             return np.zeros((1, 1), bool)
-        rest = ~taken if mask is None else mask & ~taken
+        rest = ~branching if mask is None else mask & ~branching
         return np.broadcast_to(rest, self._shape)
 
-    def guarded(self, instruction: PtxInstruction, mask: Array | None) -> Array | UnknownValue | None:
+    def active_threads(self, instruction: PtxInstruction, mask: Array | None) -> Array | UnknownValue | None:
         """Return the threads among ``mask`` that execute an instruction; None where all do."""
         if instruction.guard is None:
             return mask
@@ -227,18 +227,18 @@ class Machine:
 
     def values(self, operands: Sequence[Operand]) -> list[Array] | UnknownValue:
         """Return the bits of operands, or the first unknown value."""
-        found = []
+        bits = []
         for operand in operands:
             value = self.value(operand)
             if isinstance(value, UnknownValue):
                 return value
-            found.append(value)
-        return found
+            bits.append(value)
+        return bits
 
     def _register(self, name: str) -> RegisterBits:
-        found = self.registers.get(name)
-        if found is not None:
-            return found
+        bits = self.registers.get(name)
+        if bits is not None:
+            return bits
         special = self._special.get(name)
         if special is not None:
             return special
@@ -247,7 +247,7 @@ class Machine:
         return UnknownValue("a register that was never written")
 
     def _symbol(self, name: str) -> RegisterBits:
-        kernel = self.launched.kernel
+        kernel = self.launch.kernel
         for index, parameter in enumerate(kernel.parameters):
             if parameter.name == name:
                 return _constant(parameter_address(index))
@@ -273,11 +273,11 @@ class Machine:
             self.registers[destination.name] = np.where(mask, value, old)
 
     def _compute(self, instruction: PtxInstruction, mask: Array | None) -> None:
-        active = self.guarded(instruction, mask)
+        active = self.active_threads(instruction, mask)
         destination = destination_of(instruction)
         assert destination is not None
         if isinstance(active, UnknownValue):
-            self._spoil(destination, active)
+            self._set_unknown(destination, active)
             return
         special = _INSTRUCTIONS.get(instruction.name)
         if special is not None:
@@ -286,23 +286,23 @@ class Machine:
         operation = operation_of(instruction.parts)
         if operation is None:
             line = instruction.location.line
-            self._spoil(destination, UnknownValue(f"what {instruction.opcode} computes in line {line}"))
+            self._set_unknown(destination, UnknownValue(f"what {instruction.opcode} computes in line {line}"))
             return
         values = self.values(sources_of(instruction))
         result = values if isinstance(values, UnknownValue) else operation(*values)
-        self._write(instruction, destination, result, active)
+        self._write_result(instruction, destination, result, active)
 
-    def _write(
+    def _write_result(
         self, instruction: PtxInstruction, destination: Operand, result: RegisterBits, mask: Array | None
     ) -> None:
         if isinstance(destination, Vector):  # setp with two predicates: the second is the opposite
             opposite = result if isinstance(result, UnknownValue) else ~result
-            for member, each in zip(destination.members, (result, opposite), strict=False):
-                self.put(member, each, mask, "pred")
+            for member, bits in zip(destination.members, (result, opposite), strict=False):
+                self.put(member, bits, mask, "pred")
             return
         self.put(destination, result, mask, result_type(instruction))
 
-    def _spoil(self, destination: Operand, unknown: UnknownValue) -> None:
+    def _set_unknown(self, destination: Operand, unknown: UnknownValue) -> None:
         for member in members_of(destination):
             self.put(member, unknown, None, "b32")
 
@@ -349,8 +349,8 @@ def _move(machine: Machine, instruction: PtxInstruction, destination: Operand, m
     width = width_of(kind) // len(values)
     low = np.uint64((1 << width) - 1)
     packed: Any = np.uint64(0)
-    for place, each in enumerate(values):
-        packed = packed | ((each.astype(np.uint64) & low) << np.uint64(place * width))
+    for place, bits in enumerate(values):
+        packed = packed | ((bits.astype(np.uint64) & low) << np.uint64(place * width))
     machine.put(destination, packed, mask, kind)
 
 
@@ -369,15 +369,15 @@ def _load_parameter(machine: Machine, instruction: PtxInstruction, destination: 
     starts, which = np.unique(base.astype(np.int64) + address.offset_bytes, return_inverse=True)
     size = width_of(instruction.type) // 8
     for place, member in enumerate(members):
-        bits = [_parameter_bytes(machine.launched, int(start) + place * size, size) for start in starts]
+        bits = [_parameter_bytes(machine.launch, int(start) + place * size, size) for start in starts]
         values = np.frombuffer(b"".join(bits), bits_type(instruction.type))
         machine.put(member, values[which].reshape(base.shape), mask, instruction.type)
 
 
-def _parameter_bytes(launched: PtxLaunch, address: int, size: int) -> bytes:
+def _parameter_bytes(launch: PtxLaunch, address: int, size: int) -> bytes:
     """Return ``size`` bytes of the parameters at an address; bytes after the end of one are zero."""
     index, begin = divmod(address - _PARAMETER_SPACE, 1 << _PARAMETER_SHIFT)
-    return launched.parameters[index][begin : begin + size].ljust(size, b"\0")
+    return launch.parameters[index][begin : begin + size].ljust(size, b"\0")
 
 
 def _shuffle(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
@@ -430,13 +430,13 @@ def _vote(machine: Machine, instruction: PtxInstruction, destination: Operand, m
     alive = active.reshape(warps.shape)
     mode = next(part for part in instruction.parts if part in {"any", "all", "uni", "ballot"})
     if mode == "ballot":
-        found = (warps.astype(np.uint64) << np.arange(warps.shape[2], dtype=np.uint64)).sum(axis=2, keepdims=True)
+        votes = (warps.astype(np.uint64) << np.arange(warps.shape[2], dtype=np.uint64)).sum(axis=2, keepdims=True)
     elif mode == "any":
-        found = warps.any(axis=2, keepdims=True)
+        votes = warps.any(axis=2, keepdims=True)
     else:
         every = (warps | ~alive).all(axis=2, keepdims=True)
-        found = every if mode == "all" else every | ~warps.any(axis=2, keepdims=True)
-    spread = np.broadcast_to(found, warps.shape).reshape(machine.shape)
+        votes = every if mode == "all" else every | ~warps.any(axis=2, keepdims=True)
+    spread = np.broadcast_to(votes, warps.shape).reshape(machine.shape)
     machine.put(destination, spread.astype(np.uint32) if mode == "ballot" else spread, mask, instruction.type)
 
 
@@ -453,10 +453,10 @@ def _reduce_warp(machine: Machine, instruction: PtxInstruction, destination: Ope
     warps = numbers.reshape(machine.shape[0], -1, min(32, machine.shape[1]))
     alive = active.reshape(warps.shape)
     first = np.take_along_axis(warps, alive.argmax(axis=2)[:, :, None], axis=2)  # of a warp that is off, anything
-    found = combine.reduce(np.where(alive, warps, first), axis=2, keepdims=True)
+    totals = combine.reduce(np.where(alive, warps, first), axis=2, keepdims=True)
     if combine in {np.add, np.bitwise_xor}:
-        found = combine.reduce(np.where(alive, warps, warps.dtype.type(0)), axis=2, keepdims=True)
-    spread = np.broadcast_to(found, warps.shape).reshape(machine.shape)
+        totals = combine.reduce(np.where(alive, warps, warps.dtype.type(0)), axis=2, keepdims=True)
+    spread = np.broadcast_to(totals, warps.shape).reshape(machine.shape)
     machine.put(destination, bits_of(spread.astype(warps.dtype), instruction.type), mask, "b32")
 
 

@@ -104,12 +104,12 @@ def combined_atomics(kernel: PtxKernel, code: MachineCode | None) -> frozenset[i
     lines = {line for line, each in (code or {}).items() if each.votes} - voting
     return frozenset(
         number
-        for number, each in enumerate(kernel.instructions)
-        if each.name in {"atom", "red"}
-        and not is_shared(each)
-        and _source_line(each) in lines
-        and each.type[0] in "usb"
-        and not _COMBINABLE.isdisjoint(each.parts)
+        for number, instruction in enumerate(kernel.instructions)
+        if instruction.name in {"atom", "red"}
+        and not is_shared(instruction)
+        and _source_line(instruction) in lines
+        and instruction.type[0] in "usb"
+        and not _COMBINABLE.isdisjoint(instruction.parts)
     )
 
 
@@ -127,27 +127,29 @@ class _Counts:
     outside: list[int]
     inside: list[int]
 
-    def fits(self, found: int) -> bool:
-        """Whether ``found`` occurrences in machine code match; unrolling may repeat those of loops."""
+    def fits(self, count: int) -> bool:
+        """Whether ``count`` occurrences in machine code match; unrolling may repeat those of loops."""
         if not self.inside[1]:
-            return self.outside[0] <= found <= self.outside[1]
+            return self.outside[0] <= count <= self.outside[1]
         return any(
-            found >= outside + inside and (found - outside) % inside == 0 if inside else found == outside
+            count >= outside + inside and (count - outside) % inside == 0 if inside else count == outside
             for outside in range(self.outside[0], self.outside[1] + 1)
             for inside in range(self.inside[0], self.inside[1] + 1)
         )
 
 
-def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode | None) -> list[tuple[Line, str]]:
+def differences(
+    kernel: PtxKernel, executed_positions: Collection[int], code: MachineCode | None
+) -> list[tuple[Line, str]]:
     """Return the lines with other accesses in the machine code than were counted, each with a sentence.
 
-    ``executed`` are the positions of the accesses that any thread executed.
+    ``executed_positions`` are those of the accesses that any thread executed.
     """
     if code is None or any(map(calls_out, kernel.instructions)):
         return []
-    counted = _ptx_counts(kernel, executed)
+    counted = _ptx_counts(kernel, executed_positions)
     retried = _retry_lines(kernel, code)
-    found = [(line, _RETRIES) for line in sorted(retried, key=_line_order)]
+    differing = [(line, _RETRIES) for line in sorted(retried, key=_line_order)]
     has_maps = any(each.name == "tensormap" for each in kernel.instructions)
     for kind, size in sorted({key for key, _ in counted} | {key for each in code.values() for key in each.accesses}):
         if has_maps and kind not in {"load", "store"}:
@@ -165,8 +167,8 @@ def differences(kernel: PtxKernel, executed: Collection[int], code: MachineCode 
             if not counts.fits(count):
                 of_bytes = f" of {plural(size, 'byte')}" if size else ""
                 has = f"the machine code has {count} times a {kind}{of_bytes}"
-                found.append((line, f"{has} where {counts.outside[1] + counts.inside[1]} were counted"))
-    return found
+                differing.append((line, f"{has} where {counts.outside[1] + counts.inside[1]} were counted"))
+    return differing
 
 
 _RETRIES = "the machine code tries an atomic there until it succeeds, and how often that is depends on timing"
@@ -182,10 +184,10 @@ def _occurrences(code: MachineCode, line: Line, kind: str, size: int) -> int:
 
 def _sum_counts(counts: Iterable[_Counts]) -> _Counts:
     total = _Counts([0, 0], [0, 0])
-    for each in counts:
+    for line_counts in counts:
         for end in (0, 1):
-            total.outside[end] += each.outside[end]
-            total.inside[end] += each.inside[end]
+            total.outside[end] += line_counts.outside[end]
+            total.inside[end] += line_counts.inside[end]
     return total
 
 
@@ -195,20 +197,20 @@ def _retry_lines(kernel: PtxKernel, code: MachineCode) -> set[Line]:
     return {line for line, each in code.items() if each.retries} - swapping
 
 
-def _ptx_counts(kernel: PtxKernel, executed: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
+def _ptx_counts(kernel: PtxKernel, executed_positions: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
     dead, looped = relevance_of(kernel).dead, set(_loop_blocks(kernel))
-    found: dict[tuple[tuple[str, int], Line], _Counts] = {}
-    for number, each in enumerate(kernel.instructions):
-        kind = _access_kind(each)
+    counts_by_line: dict[tuple[tuple[str, int], Line], _Counts] = {}
+    for number, instruction in enumerate(kernel.instructions):
+        kind = _access_kind(instruction)
         if kind is None or number in dead:
             continue
-        counts = found.setdefault(
-            (_access_class(kind, access_bytes(each)), _source_line(each)), _Counts([0, 0], [0, 0])
+        counts = counts_by_line.setdefault(
+            (_access_class(kind, access_bytes(instruction)), _source_line(instruction)), _Counts([0, 0], [0, 0])
         )
-        place = counts.inside if each.block in looped else counts.outside
-        place[0] += number in executed
+        place = counts.inside if instruction.block in looped else counts.outside
+        place[0] += number in executed_positions
         place[1] += 1
-    return found
+    return counts_by_line
 
 
 def _access_kind(instruction: PtxInstruction) -> str | None:
@@ -227,9 +229,9 @@ def _loop_blocks(kernel: PtxKernel) -> Iterator[int]:
     for block in range(len(following)):
         seen, ahead = set[int](), list(following[block])
         while ahead:
-            each = ahead.pop()
-            if each not in seen and each < len(following):
-                seen.add(each)
-                ahead += following[each]
+            successor = ahead.pop()
+            if successor not in seen and successor < len(following):
+                seen.add(successor)
+                ahead += following[successor]
         if block in seen:
             yield block

@@ -78,15 +78,15 @@ class StaleRead(Exception):
 class LaunchMemory:
     """The memory of one launch.
 
-    ``strays`` counts accesses outside of it, ``vain`` the latest consecutive atomics without any change.
+    ``strays`` counts accesses outside of it, ``vain_atomics`` the latest consecutive atomics without any change.
     """
 
     buffers: Sequence[LaunchBuffer]
     strays: int = 0
-    vain: int = 0
+    vain_atomics: int = 0
     _contents: dict[Any, Contents] = field(default_factory=dict)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Restore the initial contents of the arguments."""
         self._contents.clear()
         self.strays = 0
@@ -99,7 +99,7 @@ class LaunchMemory:
         """Return the number of the argument that the top bits of an address name; None outside all."""
         return tag - 1 if 0 < tag <= len(self.buffers) else None
 
-    def adopted(self, addresses: Array) -> Array:
+    def translate_addresses(self, addresses: Array) -> Array:
         """Translate true addresses of arguments into this memory's numbering."""
         if (addresses >> np.uint64(TAG_SHIFT)).all():
             return addresses
@@ -120,17 +120,17 @@ class LaunchMemory:
             StaleRead: one of them was stored before, and its value is not known.
         """
         result = np.zeros(addresses.shape, f"u{size}")
-        for number, lanes, places in self._parts(addresses, active, size):
-            contents = self._of(number)
+        for number, lanes, places in self._places_by_argument(addresses, active, size):
+            contents = self._contents_of(number)
             contents.require_known(places)
             result[lanes] = _words_at(contents.data, places, size)
         return result
 
     def store(self, addresses: Array, active: Array, values: RegisterBits, size: int) -> None:
         """Store unsigned integers of ``size`` bytes."""
-        self.vain = 0
-        for number, lanes, places in self._parts(addresses, active, size):
-            contents = self._of(number)
+        self.vain_atomics = 0
+        for number, lanes, places in self._places_by_argument(addresses, active, size):
+            contents = self._contents_of(number)
             if isinstance(values, UnknownValue):
                 contents.reason = values.reason
             if contents.stale is None and isinstance(values, UnknownValue):
@@ -140,7 +140,7 @@ class LaunchMemory:
                     contents.stale[places + byte] = isinstance(values, UnknownValue)
             if isinstance(values, UnknownValue):
                 continue
-            self._own(contents)
+            self._copy_on_write(contents)
             bits = np.ascontiguousarray(np.broadcast_to(values, addresses.shape)[lanes]).view(np.uint8)
             for byte in range(size):
                 contents.data[places + byte] = bits.reshape(-1, size)[:, byte]
@@ -154,19 +154,19 @@ class LaunchMemory:
             StaleRead: one of them was stored before, and its value is not known.
         """
         old = np.zeros(addresses.shape, f"u{size}")
-        for number, lanes, places in self._parts(addresses, active, size):
-            contents = self._of(number)
+        for number, lanes, places in self._places_by_argument(addresses, active, size):
+            contents = self._contents_of(number)
             contents.require_known(places)
-            self._own(contents)
+            self._copy_on_write(contents)
             old[lanes] = update_words(contents.data, places, parts, [value[lanes] for value in values], size)
             changed = not np.array_equal(old[lanes], _words_at(contents.data, places, size))
-            self.vain = 0 if changed else self.vain + 1
+            self.vain_atomics = 0 if changed else self.vain_atomics + 1
         return old
 
-    def _parts(self, addresses: Array, active: Array, size: int) -> list[tuple[int, Array, Array]]:
+    def _places_by_argument(self, addresses: Array, active: Array, size: int) -> list[tuple[int, Array, Array]]:
         """Return for each touched argument: its number, the lanes, and their places in its storage."""
         tags = (addresses >> np.uint64(TAG_SHIFT)).astype(np.int64)
-        found = []
+        touched = []
         for tag in np.unique(tags[active]).tolist() if active.any() else ():
             number = self.number_of(tag)
             lanes = active & (tags == tag)
@@ -178,17 +178,17 @@ class LaunchMemory:
             places = (addresses - begin).astype(np.int64)
             inside = lanes & (places >= 0) & (places + size <= buffer.storage_bytes)
             self.strays += int(lanes.sum() - inside.sum())
-            found.append((number, inside, places[inside]))
-        return found
+            touched.append((number, inside, places[inside]))
+        return touched
 
-    def _of(self, number: int) -> Contents:
+    def _contents_of(self, number: int) -> Contents:
         buffer = self.buffers[number]
         if buffer.key not in self._contents:
             self._contents[buffer.key] = Contents(buffer.read())
         return self._contents[buffer.key]
 
     @staticmethod
-    def _own(contents: Contents) -> None:
+    def _copy_on_write(contents: Contents) -> None:
         if not contents.is_copy:
             contents.data = contents.data.copy()
             contents.is_copy = True
@@ -196,8 +196,8 @@ class LaunchMemory:
 
 def _words_at(data: Array, places: Array, size: int) -> Array:
     if not (places & (size - 1)).any() and data.size % size == 0:
-        found: Array = data.view(f"u{size}")[places >> (size.bit_length() - 1)]
-        return found
+        aligned: Array = data.view(f"u{size}")[places >> (size.bit_length() - 1)]
+        return aligned
     bytes_of = np.stack([data[places + byte] for byte in range(size)], axis=-1)
     words: Array = np.ascontiguousarray(bytes_of).view(f"u{size}")[..., 0]
     return words
@@ -218,13 +218,13 @@ def update_words(data: Array, places: Array, parts: Sequence[str], values: Seque
     for index, place in enumerate((places // size).tolist()):
         before = words[place : place + 1]
         old[index] = before[0]
-        given = [value[index : index + 1] for value in values]
+        operands = [value[index : index + 1] for value in values]
         if name == "cas":
-            words[place] = given[1][0] if before[0] == given[0][0] else before[0]
+            words[place] = operands[1][0] if before[0] == operands[0][0] else before[0]
         elif name in {"inc", "dec"}:
-            words[place] = _wrapping(name, int(before[0]), int(given[0][0]))
+            words[place] = _wrapping(name, int(before[0]), int(operands[0][0]))
         else:
-            words[place] = bits_of(_UPDATES[name](numbers_of(before, kind), numbers_of(given[0], kind)), kind)[0]
+            words[place] = bits_of(_UPDATES[name](numbers_of(before, kind), numbers_of(operands[0], kind)), kind)[0]
     return old
 
 
@@ -272,27 +272,27 @@ class SharedMemory:
         self.data = np.zeros(self.programs * self.size_bytes, np.uint8)
         self.unknown = np.zeros(self.data.shape, bool)
 
-    def execute(self, executed: Execution, addresses: Array, is_needed: bool) -> None:
+    def execute(self, execution: Execution, addresses: Array, is_needed: bool) -> None:
         """Execute a load, store or atomic."""
-        places = self._places(executed.machine, addresses)
-        if executed.instruction.name in {"ldmatrix", "stmatrix"}:
-            self._matrix(executed, places, is_needed)
-        elif executed.instruction.name == "ld":
+        places = self._places(execution.machine, addresses)
+        if execution.instruction.name in {"ldmatrix", "stmatrix"}:
+            self._matrix(execution, places, is_needed)
+        elif execution.instruction.name == "ld":
             if is_needed:
-                self._load(executed, places)
-        elif executed.instruction.name == "st":
-            self._store(executed, places)
+                self._load(execution, places)
+        elif execution.instruction.name == "st":
+            self._store(execution, places)
         else:
-            self._update(executed, places, is_needed)
+            self._update(execution, places, is_needed)
 
-    def forget(self, executed: Execution, addresses: Array, size: int, reason: str) -> None:
+    def mark_unknown(self, execution: Execution, addresses: Array, size: int, reason: str) -> None:
         """Mark bytes as unknown."""
-        places = self._places(executed.machine, addresses)[executed.lanes]
+        places = self._places(execution.machine, addresses)[execution.lanes]
         self.reason = reason
         for byte in range(size):
             self.unknown[places + byte] = True
 
-    def forget_all(self, reason: str) -> None:
+    def mark_all_unknown(self, reason: str) -> None:
         """Mark all bytes as unknown."""
         self.reason = reason
         self.unknown[:] = True
@@ -301,8 +301,9 @@ class SharedMemory:
         inside = np.minimum(addresses.astype(np.int64), self.size_bytes - 16)
         return np.broadcast_to(inside, machine.shape) + np.arange(self.programs)[:, None] * self.size_bytes
 
-    def _load(self, executed: Execution, places: Array) -> None:
-        machine, instruction, active, lanes = executed.machine, executed.instruction, executed.active, executed.lanes
+    def _load(self, execution: Execution, places: Array) -> None:
+        machine, instruction = execution.machine, execution.instruction
+        active, lanes = execution.active, execution.lanes
         size = width_of(instruction.type) // 8
         for place, member in enumerate(members_of(instruction.operands[0])):
             at = places + place * size
@@ -318,10 +319,10 @@ class SharedMemory:
         bytes_of = np.stack([self.data[places + byte] for byte in range(size)], axis=-1)
         return np.ascontiguousarray(bytes_of).view(f"u{size}")[..., 0]
 
-    def _store(self, executed: Execution, places: Array) -> None:
-        size = width_of(executed.instruction.type) // 8
-        for place, member in enumerate(members_of(values_of(executed.instruction)[0])):
-            self._put(places + place * size, executed.lanes, executed.machine.value(member), size)
+    def _store(self, execution: Execution, places: Array) -> None:
+        size = width_of(execution.instruction.type) // 8
+        for place, member in enumerate(members_of(values_of(execution.instruction)[0])):
+            self._put(places + place * size, execution.lanes, execution.machine.value(member), size)
 
     def _put(self, places: Array, lanes: Array, value: Array | UnknownValue, size: int) -> None:
         at = places[lanes]
@@ -335,8 +336,8 @@ class SharedMemory:
             if not isinstance(value, UnknownValue):
                 self.data[at + byte] = bits[:, byte]
 
-    def _update(self, executed: Execution, places: Array, is_needed: bool) -> None:
-        machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
+    def _update(self, execution: Execution, places: Array, is_needed: bool) -> None:
+        machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
         size = width_of(instruction.type) // 8
         values = [machine.value(each) for each in values_of(instruction)]
         destination = destination_of(instruction)
@@ -347,24 +348,24 @@ class SharedMemory:
             if is_needed and destination is not None:
                 machine.put(destination, UnknownValue(reason), None, "b32")
             return
-        given = [
-            np.broadcast_to(each, machine.shape)[lanes].astype(f"u{size}")
-            for each in values
-            if not isinstance(each, UnknownValue)
+        operands = [
+            np.broadcast_to(value, machine.shape)[lanes].astype(f"u{size}")
+            for value in values
+            if not isinstance(value, UnknownValue)
         ]
-        found = update_words(self.data, places[lanes], instruction.parts, given, size)
+        old_words = update_words(self.data, places[lanes], instruction.parts, operands, size)
         if is_needed and destination is not None:
-            old = np.zeros(machine.shape, found.dtype)
-            old[lanes] = found
+            old = np.zeros(machine.shape, old_words.dtype)
+            old[lanes] = old_words
             machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
 
-    def _matrix(self, executed: Execution, places: Array, is_needed: bool) -> None:
+    def _matrix(self, execution: Execution, places: Array, is_needed: bool) -> None:
         """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
 
         Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a
         transposed one, of column i / 4.
         """
-        machine, instruction, active = executed.machine, executed.instruction, executed.active
+        machine, instruction, active = execution.machine, execution.instruction, execution.active
         loads = instruction.name == "ldmatrix"
         if loads and not is_needed:
             return

@@ -58,73 +58,73 @@ class _Binding:
 
     kernel: PtxKernel
     buffers: list[LaunchBuffer] = field(default_factory=list)
-    filled: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
     pointers: list[tuple[int, int]] = field(default_factory=list)
     descriptors: list[tuple[int, int, Any]] = field(default_factory=list)
 
     def next_parameter(self) -> PtxParameter:
-        place = len(self.filled)
+        place = len(self.values)
         if place >= len(self.kernel.parameters):
             raise UsageError(
                 f"{self.kernel.name} has {plural(place, 'parameter')}, fewer than the launch has arguments."
             )
         return self.kernel.parameters[place]
 
-    def take(self, given: RuntimeArgument) -> None:
-        if given.type.startswith("tensordesc"):
-            self._descriptor(given)
-        elif given.type.startswith("*"):
-            self._pointer(self._buffer(given.name, given.value, given.address))
+    def bind(self, argument: RuntimeArgument) -> None:
+        if argument.type.startswith("tensordesc"):
+            self._bind_descriptor(argument)
+        elif argument.type.startswith("*"):
+            self._bind_pointer(self._add_buffer(argument.name, argument.value, argument.address))
         else:
-            self.filled.append(_scalar(given.value, self.next_parameter().size_bytes, given.type))
+            self.values.append(_scalar(argument.value, self.next_parameter().size_bytes, argument.type))
 
-    def _pointer(self, buffer: int) -> None:
+    def _bind_pointer(self, buffer: int) -> None:
         self.next_parameter()
-        self.pointers.append((len(self.filled), buffer))
-        self.filled.append(b"")
+        self.pointers.append((len(self.values), buffer))
+        self.values.append(b"")
 
-    def _buffer(self, name: str, tensor: Any, address: int | None) -> int:
+    def _add_buffer(self, name: str, tensor: Any, address: int | None) -> int:
         self.buffers.append(buffer_of(name, tensor, address))
         return len(self.buffers) - 1
 
-    def _descriptor(self, given: RuntimeArgument) -> None:
-        shape, strides = tuple(map(int, given.value.shape)), tuple(map(int, given.value.strides))
-        buffer = self._buffer(given.name, given.value.base, given.address)
+    def _bind_descriptor(self, argument: RuntimeArgument) -> None:
+        shape, strides = tuple(map(int, argument.value.shape)), tuple(map(int, argument.value.strides))
+        buffer = self._add_buffer(argument.name, argument.value.base, argument.address)
         if self.next_parameter().size_bytes == TENSOR_MAP_BYTES:
-            self.descriptors.append((len(self.filled), buffer, given.value))
-            self.filled.append(bytes(TENSOR_MAP_BYTES))
+            self.descriptors.append((len(self.values), buffer, argument.value))
+            self.values.append(bytes(TENSOR_MAP_BYTES))
         else:
-            self._pointer(buffer)
-            self._numbers((*shape, *strides))
+            self._bind_pointer(buffer)
+            self._bind_numbers((*shape, *strides))
             while self.next_parameter().size_bytes == 1:
-                self.filled.append(b"\0")
-        self._numbers((*shape, *strides))
+                self.values.append(b"\0")
+        self._bind_numbers((*shape, *strides))
 
-    def _numbers(self, numbers: Sequence[int]) -> None:
+    def _bind_numbers(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self.filled.append(_scalar(number, self.next_parameter().size_bytes, "i64"))
+            self.values.append(_scalar(number, self.next_parameter().size_bytes, "i64"))
 
-    def scratch(self) -> None:
+    def bind_scratch(self) -> None:
         """Assign scratch memory to each remaining parameter."""
-        while len(self.filled) < len(self.kernel.parameters):
-            name = f"{SCRATCH} {len(self.filled)}"
+        while len(self.values) < len(self.kernel.parameters):
+            name = f"{SCRATCH} {len(self.values)}"
             self.buffers.append(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _no_bytes))
-            self._pointer(len(self.buffers) - 1)
+            self._bind_pointer(len(self.buffers) - 1)
 
 
-def bind_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> BoundParameters:
+def bind_arguments(kernel: PtxKernel, arguments: Sequence[RuntimeArgument]) -> BoundParameters:
     """Return the parameters of a kernel for a launch.
 
     Raises:
         UsageError: there are more arguments than parameters.
     """
     binding = _Binding(kernel)
-    for each in given:
-        binding.take(each)
-    binding.scratch()
+    for argument in arguments:
+        binding.bind(argument)
+    binding.bind_scratch()
     memory = LaunchMemory(tuple(binding.buffers))
     for place, buffer in binding.pointers:
-        binding.filled[place] = memory.start(buffer).to_bytes(8, "little")
+        binding.values[place] = memory.start(buffer).to_bytes(8, "little")
     maps = {
         parameter_address(place): host_map(
             memory.start(buffer),
@@ -135,7 +135,7 @@ def bind_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> Bound
         )
         for place, buffer, descriptor in binding.descriptors
     }
-    return BoundParameters(tuple(binding.filled), memory, maps)
+    return BoundParameters(tuple(binding.values), memory, maps)
 
 
 def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffer:
@@ -180,8 +180,8 @@ def _scalar(value: Any, size_bytes: int, kind: str) -> bytes:
 def runtime_arguments(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
     """Yield the run-time arguments of one argument of a call: the members of a tuple, nothing for None."""
     if isinstance(kind, tuple | list):
-        for index, (member, each) in enumerate(zip(kind, value, strict=True)):
-            yield from runtime_arguments(f"{name}[{index}]", member, each)
+        for index, (member, item) in enumerate(zip(kind, value, strict=True)):
+            yield from runtime_arguments(f"{name}[{index}]", member, item)
     elif kind != "constexpr":
         yield RuntimeArgument(name, str(kind), value)
 
@@ -240,29 +240,29 @@ class TensorMaps:
     """The tensor maps of a launch: those that are parameters, by address, and those that programs built."""
 
     parameters: Mapping[int, TensorMap]
-    _made: list[tuple[Array, dict[tuple[str, int], Array]]] = field(default_factory=list)
+    _built_maps: list[tuple[Array, dict[tuple[str, int], Array]]] = field(default_factory=list)
 
-    def begin(self) -> None:
+    def drop_built(self) -> None:
         """Drop the maps that programs built."""
-        self._made.clear()
+        self._built_maps.clear()
 
-    def replace(self, machine: Machine, instruction: PtxInstruction) -> None:
+    def execute(self, machine: Machine, instruction: PtxInstruction) -> None:
         """Set a field of a map in shared memory, or copy a map from there to global memory."""
-        target = self._column(machine, instruction.operands[0])
+        target = self._program_values(machine, instruction.operands[0])
         if isinstance(target, UnknownValue):
             return
         if instruction.parts[1] == "cp_fenceproxy":
-            source = self._column(machine, instruction.operands[1])
-            found = None if isinstance(source, UnknownValue) else self._find(source)
-            if found is not None:
-                self._made.append((target, dict(found)))
+            source = self._program_values(machine, instruction.operands[1])
+            source_fields = None if isinstance(source, UnknownValue) else self._built_map(source)
+            if source_fields is not None:
+                self._built_maps.append((target, dict(source_fields)))
             return
-        fields = self._find(target)
+        fields = self._built_map(target)
         if fields is None:
             fields = {}
-            self._made.append((target, fields))
+            self._built_maps.append((target, fields))
         *ordinal, value_operand = instruction.operands[1:]
-        value = self._column(machine, value_operand)
+        value = self._program_values(machine, value_operand)
         index = ordinal[0].bits if ordinal and isinstance(ordinal[0], Immediate) else 0
         if isinstance(value, UnknownValue):
             fields.pop((instruction.parts[3], index), None)
@@ -274,10 +274,10 @@ class TensorMaps:
         operand = next((each for each in instruction.operands if isinstance(each, Address) and each.coordinates), None)
         if operand is None or "tile::gather4" in instruction.parts or "tile::scatter4" in instruction.parts:
             return UnknownValue(f"{instruction.opcode}, whose boxes are not followed")
-        found = self._map_of(machine, operand)
-        if isinstance(found, UnknownValue):
-            return found
-        tensor_map, rows_of = found
+        map_or_unknown = self._map_at(machine, operand)
+        if isinstance(map_or_unknown, UnknownValue):
+            return map_or_unknown
+        tensor_map, rows_of = map_or_unknown
         vector = operand.coordinates[0]
         assert isinstance(vector, Vector)
         coordinates = []
@@ -290,21 +290,21 @@ class TensorMaps:
             coordinates.append(np.broadcast_to(value, lanes.shape)[lanes].astype(np.uint32).view(np.int32).astype(int))
         return _box(tensor_map, coordinates, programs, rows_of)
 
-    def _map_of(self, machine: Machine, operand: Address) -> tuple[TensorMap, bool] | UnknownValue:
-        address = self._column(machine, Address(operand.base, operand.offset_bytes))
+    def _map_at(self, machine: Machine, operand: Address) -> tuple[TensorMap, bool] | UnknownValue:
+        address = self._program_values(machine, Address(operand.base, operand.offset_bytes))
         if isinstance(address, UnknownValue):
             return address
         parameter = self.parameters.get(int(address[0]))
         if parameter is not None:
             return parameter, False
-        fields = self._find(address)
-        made = None if fields is None else _map_from_fields(fields)
-        return UnknownValue("a tensor map that was not made here") if made is None else (made, True)
+        fields = self._built_map(address)
+        built = None if fields is None else _map_from_fields(fields)
+        return UnknownValue("a tensor map that was not made here") if built is None else (built, True)
 
-    def _find(self, address: Array) -> dict[tuple[str, int], Array] | None:
-        return next((fields for at, fields in reversed(self._made) if np.array_equal(at, address)), None)
+    def _built_map(self, address: Array) -> dict[tuple[str, int], Array] | None:
+        return next((fields for at, fields in reversed(self._built_maps) if np.array_equal(at, address)), None)
 
-    def _column(self, machine: Machine, operand: Any) -> RegisterBits:
+    def _program_values(self, machine: Machine, operand: Any) -> RegisterBits:
         """Return a value per program, that of its first thread."""
         offset = operand.offset_bytes if isinstance(operand, Address) else 0
         value = machine.value(operand.base if isinstance(operand, Address) else operand)
@@ -365,6 +365,6 @@ def _box_of_rows(starts: Array, lengths: Array, programs: Array, requests: int, 
     places = np.arange(0, longest, unit)
     inside = places[None, :] < lengths[:, None]
     units = (starts[:, None] + places)[inside].astype(np.uint64)
-    who = np.broadcast_to(programs[:, None], inside.shape)[inside]
+    program_rows = np.broadcast_to(programs[:, None], inside.shape)[inside]
     tags = frozenset((np.unique(starts >> TAG_SHIFT)).tolist())
-    return Box(count, tags, longest, units, unit, who)
+    return Box(count, tags, longest, units, unit, program_rows)

@@ -41,12 +41,12 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
     end = len(kernel.blocks)
     behind = _post_dominators(following, end)
-    found = []
+    branches = []
     for block, successors in enumerate(following):
         if len(successors) > 1:
             join = _join_of(behind, block, end)
-            found.append(Branch(block, join, _blocks_between(following, block, end if join is None else join)))
-    return tuple(found)
+            branches.append(Branch(block, join, _blocks_between(following, block, end if join is None else join)))
+    return tuple(branches)
 
 
 def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
@@ -69,8 +69,8 @@ def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
         changed = False
         for block in range(end - 1, -1, -1):
             common = everything
-            for each in following[block]:
-                common &= behind[each]
+            for successor in following[block]:
+                common &= behind[successor]
             common |= 1 << block
             changed = changed or common != behind[block]
             behind[block] = common
@@ -80,21 +80,21 @@ def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
 def _join_of(behind: list[int], block: int, end: int) -> int | None:
     """Return the immediate post-dominator of a block, or None."""
     rest = behind[block] & ~(1 << block)
-    for each in range(end):
-        if rest >> each & 1 and behind[each] == rest:
-            return each
+    for candidate in range(end):
+        if rest >> candidate & 1 and behind[candidate] == rest:
+            return candidate
     return None
 
 
 def _blocks_between(following: list[tuple[int, ...]], block: int, join: int) -> frozenset[int]:
-    found: set[int] = set()
+    between: set[int] = set()
     ahead = list(following[block])
     while ahead:
-        each = ahead.pop()
-        if each not in found and each not in {join, len(following)}:
-            found.add(each)
-            ahead += following[each]
-    return frozenset(found)
+        successor = ahead.pop()
+        if successor not in between and successor not in {join, len(following)}:
+            between.add(successor)
+            ahead += following[successor]
+    return frozenset(between)
 
 
 _KERNELS_KEPT = 64
@@ -119,8 +119,8 @@ def registers_in(operand: Operand) -> Iterator[str]:
                 yield from registers_in(member)
         case Address(base, _, coordinates):
             yield from registers_in(base)
-            for each in coordinates:
-                yield from registers_in(each)
+            for coordinate in coordinates:
+                yield from registers_in(coordinate)
 
 
 def destination_of(instruction: PtxInstruction) -> Operand | None:
@@ -212,19 +212,22 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
     dead = _dead_loads(instructions)
     follows_shared = False
     while True:
-        found = _Slice(kernel)
-        found.begin(dead, follows_shared, follows_stores)
-        found.grow()
-        needed = found.needed
+        kernel_slice = _Slice(kernel)
+        kernel_slice.add_roots(dead, follows_shared, follows_stores)
+        kernel_slice.grow()
+        needed = kernel_slice.needed
         reads_shared = any(
-            is_memory_load(each) and is_shared(each) and needed.intersection(written_by(each)) for each in instructions
+            is_memory_load(instruction) and is_shared(instruction) and needed.intersection(written_by(instruction))
+            for instruction in instructions
         )
         if reads_shared == follows_shared or follows_shared:
             break
         follows_shared = True
-    positions = frozenset(i for i, each in enumerate(instructions) if needed.intersection(written_by(each)))
+    positions = frozenset(
+        i for i, instruction in enumerate(instructions) if needed.intersection(written_by(instruction))
+    )
     loads = frozenset(i for i in positions if is_memory_load(instructions[i]) and not is_shared(instructions[i]))
-    skipped = {block: branch.join for block, branch in found.undecided.items() if branch.join is not None}
+    skipped = {block: branch.join for block, branch in kernel_slice.undecided.items() if branch.join is not None}
     return Relevance(positions, loads, dead, skipped, follows_shared, follows_stores)
 
 
@@ -237,40 +240,45 @@ class _Slice:
     blocks: set[int] = field(default_factory=set)
     undecided: dict[int, Branch] = field(default_factory=dict)
 
-    def begin(self, dead: frozenset[int], follows_shared: bool, follows_stores: bool) -> None:
+    def add_roots(self, dead: frozenset[int], follows_shared: bool, follows_stores: bool) -> None:
         """Add the roots of the slice: accesses, and branches without a join."""
-        for position, each in enumerate(self.kernel.instructions):
+        for position, instruction in enumerate(self.kernel.instructions):
             if position not in dead:
-                self.needed.update(_needed_registers(each, follows_shared, follows_stores))
-                if each.name == "tensormap" or is_access(each) or calls_out(each):
-                    self.blocks.add(each.block)
+                self.needed.update(_needed_registers(instruction, follows_shared, follows_stores))
+                if instruction.name == "tensormap" or is_access(instruction) or calls_out(instruction):
+                    self.blocks.add(instruction.block)
         for branch in branches_of(self.kernel):
             if branch.join is None:
-                self._follow(branch)
+                self._add_branch(branch)
             else:
                 self.undecided[branch.block] = branch
 
-    def _follow(self, branch: Branch) -> None:
+    def _add_branch(self, branch: Branch) -> None:
         self.needed.update(_registers_of(self.kernel.blocks[branch.block][-1], ()))
         self.blocks.add(branch.block)
 
     def grow(self) -> None:
         """Add everything that the slice depends on."""
-        writers = [(set(written_by(each)), each) for each in self.kernel.instructions if written_by(each)]
+        writers = [
+            (set(written_by(instruction)), instruction)
+            for instruction in self.kernel.instructions
+            if written_by(instruction)
+        ]
         before = -1, -1
         while before != (len(self.needed), len(self.undecided)):
             before = len(self.needed), len(self.undecided)
             rest = []
-            for written, each in reversed(writers):
+            for written, instruction in reversed(writers):
                 if self.needed.isdisjoint(written):
-                    rest.append((written, each))
+                    rest.append((written, instruction))
                     continue
-                self.needed.update(read_by(each))
-                self.blocks.add(each.block)
+                self.needed.update(read_by(instruction))
+                self.blocks.add(instruction.block)
             writers = rest[::-1]
-            for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
+            relevant = [b for b in self.undecided.values() if not b.inside.isdisjoint(self.blocks)]
+            for branch in relevant:
                 del self.undecided[branch.block]
-                self._follow(branch)
+                self._add_branch(branch)
 
 
 def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
@@ -288,8 +296,8 @@ def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows
 
 
 def _registers_of(instruction: PtxInstruction, operands: Iterable[Operand]) -> list[str]:
-    found = [name for operand in operands for name in registers_in(operand)]
-    return found if instruction.guard is None else [*found, instruction.guard.name]
+    names = [name for operand in operands for name in registers_in(operand)]
+    return names if instruction.guard is None else [*names, instruction.guard.name]
 
 
 def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
@@ -300,17 +308,24 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
     while before != len(waiting):
         before = len(waiting)
         rest = []
-        for each in reversed(waiting):
-            written = written_by(each)
-            if not written or each.name in {"atom", "mbarrier"} or not live.isdisjoint(written) or _is_volatile(each):
-                live.update(read_by(each))
+        for instruction in reversed(waiting):
+            written = written_by(instruction)
+            if (
+                not written
+                or instruction.name in {"atom", "mbarrier"}
+                or not live.isdisjoint(written)
+                or _is_volatile(instruction)
+            ):
+                live.update(read_by(instruction))
             else:
-                rest.append(each)
+                rest.append(instruction)
         waiting = rest[::-1]
     return frozenset(
         i
-        for i, each in enumerate(instructions)
-        if each.name in {"ld", "ldu"} and not _is_volatile(each) and not live.intersection(written_by(each))
+        for i, instruction in enumerate(instructions)
+        if instruction.name in {"ld", "ldu"}
+        and not _is_volatile(instruction)
+        and not live.intersection(written_by(instruction))
     )
 
 
