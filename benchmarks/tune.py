@@ -233,7 +233,7 @@ def _with_inductor(name: str) -> Line:
 def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     """Time the whole list in turns, then the fastest of it and the picks, in turns for long."""
     import kernellab
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
     from kernellab.errors import KernellabError
     from kernellab.measure.bench_setup import LocalBench
     from kernellab.measure.config import Config
@@ -248,7 +248,7 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
         for index, each in lab.compiler.stream([launches.of(config).job for config in configs]):
             if not isinstance(each, KernellabError) and each.resources.fits:
                 fitting.append(implementation_of(launches, configs[index], each, index))
-        reset = frozenset(declared(work.kernel).reset_to_zero)
+        reset = frozenset(autotune_settings(work.kernel).reset_to_zero)
         bench = LocalBench(BenchOptions(launches.name, 60.0, launches.manner, reset=reset))
         first: dict[int, float] = {}
         for each in fitting:

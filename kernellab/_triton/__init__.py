@@ -5,11 +5,11 @@ import re
 from kernellab.errors import UsageError
 from kernellab.settings import restore_interpreting, set_interpreting_aside
 
-_interpreting = set_interpreting_aside()  # without TRITON_INTERPRET=1 Triton's own functions are compiled ones
+_interpret_variable = set_interpreting_aside()  # without TRITON_INTERPRET=1 Triton's own functions are compiled ones
 try:
     import triton
 finally:
-    restore_interpreting(_interpreting)
+    restore_interpreting(_interpret_variable)
 
 CODE_GENERATOR = "triton.compiler.code_generator"
 """Compile workers import it before their first kernel; a notebook need not."""
@@ -23,8 +23,8 @@ def require_supported(version: str) -> None:
     Raises:
         UsageError: it is too old.
     """
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if found < OLDEST:
+    installed = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if installed < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"The Triton that is installed is {version}; expected {oldest} or later. Install one: "

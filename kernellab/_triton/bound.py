@@ -29,13 +29,13 @@ from kernellab._triton.kernel import (
     Bound,
     BoundJit,
     Kernel,
-    by_position,
+    configs_with_options,
     jit_function,
-    overridden,
+    pass_by_position,
     require_not_given_twice,
     require_one_tuner,
 )
-from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, reached
+from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, jit_functions
 from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
 from kernellab._triton.specialize import gluon_source, require_constants, require_options, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
@@ -75,8 +75,8 @@ class _Keys(dict[Any, Any]):
         values = list(_leaves(specialization))
         if all(map(_has_own_text, values)):
             return default
-        told = [(id(type(value)), value_key(value)) for value in values if value is not None]
-        return f"{[*map(str, specialization)]}{options}{told}"
+        contents = [(id(type(value)), value_key(value)) for value in values if value is not None]
+        return f"{[*map(str, specialization)]}{options}{contents}"
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Keep nothing."""
@@ -119,7 +119,7 @@ def _on_grid(kernel: Bound, grid: Any) -> Any:
 _on_grid._torchdynamo_inline = traced_on_grid  # type: ignore[attr-defined]  # where dynamo looks for a stand-in
 
 
-def _incomplete(kernel: Kernel, method: str, required: str) -> LaunchError:
+def _incomplete_call_error(kernel: Kernel, method: str, required: str) -> LaunchError:
     name = jit_function(kernel).__name__
     return LaunchError(
         f"{name}.{method} also takes {required}; {name}[grid](...) is the usual way to launch {name}.", kernel=name
@@ -129,23 +129,23 @@ def _incomplete(kernel: Kernel, method: str, required: str) -> LaunchError:
 def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
     """Compile a kernel without a launch; return what `KernelInterface.warmup` returns."""
     if "grid" not in meta:
-        raise _incomplete(kernel, "warmup", "grid=(1,)")
-    args, meta = by_position(kernel, args, meta, {"self"})
+        raise _incomplete_call_error(kernel, "warmup", "grid=(1,)")
+    args, meta = pass_by_position(kernel, args, meta, {"self"})
     return KernelInterface.warmup(kernel, *args, **meta)
 
 
 class BoundKernel(JITFunction):  # type: ignore[misc]
     """A jit function bound to a lab.
 
-    ``told`` holds the launches that the runtime has reported to its lab: digest and code of the grid function.
-    ``forgotten`` counts how often all compiled kernels were dropped.
+    ``reported`` holds the launches that the runtime has reported to its lab: digest and code of the grid function.
+    ``generation`` counts how often all compiled kernels were dropped.
     """
 
     runtime: Runtime
     launcher: Launcher
     front: Any
-    told: set[tuple[str, CodeType | None]]
-    forgotten: int
+    reported: set[tuple[str, CodeType | None]]
+    generation: int
     _captures: tuple[CapturedValue, ...] | None
 
     __getitem__ = _on_grid
@@ -172,7 +172,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         """Launch through the runtime of the lab; returns what `JITFunction.run` returns."""
         __tracebackhide__ = True
         if grid is MISSING or not isinstance(warmup, bool):
-            raise _incomplete(self, "run", "grid=(1,), warmup=False")
+            raise _incomplete_call_error(self, "run", "grid=(1,), warmup=False")
         return self.runtime.launch(self, args, meta, grid, warmup)
 
     warmup = _warmup
@@ -180,8 +180,8 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     @property
     def launched_as(self) -> Any:
         """The decorated kernel that this thread launches, or this one where it is launched itself."""
-        entered = getattr(_THREAD, "entered", None)
-        return entered if entered is not None and jit_function(entered) is self else self
+        launched = getattr(_THREAD, "launched", None)
+        return launched if launched is not None and jit_function(launched) is self else self
 
     def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Specialize, then find or compile the kernel, as Triton does at the beginning of a launch; return its handle.
@@ -223,7 +223,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         if are_hooks_called and self.pre_run_hooks:
             kernel = copy.copy(self)
             kernel.pre_run_hooks = []
-        with self._within_limits():
+        with self._translate_out_of_resources():
             return JITFunction.run(kernel, *args, grid=grid, warmup=warmup, **meta)
 
     def load(self, handle: Any) -> None:
@@ -232,11 +232,11 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
-        with self._within_limits():
+        with self._translate_out_of_resources():
             _ = handle.run
 
     @contextmanager
-    def _within_limits(self) -> Iterator[None]:
+    def _translate_out_of_resources(self) -> Iterator[None]:
         try:
             yield
         except OutOfResources as exc:
@@ -246,7 +246,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:
         try:
-            for function in reversed(reached(self, self.captures())):
+            for function in reversed(jit_functions(self, self.captures())):
                 _ = function.cache_key  # fills in used_global_vals; before 3.8, only with those of helpers with theirs
         except RuntimeError as exc:
             self.runtime.compiled_files(src, target, options)  # mostly fails as well, and knows in which line
@@ -265,18 +265,18 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
         Triton itself raises where a global changed, and launches the old kernel where a helper did.
         """
-        held = self._captures
+        known = self._captures
         changed = any(scope.get(name, MISSING) != value for (name, _), (value, scope) in self.used_global_vals.items())
-        if held is not None and not changed and all(capture.is_now() for capture in held):
-            return held
+        if known is not None and not changed and all(capture.is_unchanged() for capture in known):
+            return known
         self._captures = captures_of(self)
-        if held is not None and (changed or not are_alike(held, self._captures)):
-            for function in reached(self, self._captures):
+        if known is not None and (changed or not are_alike(known, self._captures)):
+            for function in jit_functions(self, self._captures):
                 function.hash = None
                 function.used_global_vals = {}
             self.device_caches.clear()
-            self.told.clear()
-            self.forgotten += 1
+            self.reported.clear()
+            self.generation += 1
         return self._captures
 
 
@@ -285,9 +285,9 @@ class BoundGluonKernel(BoundKernel):
 
     def create_binder(self) -> Any:
         """Triton's per-device caches and binder, with Gluon's source class."""
-        found = super().create_binder()
+        binder = super().create_binder()
         self.ASTSource = gluon_source()
-        return found
+        return binder
 
     def is_gluon(self) -> bool:
         """True: Triton's code generator asks for the dialect."""
@@ -304,62 +304,62 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     best_config: Any
     options_of_call: Mapping[str, Any] = MappingProxyType({})
     _tuned: bool = False
-    _forgotten: int = 0
+    _generation: int = 0
     _origin: BoundAutotuner | None = None
     _options: Mapping[str, Any] = MappingProxyType({})
     _origin_configs: list[Any]
-    _overridden: dict[Any, BoundAutotuner]
+    _tuners_by_options: dict[Any, BoundAutotuner]
 
     __getitem__ = _on_grid
     side_table_number = side_table_number
 
     def run(self, *args: Any, **meta: Any) -> Any:
         """Launch with the config that the lab tuned for these arguments; returns what `Autotuner.run` returns."""
-        with _entered(self):
-            return self._with_options_of_call(args, meta)
+        with _mark_launched(self):
+            return self._launch_with_options(args, meta)
 
     def warmup(self, *args: Any, **meta: Any) -> Any:
         """Compile every config; options of the call win over those of the configs."""
         options = {name: meta.pop(name) for name in OPTIONS if name in meta}
-        return Autotuner.warmup(self._overridden_by(options) if options else self, *args, **meta)
+        return Autotuner.warmup(self._tuner_with_options(options) if options else self, *args, **meta)
 
-    def _with_options_of_call(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    def _launch_with_options(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Launch with the options of the call in place of the configs'; choices are cached per set of options."""
-        self._forget_choices_of_another_version()
+        self._drop_stale_choices()
         require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
         self.options_of_call = {name: value for name, value in meta.items() if name in OPTIONS}
         if not self.options_of_call:
             return self._run(*args, **meta)
         require_options(jit_function(self).__name__, self.options_of_call)
-        tuner = self._overridden_by(self.options_of_call)
+        tuner = self._tuner_with_options(self.options_of_call)
         handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in OPTIONS})
         self.best_config = tuner.best_config
         if self.runtime.is_offline() or not self.runtime.interprets():
             self.cache[choice_key(self, args, meta)] = tuner.best_config
         return handle
 
-    def _overridden_by(self, options: Mapping[str, Any]) -> BoundAutotuner:
+    def _tuner_with_options(self, options: Mapping[str, Any]) -> BoundAutotuner:
         """The tuner of this kernel whose configs have these options; one per set of options."""
-        mark = tuple(sorted((name, repr(value)) for name, value in options.items()))
-        held = self._overridden.get(mark)
-        if held is None or held._origin_configs != list(self.configs):
-            held = self._overridden[mark] = copy.copy(self)
-            held._origin, held._options, held._origin_configs = self, options, list(self.configs)
-            held.configs, held.cache = overridden(self.configs, options), {}
-        return held
+        key = tuple(sorted((name, repr(value)) for name, value in options.items()))
+        tuner = self._tuners_by_options.get(key)
+        if tuner is None or tuner._origin_configs != list(self.configs):
+            tuner = self._tuners_by_options[key] = copy.copy(self)
+            tuner._origin, tuner._options, tuner._origin_configs = self, options, list(self.configs)
+            tuner.configs, tuner.cache = configs_with_options(self.configs, options), {}
+        return tuner
 
     def _run(self, *args: Any, **meta: Any) -> Any:
         if not self.runtime.interprets():
             return super().run(*args, **meta)
-        held = self.cache
+        cache = self.cache
         if not self.runtime.is_offline():
-            self.cache = dict(held)  # a choice made without timings is not for the GPU
+            self.cache = dict(cache)  # a choice made without timings is not for the GPU
         try:
             if len(self.configs) > 1:
                 self._choose_untimed(args, meta)
             return super().run(*args, **meta)
         finally:
-            self.cache = held
+            self.cache = cache
 
     def _choose_untimed(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
         """Cache the first config that fits as the choice, so that Triton times none and prints no timings."""
@@ -373,13 +373,13 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             self.pre_hook({**self.nargs, **meta, **choice.all_kwargs()}, reset_only=True)
         self.cache[key] = choice
 
-    def _forget_choices_of_another_version(self) -> None:
+    def _drop_stale_choices(self) -> None:
         function = jit_function(self)
         function.captures()
-        if self._forgotten != function.forgotten:
-            self._forgotten = function.forgotten
+        if self._generation != function.generation:
+            self._generation = function.generation
             self.cache.clear()
-            self._overridden.clear()
+            self._tuners_by_options.clear()
 
     def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
         """Bypass Triton's own cache of tunings: the lab's store has them, and some choices are not timed."""
@@ -390,8 +390,8 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         """Leave Triton the one config that the lab chose, where Triton would time them all."""
         launches = not self.runtime.interprets() and "grid" in kwargs and not kwargs.get("warmup")
         args = tuple(self.nargs.values())
-        given = {**kwargs, **self._options}
-        choice = self.runtime.best_config(self._origin or self, args, given) if launches else None
+        keywords = {**kwargs, **self._options}
+        choice = self.runtime.best_config(self._origin or self, args, keywords) if launches else None
         self._tuned = choice is not None
         if choice is None:
             return list(super().prune_configs(kwargs))
@@ -399,7 +399,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             argument = {**self.nargs, **kwargs}.get(name)
             if argument is not None:
                 argument.zero_()
-        return [choice] if self._origin is None else overridden([choice], self._options)
+        return [choice] if self._origin is None else configs_with_options([choice], self._options)
 
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
         if self._tuned:
@@ -431,23 +431,23 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     def run(self, *args: Any, **meta: Any) -> Any:
         """Launch with the values of the heuristics; returns what `Heuristics.run` returns."""
         __tracebackhide__ = True
-        with _entered(self):
+        with _mark_launched(self):
             return super().run(*args, **meta)
 
 
 @contextmanager
-def _entered(kernel: Kernel) -> Iterator[None]:
+def _mark_launched(kernel: Kernel) -> Iterator[None]:
     """Set `BoundKernel.launched_as` of this thread, inside a with statement, to the outermost decorated kernel."""
-    before = getattr(_THREAD, "entered", None)
+    before = getattr(_THREAD, "launched", None)
     is_inner = before is not None and jit_function(before) is jit_function(kernel)
-    _THREAD.entered = before if is_inner else kernel
+    _THREAD.launched = before if is_inner else kernel
     try:
         yield
     finally:
-        _THREAD.entered = before
+        _THREAD.launched = before
 
 
-_BOUND: tuple[tuple[Any, Any], ...] = (
+_BOUND_CLASSES: tuple[tuple[Any, Any], ...] = (
     (JITFunction, BoundKernel),
     (Autotuner, BoundAutotuner),
     (Heuristics, BoundHeuristics),
@@ -458,7 +458,7 @@ def _bound_class(kernel: Kernel) -> Any:
     """The bound class of a kernel; for a bound kernel, its own class."""
     if isinstance(kernel, JITFunction) and kernel.is_gluon():
         return BoundGluonKernel
-    return next(bound for plain, bound in _BOUND if isinstance(kernel, plain))
+    return next(bound for plain, bound in _BOUND_CLASSES if isinstance(kernel, plain))
 
 
 def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
@@ -471,10 +471,10 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     kernel.launcher = Launcher(kernel, runtime.switch)
     kernel.launcher.restart()
     if isinstance(kernel, JITFunction):
-        kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
+        kernel.reported, kernel.generation, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if isinstance(kernel, Autotuner):
-        kernel._overridden = {}
+        kernel._tuners_by_options = {}
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)
     return kernel
@@ -496,4 +496,4 @@ def bound_copy(kernel: Kernel, runtime: Runtime) -> Any:
 
 def is_bound(kernel: object) -> TypeGuard[Bound]:
     """Whether a kernel, decorated or not, is bound to a lab."""
-    return isinstance(kernel, tuple(bound for _, bound in _BOUND))
+    return isinstance(kernel, tuple(bound for _, bound in _BOUND_CLASSES))

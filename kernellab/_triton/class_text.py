@@ -115,11 +115,11 @@ def class_text(cls: type) -> ClassText:
 
 def _head(written: ClassText, bases: tuple[type, ...], **keywords: Any) -> None:
     cls = written.cls
-    given = [written.name(base, base.__name__) for base in bases if base is not object]
+    parts = [written.name(base, base.__name__) for base in bases if base is not object]
     if type(cls) is not type and all(type(base) is not type(cls) for base in bases):
         keywords["metaclass"] = type(cls)
-    given += [f"{name}={written.name(value, f'{cls.__name__}_{name}')}" for name, value in keywords.items()]
-    written.lines.append(f"class {cls.__name__}({', '.join(given)}):" if given else f"class {cls.__name__}:")
+    parts += [f"{name}={written.name(value, f'{cls.__name__}_{name}')}" for name, value in keywords.items()]
+    written.lines.append(f"class {cls.__name__}({', '.join(parts)}):" if parts else f"class {cls.__name__}:")
 
 
 def _assign(written: ClassText, attributes: Mapping[str, Any]) -> None:
@@ -154,8 +154,8 @@ def _named_tuple(written: ClassText, attributes: Mapping[str, Any]) -> None:
         return
     base = written.name(collections.namedtuple, "namedtuple")
     defaults = tuple(cls._field_defaults.values())
-    given = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
-    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{given})):")
+    defaults_argument = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
+    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{defaults_argument})):")
     written.body("__slots__ = ()")
     _assign(written, {n: v for n, v in attributes.items() if n not in cls._fields and not n.startswith("_")})
 
@@ -168,29 +168,30 @@ def _dataclass(written: ClassText, attributes: Mapping[str, Any]) -> None:
     if "__slots__" in vars(cls):
         options["slots"] = True
     usual = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
-    given = ", ".join(f"{name}={value}" for name, value in options.items() if usual.get(name) != value)
-    written.lines.append(f"@{written.name(dataclasses.dataclass, 'dataclass')}{f'({given})' if given else ''}")
+    arguments = ", ".join(f"{name}={value}" for name, value in options.items() if usual.get(name) != value)
+    written.lines.append(f"@{written.name(dataclasses.dataclass, 'dataclass')}{f'({arguments})' if arguments else ''}")
     _head(written, cls.__bases__)
-    own = [each for each in dataclasses.fields(cls) if each.name in inspect.get_annotations(cls)]
-    for each in own:
-        written.body(f"{each.name}: object{_default(written, each)}")
-    names = {each.name for each in own}
+    own = [member for member in dataclasses.fields(cls) if member.name in inspect.get_annotations(cls)]
+    for member in own:
+        written.body(f"{member.name}: object{_default(written, member)}")
+    names = {member.name for member in own}
     _assign(written, {n: v for n, v in attributes.items() if n not in names and n not in _OF_DATACLASSES})
 
 
-def _default(written: ClassText, each: dataclasses.Field[Any]) -> str:
-    options = {name: getattr(each, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
+def _default(written: ClassText, member: dataclasses.Field[Any]) -> str:
+    options = {name: getattr(member, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
     usual = {"init": True, "repr": True, "compare": True, "hash": None, "kw_only": False}
-    given = [f"{name}={value}" for name, value in options.items() if usual[name] != value]
+    arguments = [f"{name}={value}" for name, value in options.items() if usual[name] != value]
     default = None
-    if each.default is not dataclasses.MISSING:
-        default = written.expression(each.default, each.name)
-    elif each.default_factory is not dataclasses.MISSING:
-        given.append(f"default_factory={written.name(each.default_factory, f'{written.cls.__name__}_{each.name}')}")
-    if not given:
+    if member.default is not dataclasses.MISSING:
+        default = written.expression(member.default, member.name)
+    elif member.default_factory is not dataclasses.MISSING:
+        factory = written.name(member.default_factory, f"{written.cls.__name__}_{member.name}")
+        arguments.append(f"default_factory={factory}")
+    if not arguments:
         return "" if default is None else f" = {default}"
-    given += [] if default is None else [f"default={default}"]
-    return f" = {written.name(dataclasses.field, 'field')}({', '.join(given)})"
+    arguments += [] if default is None else [f"default={default}"]
+    return f" = {written.name(dataclasses.field, 'field')}({', '.join(arguments)})"
 
 
 def _aggregate(written: ClassText) -> None:

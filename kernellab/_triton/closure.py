@@ -134,18 +134,18 @@ def value_key(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def require_taken(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
+def require_sendable(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
     """Raise `LaunchError` for an argument that cannot be sent to another process."""
     for name, binding in named:
-        if (found := opaque_part(binding)) is not None:
-            raise LaunchError(f"{name} of {kernel} is {untaken(found)}", kernel=kernel)
+        if (opaque := opaque_part(binding)) is not None:
+            raise LaunchError(f"{name} of {kernel} is {opaque_message(opaque)}", kernel=kernel)
 
 
-def untaken(found: Opaque) -> str:
+def opaque_message(opaque: Opaque) -> str:
     """The rest of an error message about a value that cannot be sent: its type, why, and what to do."""
-    reason = f" ({found.reason})" if found.reason else ""
+    reason = f" ({opaque.reason})" if opaque.reason else ""
     return (
-        f"a {found.type}, which cannot be taken to the process that compiles or runs the kernel{reason}. Give it as a "
+        f"a {opaque.type}, which cannot be taken to the process that compiles or runs the kernel{reason}. Give it as a "
         "number, string or dtype, an Enum member, a NamedTuple or frozen dataclass of these, or a function with source."
     )
 
@@ -161,7 +161,7 @@ class Collector:
         self.indices: dict[int, int] = {}
         self.identities: dict[int, tuple[int, object]] = {}
         self._classes: dict[int, ClassText] = {}
-        self._entered: set[int] = set()
+        self._in_progress: set[int] = set()
         self.pending: list[tuple[Any, FunctionKind]] = []
         self.done: list[Function] = []
         self.labels: dict[str, str] = {}
@@ -198,12 +198,12 @@ class Collector:
             same[i] = first.setdefault(key, i) if is_loaded else i
             first.setdefault(key, i)
 
-        def placed(binding: Binding) -> Binding:
+        def merged(binding: Binding) -> Binding:
             return with_functions(binding, lambda index: FunctionRef(same.get(index, index)))
 
         for i, function in enumerate(self.done):
-            self.done[i] = replace(function, bindings=tuple((n, placed(b)) for n, b in function.bindings))
-        return tuple(map(placed, bound))
+            self.done[i] = replace(function, bindings=tuple((n, merged(b)) for n, b in function.bindings))
+        return tuple(map(merged, bound))
 
     def _function(self, owner: Any, kind: FunctionKind) -> Function:
         if kind == "class":
@@ -222,7 +222,7 @@ class Collector:
             file=file,
             first_line=first_line,
             noinline=bool(getattr(owner, "noinline", False)),
-            bindings=tuple(sorted(self._bindings(python, node, used=kind not in JIT_KINDS))),
+            bindings=tuple(sorted(self._bindings(python, node, for_python=kind not in JIT_KINDS))),
         )
 
     def _class(self, written: ClassText) -> Function:
@@ -235,9 +235,9 @@ class Collector:
         return Function(written.cls.__name__, "class", written.text, file, 1, False, tuple(bindings))
 
     def _bindings(
-        self, python: Any, node: ast.FunctionDef | ast.Lambda, *, used: bool
+        self, python: Any, node: ast.FunctionDef | ast.Lambda, *, for_python: bool
     ) -> Iterator[tuple[str, Binding]]:
-        bind = self.used if used else self.bind
+        bind = self.used if for_python else self.bind
         scope = scope_of(python)
         named = outside_names(python)
         for name in sorted(named):
@@ -263,19 +263,19 @@ class Collector:
         if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
         if isinstance(value, JITCallable):
-            return self._helper(value, jit_kind(value) if is_jit_function(value) else "constexpr_function")
+            return self._bind_helper(value, jit_kind(value) if is_jit_function(value) else "constexpr_function")
         if isinstance(value, ModuleType):
-            return self._module(value, name, node)
+            return self._bind_module(value, name, node)
         if is_plain(value):
             return Constant(value)
         if is_interpreted(value):
-            found = _installed(value.fn, value)
-            require_compiled(None if found else value)
-            return found or Opaque(value.__name__)
-        return _installed(value, value) or self._other(value)
+            imported = _installed_import(value.fn, value)
+            require_compiled(None if imported else value)
+            return imported or Opaque(value.__name__)
+        return _installed_import(value, value) or self._bind_other(value)
 
-    def _helper(self, value: Any, kind: FunctionKind) -> Binding:
-        imported = _installed(value.fn, value)
+    def _bind_helper(self, value: Any, kind: FunctionKind) -> Binding:
+        imported = _installed_import(value.fn, value)
         if imported is None:
             return self.add(value, kind)
         if is_of_triton(imported.module):
@@ -286,12 +286,12 @@ class Collector:
             return imported  # its fingerprint shows a worker whether its own module has another function there
         return Helper(imported, self.add(value, kind))
 
-    def _module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
+    def _bind_module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
         if node is None and not is_installed(module.__name__):
             return Opaque(f"module {module.__name__}", "it is not installed")
-        return self._members(module, frozenset() if node is None else _attribute_chains(node, name), node)
+        return self._bind_members(module, frozenset() if node is None else _attribute_chains(node, name), node)
 
-    def _members(self, module: ModuleType, chains: frozenset[tuple[str, ...]], node: ast.AST | None) -> Binding:
+    def _bind_members(self, module: ModuleType, chains: frozenset[tuple[str, ...]], node: ast.AST | None) -> Binding:
         is_there = is_installed(module.__name__)
         if is_there and not any(_leads_to_helper(module, chain) for chain in chains):
             return Import(module.__name__)
@@ -301,32 +301,32 @@ class Collector:
                 value = getattr(module, attribute)
                 rest = frozenset(chain[1:] for chain in chains if chain[0] == attribute and len(chain) > 1)
                 is_module = isinstance(value, ModuleType)
-                binding = self._members(value, rest, node) if is_module else self.bind(value, attribute, node)
+                binding = self._bind_members(value, rest, node) if is_module else self.bind(value, attribute, node)
                 is_lost = is_there and opaque_part(binding) is not None
                 bound.append((attribute, Import(module.__name__, attribute) if is_lost else binding))
         return Members(module.__name__, tuple(bound))
 
-    def _other(self, value: Any) -> Binding:
+    def _bind_other(self, value: Any) -> Binding:
         if isinstance(value, FunctionType):
             if not (self.loose or is_cell_file(value.__code__.co_filename)):
                 return Opaque(type(value).__name__)
             return self.add(value, "lambda" if value.__name__ == "<lambda>" else "python")
-        if id(value) in self._entered:
+        if id(value) in self._in_progress:
             return Opaque(_type_name(value), "it contains itself")
-        self._entered.add(id(value))
+        self._in_progress.add(id(value))
         try:
-            return self._class_reference(value) if isinstance(value, type) else self._made(value)
+            return self._class_reference(value) if isinstance(value, type) else self._bind_object(value)
         except (CannotTake, SourceError) as exc:
             return Opaque(_type_name(value), str(exc))
         finally:
-            self._entered.discard(id(value))
+            self._in_progress.discard(id(value))
 
     def _class_reference(self, cls: type) -> Binding:
         if id(cls) not in self.indices:
             self._classes[id(cls)] = class_text(cls)
         return self.add(cls, "class")
 
-    def _made(self, value: Any) -> Binding:
+    def _bind_object(self, value: Any) -> Binding:
         """A container of bindings, or the call that makes an equal value."""
         kind: Any = type(value).__name__
         if type(value) in {tuple, list}:
@@ -338,7 +338,8 @@ class Collector:
         call = rebuild_call(value)
         if isinstance(call, str):
             module = getattr(value, "__module__", type(value).__module__)
-            return _attribute(module, call, value) or Opaque(_type_name(value), f"{module} does not hold it as {call}")
+            reason = f"{module} does not hold it as {call}"
+            return _attribute_import(module, call, value) or Opaque(_type_name(value), reason)
         identity = None
         if call.has_identity:
             identity, _ = self.identities.setdefault(id(value), (len(self.identities), value))
@@ -356,20 +357,20 @@ def is_cell_file(file: str) -> bool:
     return file.startswith(("In[", "<", CELL_PREFIX)) or "/ipykernel_" in file
 
 
-def _installed(named: Any, value: Any) -> Import | None:
+def _installed_import(named: Any, value: Any) -> Import | None:
     """The import of ``value`` where an installed module holds it under its own name, else None."""
-    return _attribute(getattr(named, "__module__", None), getattr(named, "__qualname__", None), value)
+    return _attribute_import(getattr(named, "__module__", None), getattr(named, "__qualname__", None), value)
 
 
-def _attribute(module: Any, qualname: Any, value: Any) -> Import | None:
+def _attribute_import(module: Any, qualname: Any, value: Any) -> Import | None:
     if not isinstance(module, str) or not isinstance(qualname, str) or not is_installed(module):
         return None
-    found: Any = sys.modules.get(module)
+    current: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    while found is not None and found is not value and hasattr(found, "fn"):
-        found = found.fn
-    if found is not value:
+        current = getattr(current, part, None)
+    while current is not None and current is not value and hasattr(current, "fn"):
+        current = current.fn
+    if current is not value:
         return None
     return Import(module, qualname, str(getattr(value, "cache_key", "")))
 
@@ -418,18 +419,18 @@ def _without_import(binding: Binding) -> Binding:
 
 def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:
     """The decorators of a kernel, the outermost first, with their non-default arguments."""
-    for each in decorators_of(kernel):
-        if isinstance(each, autotuner.Autotuner):
-            yield _autotune(collector, each)
-        elif isinstance(each, autotuner.Heuristics):
-            yield Heuristics(_all_bound(collector, each.values))
+    for decorator in decorators_of(kernel):
+        if isinstance(decorator, autotuner.Autotuner):
+            yield _autotune(collector, decorator)
+        elif isinstance(decorator, autotuner.Heuristics):
+            yield Heuristics(_bind_each(collector, decorator.values))
     function = jit_function(kernel)
     names = ("debug", "do_not_specialize", "do_not_specialize_on_alignment")
     yield JitOptions(tuple((name, getattr(function, name)) for name in names if getattr(function, name)))
 
 
 def _autotune(collector: Collector, tuner: Any) -> Autotune:
-    given = {
+    arguments = {
         "reset_to_zero": tuner.reset_to_zero,
         "restore_value": tuner.restore_value,
         "pre_hook": tuner.user_defined_pre_hook and tuner.pre_hook,
@@ -445,28 +446,28 @@ def _autotune(collector: Collector, tuner: Any) -> Autotune:
     return Autotune(
         configs=tuple(_config(collector, config) for config in tuner.configs),
         key=tuple(tuner.keys),
-        arguments=_all_bound(collector, {name: value for name, value in given.items() if value}),
-        prune_configs_by=_all_bound(collector, {name: v for name, v in pruning.items() if v is not None}),
+        arguments=_bind_each(collector, {name: value for name, value in arguments.items() if value}),
+        prune_configs_by=_bind_each(collector, {name: v for name, v in pruning.items() if v is not None}),
     )
 
 
 def _config(collector: Collector, config: Any) -> ConfigText:
     optional = ((name, getattr(config, name)) for name in ("maxnreg", "ir_override"))
     return ConfigText(
-        parameters=_all_bound(collector, config.kwargs),
+        parameters=_bind_each(collector, config.kwargs),
         options=(
             *((name, getattr(config, name)) for name in ("num_warps", "num_stages", "num_ctas")),
             *((name, value) for name, value in optional if value is not None),
         ),
-        pre_hook=None if config.pre_hook is None else _bound(collector, config.pre_hook),
+        pre_hook=None if config.pre_hook is None else _bind_or_opaque(collector, config.pre_hook),
     )
 
 
-def _all_bound(collector: Collector, values: Mapping[str, Any]) -> tuple[tuple[str, Binding], ...]:
-    return tuple((name, _bound(collector, value)) for name, value in values.items())
+def _bind_each(collector: Collector, values: Mapping[str, Any]) -> tuple[tuple[str, Binding], ...]:
+    return tuple((name, _bind_or_opaque(collector, value)) for name, value in values.items())
 
 
-def _bound(collector: Collector, value: Any) -> Binding:
+def _bind_or_opaque(collector: Collector, value: Any) -> Binding:
     """The binding of a config value, hook or heuristic; `Opaque` for a function without source."""
     if isinstance(value, FunctionType) and not is_installed(value.__module__ or ""):
         try:

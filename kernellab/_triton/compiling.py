@@ -38,7 +38,7 @@ _LOG_BYTES = 16_000
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class CompileOutput:
     """The result of a full compile: files by Triton's names for them, seconds per stage, the output of ptxas."""
 
     files: Mapping[str, bytes]
@@ -47,7 +47,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class CompileInput:
     """A loaded kernel with its specialization."""
 
     function: Any
@@ -58,7 +58,7 @@ class Input:
     target: Target
 
 
-def build(given: Input, closure: Closure) -> Built:
+def build(compile_input: CompileInput, closure: Closure) -> CompileOutput:
     """Compile to the binary, stage by stage.
 
     The steps are those of `triton.compile` without its cache: the key of that hashes the whole compiler, and lacks the
@@ -68,21 +68,21 @@ def build(given: Input, closure: Closure) -> Built:
         CompileError: with the line of the closure that the compiler blames, if any.
     """
     clock = _Clock()
-    with translated_errors(closure, given.target):
-        lowering = _lowered(given)
+    with translate_errors(closure, compile_input.target):
+        lowering = _begin_lowering(compile_input)
         clock.lap("ast")
-        metadata = _metadata(given, lowering.options)
+        metadata = _metadata(compile_input, lowering.options)
         name = lowering.name[:_MAX_FILE_NAME]
-        files = {f"{name}.source": _content(lowering.module)}
+        files = {f"{name}.source": _file_content(lowering.module)}
         module, log = lowering.module, io.StringIO()
         for stage, lower in lowering.stages.items():
             assembling = stage == "cubin"
-            with _ptxas_log() if assembling else nullcontext(log) as log, _lines_of_ptxas(module, assembling):
-                module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
-            files[f"{name}.{stage}"] = _content(module)
+            with _collect_ptxas_log() if assembling else nullcontext(log) as log, _note_ptxas_lines(module, assembling):
+                module = _override_module(metadata, stage, lowering.context) or lower(module, metadata)
+            files[f"{name}.{stage}"] = _file_content(module)
             clock.lap(stage)
         files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
-    return Built(files, clock.seconds, log.getvalue())
+    return CompileOutput(files, clock.seconds, log.getvalue())
 
 
 def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, float], digest: str, hit: bool) -> None:
@@ -93,17 +93,17 @@ def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, fl
     listener = knobs.compilation.listener
     if listener is None:
         return
-    stages = {stage: 0 if hit else int(each * 1e6) for stage, each in seconds.items()}
+    stages = {stage: 0 if hit else int(elapsed * 1e6) for stage, elapsed in seconds.items()}
     times = knobs.CompileTimes(stages.pop("ast", 0), list(stages.items()), 0)
     metadata = CompiledKernel(src, files, digest).metadata._asdict()
     listener(src=src, metadata=metadata, metadata_group=dict(files), times=times, cache_hit=hit)
 
 
-def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
+def build_ttir(compile_input: CompileInput, closure: Closure) -> tuple[Any, Any]:
     """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and its context."""
-    with translated_errors(closure, given.target):
-        lowering = _lowered(given)
-        metadata = _metadata(given, lowering.options)
+    with translate_errors(closure, compile_input.target):
+        lowering = _begin_lowering(compile_input)
+        metadata = _metadata(compile_input, lowering.options)
         return lowering.first_stage()(lowering.module, metadata), lowering.context
 
 
@@ -112,8 +112,10 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
 
     Errors of the compiler come through as Triton raises them.
     """
-    given = Input(function, special.signature, special.constants, special.attributes, special.options, target)
-    lowering = _lowered(given)
+    compile_input = CompileInput(
+        function, special.signature, special.constants, special.attributes, special.options, target
+    )
+    lowering = _begin_lowering(compile_input)
     return lowering.module, lowering.context, lambda raw: lowering.first_stage()(raw, {})
 
 
@@ -133,15 +135,15 @@ class _Lowering:
 
 
 @contextmanager
-def _ptxas_log() -> Iterator[io.StringIO]:
+def _collect_ptxas_log() -> Iterator[io.StringIO]:
     """Collect the log of ptxas, which Triton prints on standard output."""
-    told, is_wanted = io.StringIO(), knobs.nvidia.dump_ptxas_log
+    log, is_wanted = io.StringIO(), knobs.nvidia.dump_ptxas_log
     with knobs.nvidia.scope():
         knobs.nvidia.dump_ptxas_log = True
-        with redirect_stdout(told):
-            yield told
+        with redirect_stdout(log):
+            yield log
     if is_wanted:
-        print(told.getvalue())
+        print(log.getvalue())
 
 
 class _Clock:
@@ -157,40 +159,42 @@ class _Clock:
         self._last = now
 
 
-def _lowered(given: Input) -> _Lowering:
-    target = gpu_target(given.target)
+def _begin_lowering(compile_input: CompileInput) -> _Lowering:
+    target = gpu_target(compile_input.target)
     backend = make_backend(target)
-    options = backend.parse_options(dict(given.options))
+    options = backend.parse_options(dict(compile_input.options))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
     codegen = backend.get_codegen_implementation(options)
-    source = source_of(given.function, given.signature, given.constants, given.attributes)
+    source = source_of(
+        compile_input.function, compile_input.signature, compile_input.constants, compile_input.attributes
+    )
     module = source.make_ir(target, options, codegen, backend.get_module_map(), context)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
     return _Lowering(str(source.name), module, context, stages, options)
 
 
-def _metadata(given: Input, options: Any) -> dict[str, Any]:
+def _metadata(compile_input: CompileInput, options: Any) -> dict[str, Any]:
     """The metadata that Triton stores with a binary; the stages add to it."""
     variables = get_cache_invalidating_env_vars()
-    target = gpu_target(given.target)
+    target = gpu_target(compile_input.target)
     return {"hash": "", "target": target, **options.__dict__, **variables, "triton_version": triton.__version__}
 
 
-def _overridden(metadata: Mapping[str, Any], stage: str, context: Any) -> Any:
+def _override_module(metadata: Mapping[str, Any], stage: str, context: Any) -> Any:
     """The module of the file that the option ``ir_override`` names for a stage, or None."""
     path = metadata.get("ir_override")
     return parse(path, stage, context) if path and str(path).endswith(f".{stage}") else None
 
 
-def _content(module: Any) -> bytes:
+def _file_content(module: Any) -> bytes:
     return module if isinstance(module, bytes) else str(module).encode()
 
 
 @contextmanager
-def translated_errors(closure: Closure, target: Target) -> Iterator[None]:
+def translate_errors(closure: Closure, target: Target) -> Iterator[None]:
     """Translate the compiler's exceptions into a `CompileError` that points into the closure."""
     begin = _size_of_log()
     try:
@@ -208,15 +212,15 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
     of all the message. MLIR's exception is empty; its message is in ``log``, the standard error of the compile. The
     places of an error of ptxas are its notes.
     """
-    chain = list(_chain(exc))
+    chain = list(_causes(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
     message = _message(chain[-1])
     if place is None:
         entry = closure.functions[0]
         first = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
         notes = "\n".join(getattr(exc, "__notes__", ()))
-        said = _diagnostic(log if isinstance(exc, RuntimeError) else notes, closure)
-        place, message = _returning(exc, closure) or said or (first, message)
+        diagnostic = _diagnostic(log if isinstance(exc, RuntimeError) else notes, closure)
+        place, message = _return_place(exc, closure) or diagnostic or (first, message)
     text = f"{closure.name} does not compile for {target}: {message}"
     return CompileError(text, place=place, detail=f"{exc}\n{log}".rstrip(), kernel=closure.name)
 
@@ -224,8 +228,8 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
 def _size_of_log() -> int | None:
     """The present size of standard error in bytes; None where that is no regular file."""
     with suppress(OSError):
-        found = os.fstat(2)
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        status = os.fstat(2)
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
     return None
 
 
@@ -242,15 +246,15 @@ _DIAGNOSTIC = re.compile(
 
 def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
     """The place and text of the first MLIR error in the user's source; None where there is none."""
-    for found in _DIAGNOSTIC.finditer(log):
-        number = int(found["line"])
+    for match in _DIAGNOSTIC.finditer(log):
+        number = int(match["line"])
         for function in closure.functions:
             lines = function.text.splitlines()
-            if found["file"] == function.file and 0 <= number - function.first_line < len(lines):
+            if match["file"] == function.file and 0 <= number - function.first_line < len(lines):
                 line = lines[number - function.first_line]
-                said, _, _ = found["text"].partition(f"\n{line}\n")  # MLIR prints the line, and modules below it
-                return Place(function.file, number, int(found["column"]) - 1, line), in_plain_words(
-                    " ".join(said.split())
+                message, _, _ = match["text"].partition(f"\n{line}\n")  # MLIR prints the line, and modules below it
+                return Place(function.file, number, int(match["column"]) - 1, line), in_plain_words(
+                    " ".join(message.split())
                 )
     return None
 
@@ -259,7 +263,7 @@ _PTXAS_ERROR = re.compile(r", line (\d+); error\s*: (.+)")
 
 
 @contextmanager
-def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
+def _note_ptxas_lines(ptx: Any, is_assembled: bool) -> Iterator[None]:
     """Add a note to an error of ptxas: the source lines of each refused line of PTX, helpers before callers."""
     try:
         yield
@@ -273,7 +277,7 @@ def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
         raise
 
 
-def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
+def _return_place(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
     """The place of a ``return`` with a value in a kernel, for which a later pass aborts; None where there is none."""
     entry = closure.functions[0]
     nodes = ast.walk(ast.parse(entry.text)) if "PassManager::run failed" in str(exc) else ()
@@ -285,7 +289,7 @@ def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None
     return place, in_plain_words("a kernel returns a value")
 
 
-def _chain(exc: BaseException) -> Iterator[BaseException]:
+def _causes(exc: BaseException) -> Iterator[BaseException]:
     current: BaseException | None = exc
     while current is not None:
         yield current
@@ -313,10 +317,10 @@ def _message(exc: BaseException) -> str:
     if isinstance(exc, CompileTimeAssertionFailure) and not exc.error_message:
         text = "static_assert failed."
     if isinstance(exc, subprocess.SubprocessError) or "ptxas" in text.lower():
-        said = re.search(r"\berror\s*:\s*(.+)", text) or re.search(r"\bfatal\s*:\s*(.+)", text)
-        text = f"ptxas refused it: {said[1]}" if said else text
-    if called := _RECURSIVE.match(text):
-        text = f"{called[1]} calls itself; Triton compiles no recursion. Write a loop, or count down a constexpr."
+        reason = re.search(r"\berror\s*:\s*(.+)", text) or re.search(r"\bfatal\s*:\s*(.+)", text)
+        text = f"ptxas refused it: {reason[1]}" if reason else text
+    if recursive := _RECURSIVE.match(text):
+        text = f"{recursive[1]} calls itself; Triton compiles no recursion. Write a loop, or count down a constexpr."
     if "PassManager::run failed" in text:
         text = "a compiler pass failed; the full detail names it."
     return in_plain_words(next((line for line in text.splitlines() if line.strip()), text))

@@ -16,7 +16,7 @@ import triton
 
 from kernellab._triton import device_kernels
 from kernellab._triton.closure import closure_of
-from kernellab._triton.compiling import Input, build
+from kernellab._triton.compiling import CompileInput, build
 from kernellab._triton.device_kernels import BLOCK
 from kernellab.target import parse_target
 
@@ -24,7 +24,7 @@ from kernellab.target import parse_target
 _DATA = frozenset({"room", "data", "got_data", "want_data"})
 _DENSE = {"IS_DENSE": True}
 _DIGEST_BYTES = 32
-_TYPES = {"found": "*i64", "largest": "*fp64", "limits": "*fp64"}
+_TYPES = {"totals": "*i64", "largest": "*fp64", "limits": "*fp64"}
 
 
 # What redzones and the stopwatch need, and comparing outputs of the usual formats; others are compiled when needed.
@@ -49,7 +49,7 @@ class DeviceKernel:
 
 
 @dataclass(slots=True)
-class Ahead:
+class RunningCompiles:
     """The running compiles of the worker's kernels, by process."""
 
     children: dict[int, str] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class Ahead:
             del self.children[pid]
 
 
-def compile_ahead(capability: tuple[int, int]) -> Ahead:
+def compile_ahead(capability: tuple[int, int]) -> RunningCompiles:
     """Start compiling the usual kernels that are not cached, in parallel forks.
 
     The process must not have called the driver yet, and no other thread of it may hold locks: it forks.
     """
-    ahead = Ahead()
+    ahead = RunningCompiles()
     for name, element, flags in _USUAL:
         if not _path(name, capability, element, flags).exists():
             pid = os.fork()
@@ -93,17 +93,17 @@ def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", *
     """
     path = _path(name, capability, element, flags)
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
-        return _unpacked(path.read_bytes())
-    kernel = _compiled(name, capability, element, flags)
+        return _unpack_kernel(path.read_bytes())
+    kernel = _compile_kernel(name, capability, element, flags)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # then the next process compiles it again
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(_packed(kernel))
+        temporary.write_bytes(_pack_kernel(kernel))
         os.replace(temporary, path)
     return kernel
 
 
-def _packed(kernel: DeviceKernel) -> bytes:
+def _pack_kernel(kernel: DeviceKernel) -> bytes:
     """A kernel as a file: the hash of the rest, a line of JSON, the binary."""
     fields = asdict(kernel)
     binary: bytes = fields.pop("binary")
@@ -111,7 +111,7 @@ def _packed(kernel: DeviceKernel) -> bytes:
     return hashlib.sha256(body).digest() + body
 
 
-def _unpacked(file: bytes) -> DeviceKernel:
+def _unpack_kernel(file: bytes) -> DeviceKernel:
     """The kernel of a file.
 
     Raises:
@@ -135,7 +135,7 @@ def _digest(capability: tuple[int, int]) -> str:
     return hashlib.sha256(repr((triton.__version__, capability)).encode() + source).hexdigest()[:16]
 
 
-def _compiled(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> DeviceKernel:
+def _compile_kernel(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> DeviceKernel:
     function = getattr(device_kernels, name)
     constants: dict[str, int] = {**flags, "BLOCK": BLOCK}
     types = {**dict.fromkeys(_DATA, f"*{element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}
@@ -145,8 +145,8 @@ def _compiled(name: str, capability: tuple[int, int], element: str, flags: Mappi
     }
     major, minor = capability
     target = parse_target(f"cuda:{10 * major + minor}")
-    given = Input(function, signature, paths, {}, {}, target)
-    files = build(given, closure_of(function, ())[0]).files
+    compile_input = CompileInput(function, signature, paths, {}, {}, target)
+    files = build(compile_input, closure_of(function, ())[0]).files
     stages = {file.rpartition(".")[2]: content for file, content in files.items()}
     parameters = stages["ptx"].partition(b".entry")[2].partition(b")")[0].count(b".param")
     metadata = json.loads(stages["json"])

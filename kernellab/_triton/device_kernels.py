@@ -31,22 +31,22 @@ def mark_zone(room, start, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def zone_damage(room, start, end, found, BLOCK: tl.constexpr):
-    """Add up in ``found``: the number of damaged bytes; the first and the last place of one."""
+def zone_damage(room, start, end, totals, BLOCK: tl.constexpr):
+    """Add up in ``totals``: the number of damaged bytes; the first and the last place of one."""
     place = start + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     held = tl.load(room + place, mask=place < end, other=0).to(tl.int64)
     wrong = (place < end) & (held != _pattern(place))
     count = tl.sum(wrong.to(tl.int64))
     if count > 0:
-        tl.atomic_add(found, count)
-        tl.atomic_min(found + 1, tl.min(tl.where(wrong, place, 2**62)))
-        tl.atomic_max(found + 2, tl.max(tl.where(wrong, place, -1)))
+        tl.atomic_add(totals, count)
+        tl.atomic_min(totals + 1, tl.min(tl.where(wrong, place, 2**62)))
+        tl.atomic_max(totals + 2, tl.max(tl.where(wrong, place, -1)))
 
 
 @triton.jit
-def sum_of_bytes(data, count, found, BLOCK: tl.constexpr):
+def sum_of_bytes(data, count, totals, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(found, tl.sum(tl.load(data + place, mask=place < count, other=0).to(tl.int64)))
+    tl.atomic_add(totals, tl.sum(tl.load(data + place, mask=place < count, other=0).to(tl.int64)))
 
 
 @triton.jit
@@ -72,13 +72,14 @@ def fill_view(data, bits, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: t
 
 
 @triton.jit
-def largest_size(data, found, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr, BLOCK: tl.constexpr):
-    """Raise ``found``, a float64, to the largest magnitude of the finite elements."""
+def largest_size(data, totals, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr, BLOCK: tl.constexpr):
+    """Raise ``totals``, a float64, to the largest magnitude of the finite elements."""
     element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     at = _offset(element, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE)
     size = tl.abs(tl.load(data + at, mask=element < count, other=0).to(tl.float64))
     largest = tl.max(tl.where(size < _INFINITY, size, 0.0))
-    tl.atomic_max(found, largest.to(tl.int64, bitcast=True))  # of floats that are not negative, the order of their bits
+    # Floats that are not negative have the order of their bits.
+    tl.atomic_max(totals, largest.to(tl.int64, bitcast=True))
 
 
 @triton.jit
@@ -87,7 +88,7 @@ def differing_floats(
     want_data,
     largest,
     limits,
-    found,
+    totals,
     count,
     n1,
     n2,
@@ -103,7 +104,7 @@ def differing_floats(
 ):
     """Compare two views as `kernellab.measure.tolerance` does; ``limits`` are those of the format, and the share.
 
-    Adds up in ``found``: the number of elements beyond the tolerance; the largest finite distance, a float64; the
+    Adds up in ``totals``: the number of elements beyond the tolerance; the largest finite distance, a float64; the
     number of elements that differ by no finite distance.
     """
     element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -120,31 +121,31 @@ def differing_floats(
     over = (tl.abs(got) >= greatest) & ((got > 0) == (want > 0))
     right = is_finite & (distance <= allowed) | (got == want) | (got != got) & (want != want) | beyond & over
     wrong = inside & ~right
-    tl.atomic_add(found, tl.sum(wrong.to(tl.int64)))
+    tl.atomic_add(totals, tl.sum(wrong.to(tl.int64)))
     known = tl.max(tl.where(inside & (distance < _INFINITY), distance, 0.0))
-    tl.atomic_max(found + 1, known.to(tl.int64, bitcast=True))
-    tl.atomic_add(found + 2, tl.sum((wrong & ~(distance < _INFINITY)).to(tl.int64)))
+    tl.atomic_max(totals + 1, known.to(tl.int64, bitcast=True))
+    tl.atomic_add(totals + 2, tl.sum((wrong & ~(distance < _INFINITY)).to(tl.int64)))
 
 
 @triton.jit
 def differing_integers(
-    got_data, want_data, found, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr, BLOCK: tl.constexpr
+    got_data, want_data, totals, count, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Add up in ``found``: the number of differing elements; the largest distance, a float64."""
+    """Add up in ``totals``: the number of differing elements; the largest distance, a float64."""
     element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = element < count
     at = _offset(element, n1, n2, n3, n4, s0, s1, s2, s3, s4, IS_DENSE)
     got = tl.load(got_data + at, mask=inside, other=0).to(tl.int64)
     want = tl.load(want_data + at, mask=inside, other=0).to(tl.int64)
-    tl.atomic_add(found, tl.sum((inside & (got != want)).to(tl.int64)))
+    tl.atomic_add(totals, tl.sum((inside & (got != want)).to(tl.int64)))
     distance = tl.max(tl.abs((got - want).to(tl.float64)))
-    tl.atomic_max(found + 1, distance.to(tl.int64, bitcast=True))
+    tl.atomic_max(totals + 1, distance.to(tl.int64, bitcast=True))
 
 
 @triton.jit
-def keep_busy(turns, found, BLOCK: tl.constexpr):
+def keep_busy(turns, totals, BLOCK: tl.constexpr):
     """Let one program count; the memory of the device stays untouched but for one word."""
     value = turns
     for _ in range(turns):
         value = value * 6364136223846793005 + 1442695040888963407
-    tl.store(found, value)
+    tl.store(totals, value)

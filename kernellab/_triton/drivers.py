@@ -5,7 +5,7 @@ machine without a GPU that is the offline driver: it reads resources from the bi
 limits from a table, and its launcher calls the interpreter. So plain Triton compiles for the chosen target. Each target
 has a device number of its own, the same in all labs of a process, because Triton caches kernels and limits by device.
 
-`compiled_from_files` makes a handle without the kernel's source; `around_launches` hooks into all launches.
+`compiled_from_files` makes a handle without the kernel's source; `hook_launches` hooks into all launches.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
     stores four bytes to scratch; several may share a place, so spills take at most the whole stack.
     https://llvm.org/docs/AMDGPUUsage.html#code-object-v3-metadata
     """
-    found = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
+    fields = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
     try:
-        stack = found["private_segment_fixed_size"]
+        stack = fields["private_segment_fixed_size"]
         return {
-            "registers": found["vgpr_count"],
-            "accumulation_registers": found.get("agpr_count"),
-            "scalar_registers": found["sgpr_count"],
-            "scalar_spills": found["sgpr_spill_count"],
+            "registers": fields["vgpr_count"],
+            "accumulation_registers": fields.get("agpr_count"),
+            "scalar_registers": fields["sgpr_count"],
+            "scalar_spills": fields["sgpr_spill_count"],
             "stack_bytes": stack,
-            "spill_bytes": min(stack, 4 * found.get("vgpr_spill_count", 0)),
-            "static_shared_bytes": found["group_segment_fixed_size"],
+            "spill_bytes": min(stack, 4 * fields.get("vgpr_spill_count", 0)),
+            "static_shared_bytes": fields["group_segment_fixed_size"],
         }
     except KeyError:
         return None
@@ -140,7 +140,7 @@ def gluon_descriptor(base: Any, block: list[int], layout: Mapping[str, Any]) -> 
     name = str(layout["class"])
     if not name.endswith("Layout") or not hasattr(language, name):
         raise ValueError(f"Gluon has no layout {name!r}")
-    fields = {each: value for each, value in layout.items() if each != "class"}
+    fields = {field: value for field, value in layout.items() if field != "class"}
     return TensorDescriptor.from_tensor(base, block, getattr(language, name)(**fields))
 
 
@@ -160,13 +160,13 @@ def relauncher(
     return lambda: run(*grid, stream, handle.function, handle.packed_metadata, None, None, None, *arguments)
 
 
-def unload_with(handle: Any, unload: Callable[[int], None]) -> None:
+def unload_with_handle(handle: Any, unload: Callable[[int], None]) -> None:
     """Unload a handle's module when the handle is collected, as newer versions of Triton do."""
     if not hasattr(type(handle), "__del__") and handle.module is not None:
         weakref.finalize(handle, unload, handle.module).atexit = False
 
 
-def bring_scratch(allocate: Callable[[int], Any]) -> None:
+def set_scratch_allocator(allocate: Callable[[int], Any]) -> None:
     """Set Triton's allocator of scratch memory, in a process where the user sets none."""
     triton.set_allocator(lambda size_bytes, alignment, stream: allocate(size_bytes))
 
@@ -178,11 +178,11 @@ def _driver_without_torch(
     """Triton's driver of NVIDIA GPUs on the default stream, built without its constructor, which imports torch."""
     from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils  # a build for others has none
 
-    made = CudaDriver.__new__(CudaDriver)
-    made.utils, made.launcher_cls = CudaUtils(), CudaLauncher
-    made.get_current_device, made.get_device_capability = current_device, capability_of
-    made.get_current_stream = lambda device: 0
-    return made
+    nvidia_driver = CudaDriver.__new__(CudaDriver)
+    nvidia_driver.utils, nvidia_driver.launcher_cls = CudaUtils(), CudaLauncher
+    nvidia_driver.get_current_device, nvidia_driver.get_device_capability = current_device, capability_of
+    nvidia_driver.get_current_stream = lambda device: 0
+    return nvidia_driver
 
 
 def use_driver_without_torch(
@@ -193,7 +193,7 @@ def use_driver_without_torch(
 
 
 @contextmanager
-def around_launches(enter: Callable[[str], None], leave: Callable[[], None] = lambda: None) -> Iterator[None]:
+def hook_launches(enter: Callable[[str], None], leave: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Call ``enter`` with the name of a kernel before each launch inside a with statement, and ``leave`` after it.
 
     Launches of all threads count. A failed launch calls no ``leave``. Nothing is called where the user has replaced
@@ -202,22 +202,22 @@ def around_launches(enter: Callable[[str], None], leave: Callable[[], None] = la
     before: Any = knobs.runtime.launch_enter_hook
     after: Any = knobs.runtime.launch_exit_hook
 
-    def entered(metadata: Any) -> None:
+    def enter_hook(metadata: Any) -> None:
         enter(str(metadata.get().get("name", "a kernel")))
 
-    def left(metadata: Any) -> None:
+    def exit_hook(metadata: Any) -> None:
         leave()
 
     if not (hasattr(before, "add") and hasattr(after, "add")):
         yield
         return
-    before.add(entered)
-    after.add(left)
+    before.add(enter_hook)
+    after.add(exit_hook)
     try:
         yield
     finally:
-        before.remove(entered)
-        after.remove(left)
+        before.remove(enter_hook)
+        after.remove(exit_hook)
 
 
 def gpu_target_of_machine() -> Target | None:
@@ -270,8 +270,8 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         """A launcher: it calls the launch hooks, and the interpreter between them."""
         names = src.fn.arg_names
 
-        def launch(*given: Any) -> None:
-            x, y, z, _stream, _handle, _packed, info, enter, leave, *args = given
+        def launch(*launch_arguments: Any) -> None:
+            x, y, z, _stream, _handle, _packed, info, enter, leave, *args = launch_arguments
             if enter is not None:
                 enter(info)
             if min(x, y, z) > 0:

@@ -69,5 +69,5 @@ def finish_interpreted_imports() -> list[str]:
     """
     if _is_interpreted_function(tl.standard.sum):
         import triton.experimental.gluon  # noqa: F401
-    found = [each for each in gc.get_objects() if _is_interpreted_function(each)]
-    return sorted({each.fn.__name__ for each in found if not each.fn.__module__.startswith(("triton.", "kernellab."))})
+    functions = [value.fn for value in gc.get_objects() if _is_interpreted_function(value)]
+    return sorted({f.__name__ for f in functions if not f.__module__.startswith(("triton.", "kernellab."))})

@@ -83,7 +83,7 @@ class Bound(Kernel, Protocol):
 class BoundJit(JitKernel, Bound, Protocol):
     """A jit function bound to a lab; see `kernellab._triton.bound.BoundKernel`."""
 
-    told: set[tuple[str, CodeType | None]]
+    reported: set[tuple[str, CodeType | None]]
     launched_as: Kernel
 
     def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
@@ -143,7 +143,7 @@ def parameter_names(kernel: Kernel) -> tuple[str, ...]:
     return tuple(jit_function(kernel).arg_names)
 
 
-def by_position(
+def pass_by_position(
     kernel: Kernel, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A call whose ``reserved`` keywords go by position, since the launch functions use these names themselves.
@@ -159,15 +159,15 @@ def by_position(
         )
     last = max((names.index(name) for name in reserved if name in named and name in names), default=-1)
     defaults = {p.name: p.default for p in jit_function(kernel).params if p.has_default}
-    given = list(args)
-    for name in names[len(given) : last + 1]:
+    positional = list(args)
+    for name in names[len(positional) : last + 1]:
         if name not in named and name not in defaults:
             raise LaunchError(
                 f"{names[last]} is a parameter of {jit_function(kernel).__name__} and an option of the call, and "
                 f"{name}, which comes before it, is not given. Give both by position, or rename the parameter."
             )
-        given.append(named.pop(name) if name in named else defaults[name])
-    return tuple(given), named
+        positional.append(named.pop(name) if name in named else defaults[name])
+    return tuple(positional), named
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def decorators_of(kernel: Kernel) -> Iterator[Any]:
 
 
 def _tuner_of(kernel: Kernel) -> Any:
-    return next((each for each in decorators_of(kernel) if isinstance(each, Autotuner)), None)
+    return next((decorator for decorator in decorators_of(kernel) if isinstance(decorator, Autotuner)), None)
 
 
 def heuristic_names(kernel: Kernel) -> list[str]:
@@ -233,17 +233,17 @@ def heuristic_names(kernel: Kernel) -> list[str]:
 
 def supplied_names(kernel: Kernel) -> set[str]:
     """The parameters and options that the decorators of a kernel set."""
-    configs = declared(kernel).configs
+    configs = autotune_settings(kernel).configs
     of_configs = {name for config in configs for name in config.kwargs} | set(OPTIONS if configs else ())
     return of_configs | set(heuristic_names(kernel))
 
 
 def require_one_tuner(kernel: Kernel) -> None:
     """Raise `UsageError` for a kernel with several autotuners: the configs of one would be arguments of the other."""
-    found = sum(isinstance(each, Autotuner) for each in decorators_of(kernel))
-    if found > 1:
+    tuner_count = sum(isinstance(decorator, Autotuner) for decorator in decorators_of(kernel))
+    if tuner_count > 1:
         raise UsageError(
-            f"{jit_function(kernel).__name__} is decorated with @triton.autotune {found} times; "
+            f"{jit_function(kernel).__name__} is decorated with @triton.autotune {tuner_count} times; "
             "give all configs to one of them."
         )
 
@@ -256,22 +256,22 @@ def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> N
             raise UsageError(f"{twice[0]} is given and also set by the configs; leave it out of the call.")
 
 
-def overridden(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
+def configs_with_options(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
     """Configs with the options of a call in place of their own, without duplicates, with their hooks."""
-    found = []
+    unique = []
     for config in configs:
         changed = triton.Config(
             {name: options.get(name, value) for name, value in config.kwargs.items()},
             pre_hook=config.pre_hook,
             **{name: options.get(name, getattr(config, name)) for name in OPTIONS},
         )
-        if changed not in found:
-            found.append(changed)
-    return found
+        if changed not in unique:
+            unique.append(changed)
+    return unique
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class AutotuneSettings:
     """The arguments of ``@triton.autotune``. The hooks are the user's, or None.
 
     ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, or None; ``has_own_bench`` is whether its ``do_bench``
@@ -290,12 +290,12 @@ class Declared:
     has_own_bench: bool = False
 
 
-def declared(kernel: Kernel) -> Declared:
+def autotune_settings(kernel: Kernel) -> AutotuneSettings:
     """The arguments of the outermost autotuner of a kernel; without one, an empty record."""
     tuner = _tuner_of(kernel)
     if tuner is None:
-        return Declared()
-    return Declared(
+        return AutotuneSettings()
+    return AutotuneSettings(
         configs=tuple(tuner.configs),
         key=tuple(tuner.keys),
         reset_to_zero=tuple(tuner.reset_to_zero),
@@ -328,16 +328,17 @@ def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any],
     Raises:
         UsageError: the call has a parameter that the config sets too.
     """
-    given = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
-    require_not_given_twice((config,), given)
+    arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
+    require_not_given_twice((config,), arguments)
     options = config.all_kwargs()
     current = meta if _tuner_of(kernel) is not None else {**options, **meta}
-    for each in decorators_of(kernel):
-        current = {**options, **current} if isinstance(each, Autotuner) else with_heuristics(each, args, current)
+    for decorator in decorators_of(kernel):
+        is_tuner = isinstance(decorator, Autotuner)
+        current = {**options, **current} if is_tuner else with_heuristics(decorator, args, current)
     return Variant(jit_function(kernel), current)
 
 
-def pruned(
+def prune_configs(
     kernel: Kernel, configs: Sequence[Any], args: tuple[Any, ...], meta: Mapping[str, Any]
 ) -> tuple[list[Any], dict[int, str]]:
     """The configs that the pruning functions of an autotuner keep, and why the others go, by id.
@@ -368,12 +369,12 @@ def pruned(
     return kept, reasons
 
 
-def _top_k(given: Any, count: int) -> int:
-    if isinstance(given, float) and given <= 1.0:
-        return max(1, int(count * given))
-    if isinstance(given, int):
-        return given
-    raise UsageError(f"top_k is {value_text(given)}; expected a share up to 1.0 or a number of configs.")
+def _top_k(top_k: Any, count: int) -> int:
+    if isinstance(top_k, float) and top_k <= 1.0:
+        return max(1, int(count * top_k))
+    if isinstance(top_k, int):
+        return top_k
+    raise UsageError(f"top_k is {value_text(top_k)}; expected a share up to 1.0 or a number of configs.")
 
 
 def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
@@ -382,7 +383,7 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     Raises:
         SourceError: it cannot be found, or is no ``def`` statement.
     """
-    lines, first, node = _statement(owner)
+    lines, first, node = _source_lines(owner)
     return "".join(lines[node.lineno - 1 : node.end_lineno]), first + node.lineno - 1, node
 
 
@@ -392,17 +393,17 @@ def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
     Raises:
         SourceError: it cannot be found, or is no ``def`` statement.
     """
-    lines, _, node = _statement(owner)
+    lines, _, node = _source_lines(owner)
     return "".join(lines[: node.end_lineno]), node
 
 
 def decorators_text(owner: Any) -> str:
     """The source text of the decorators of a function."""
-    lines, _, node = _statement(owner)
+    lines, _, node = _source_lines(owner)
     return "".join(lines[: node.lineno - 1])
 
 
-def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
+def _source_lines(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
     """The lines of a function with its decorators, the number of the first in its file, and its syntax tree.
 
     A jit function keeps its lines itself, so later changes of the file or cell do not matter.
@@ -430,7 +431,7 @@ def fix_signature(function: Any) -> None:
 def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
     """The values of the global names in a function, its decorators and its signature."""
     scope = scope_of(function)
-    decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
+    decorators = {n.id for decorator in node.decorator_list for n in ast.walk(decorator) if isinstance(n, ast.Name)}
     named = {*outside_names(function), *signature_names(node), *decorators}
     return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
 
@@ -449,13 +450,13 @@ def scope_of(python: Any) -> dict[str, Any]:
 
 def outside_names(python: FunctionType) -> dict[str, set[str]]:
     """The free names of a function, each with the attributes that it reads of it."""
-    found: dict[str, set[str]] = {}
-    for name, attribute in _looked_up(python.__code__, python.__code__.co_freevars):
-        found.setdefault(name, set()).update({attribute} - {""})
-    return found
+    attributes: dict[str, set[str]] = {}
+    for name, attribute in _name_lookups(python.__code__, python.__code__.co_freevars):
+        attributes.setdefault(name, set()).update({attribute} - {""})
+    return attributes
 
 
-def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _name_lookups(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """The free names of a code object, each with the attribute that it reads of it, or ""."""
     instructions = list(dis.get_instructions(code))
     for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
@@ -465,7 +466,7 @@ def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str
             yield instruction.argval, following.argval if by_attribute and following is not None else ""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _looked_up(constant, free)
+            yield from _name_lookups(constant, free)
 
 
 def is_installed(module: str) -> bool:

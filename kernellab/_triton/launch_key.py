@@ -44,7 +44,7 @@ class CapturedValue(NamedTuple):
     scope: Any
     value: Any
 
-    def is_now(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the name still has this very object."""
         return self.scope.get(self.name, MISSING) is self.value
 
@@ -69,58 +69,58 @@ class _FreeVariable:
 
 def captures_of(function: Any) -> tuple[CapturedValue, ...]:
     """The captured values of a jit function and of its helpers, the function's own first."""
-    found: list[CapturedValue] = []
-    pending, entered = [function], {id(function)}
+    captures: list[CapturedValue] = []
+    pending, known = [function], {id(function)}
     for current in pending:
-        for capture in _taken_by(current.fn):
-            found.append(capture)
+        for capture in _captures_of_python(current.fn):
+            captures.append(capture)
             helper = capture.value
-            if not isinstance(helper, JITCallable) or id(helper) in entered:
+            if not isinstance(helper, JITCallable) or id(helper) in known:
                 continue
             if not is_installed(helper.fn.__module__ or ""):
-                entered.add(id(helper))
+                known.add(id(helper))
                 pending.append(helper)
-    return tuple(found)
+    return tuple(captures)
 
 
-def reached(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
+def jit_functions(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
     """A jit function and the jit functions among its captures, each once."""
     helpers = (capture.value for capture in captures if isinstance(capture.value, JITFunction))
-    return list({id(each): each for each in (function, *helpers)}.values())
+    return list({id(jit): jit for jit in (function, *helpers)}.values())
 
 
 def are_alike(held: Sequence[CapturedValue], fresh: Sequence[CapturedValue]) -> bool:
     """Whether a kernel compiles alike for both: each name has the same object, or an equal constant."""
     pairs = zip(held, fresh, strict=False)
-    return len(held) == len(fresh) and all(a.name == b.name and _same(a.value, b.value) for a, b in pairs)
+    return len(held) == len(fresh) and all(a.name == b.name and _is_same_constant(a.value, b.value) for a, b in pairs)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same_constant(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, tl.constexpr) and isinstance(other, tl.constexpr):
-        return _same(one.value, other.value)
+        return _is_same_constant(one.value, other.value)
     return is_immutable(one) and type(one) is type(other) and repr(one) == repr(other)  # 0.0 and -0.0 are equal
 
 
-def _taken_by(python: FunctionType) -> Iterator[CapturedValue]:
+def _captures_of_python(python: FunctionType) -> Iterator[CapturedValue]:
     cells = dict(zip(python.__code__.co_freevars, python.__closure__ or (), strict=False))
     for name, attributes in outside_names(python).items():
         scope = _FreeVariable(cells[name]) if name in cells else python.__globals__
         if scope.get(name, MISSING) is not MISSING or not hasattr(builtins, name):
-            yield from _captured(name, scope, attributes)
+            yield from _captured_values(name, scope, attributes)
 
 
-def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedValue]:
+def _captured_values(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedValue]:
     value = scope.get(name, MISSING)
     if isinstance(value, ModuleType) and is_installed(value.__name__):
         return
     yield CapturedValue(name, scope, value)
     if isinstance(value, tl.constexpr):
-        yield from _captured("value", vars(value), set())
+        yield from _captured_values("value", vars(value), set())
     elif isinstance(value, ModuleType | type):
         for attribute in sorted(attributes):
-            yield from _captured(attribute, vars(value), set())
+            yield from _captured_values(attribute, vars(value), set())
 
 
 class Style(Enum):
@@ -165,7 +165,7 @@ class Slot:
     is_tuning_key: bool = False
 
     @property
-    def goes_by_value(self) -> bool:
+    def is_keyed_by_value(self) -> bool:
         """Whether the key holds the argument's value, and not only its type."""
         return self.is_tuning_key or self.kind in {ArgumentKind.CONSTANT, ArgumentKind.RICH_CONSTANT}
 
@@ -260,24 +260,24 @@ def _is_uniform(tuner: Any) -> bool:
     return tuner is None or len({frozenset(config.kwargs) for config in tuner.configs}) == 1
 
 
-def values_of(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
+def parameter_values(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
     """The value of each parameter of a launch; see `values_with_defaults`."""
-    given = {**dict(zip(chain.function.arg_names, args, strict=False)), **meta}
-    found = tuple(given.get(name, MISSING) for name in chain.function.arg_names)
-    return values_with_defaults(chain, found)
+    arguments = {**dict(zip(chain.function.arg_names, args, strict=False)), **meta}
+    values = tuple(arguments.get(name, MISSING) for name in chain.function.arg_names)
+    return values_with_defaults(chain, values)
 
 
 def values_with_defaults(chain: Chain, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The argument or default of each parameter; None where a decorator supplies it."""
-    supplied = supplied_by(chain)
-    found = []
+    supplied = supplied_parameters(chain)
+    completed = []
     for parameter, value in zip(chain.function.params, values, strict=True):
         absent = value is MISSING and parameter.has_default
-        found.append(None if parameter.name in supplied else parameter.default if absent else value)
-    return tuple(found)
+        completed.append(None if parameter.name in supplied else parameter.default if absent else value)
+    return tuple(completed)
 
 
-def given_by(
+def user_arguments(
     chain: Chain, values: tuple[Any, ...], rest: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a launch function as the user passed them: by position up to the first one left out."""
@@ -304,20 +304,20 @@ def choice_key(tuner: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tu
     """The key of a choice, as in `Autotuner.run`, with the options of the call as the last member."""
     named = dict(zip(tuner.arg_names, args, strict=False))
     options = tuple((name, repr(meta[name])) for name in OPTIONS if name in meta)
-    given = {name: value for name, value in {**named, **meta}.items() if name in tuner.arg_names}
-    known = {name: value for name, value in given.items() if name not in OPTIONS or name not in meta}
+    arguments = {name: value for name, value in {**named, **meta}.items() if name in tuner.arg_names}
+    known = {name: value for name, value in arguments.items() if name not in OPTIONS or name not in meta}
     key = [known[name] for name in tuner.keys if name in known]
     dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
     return (*key, *dtypes, *((options,) if options else ()))
 
 
-def supplied_by(chain: Chain) -> dict[str, ArgumentKind]:
+def supplied_parameters(chain: Chain) -> dict[str, ArgumentKind]:
     """The parameters that the decorators supply, with their kinds."""
-    found = {name: ArgumentKind.HEURISTIC for name, _ in chain.heuristics}
-    found.update({name: ArgumentKind.INNER_HEURISTIC for name, _ in chain.inner_heuristics})
+    kinds = {name: ArgumentKind.HEURISTIC for name, _ in chain.heuristics}
+    kinds.update({name: ArgumentKind.INNER_HEURISTIC for name, _ in chain.inner_heuristics})
     if chain.tuner is not None:
-        found.update(dict.fromkeys(chain.tuner.configs[0].kwargs, ArgumentKind.CONFIG))
-    return found
+        kinds.update(dict.fromkeys(chain.tuner.configs[0].kwargs, ArgumentKind.CONFIG))
+    return kinds
 
 
 _PLAIN = (int, bool, str, type(None))
@@ -350,7 +350,7 @@ def slots_of(chain: Chain, values: tuple[Any, ...]) -> tuple[Slot, ...] | None:
 def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
     import torch
 
-    supplied = supplied_by(chain)
+    supplied = supplied_parameters(chain)
     if parameter.name in supplied:
         return supplied[parameter.name]
     if parameter.is_constexpr:
@@ -387,7 +387,7 @@ def constant_feature(value: Any) -> Any:
     if isinstance(value, tuple):
         return kind, tuple(map(constant_feature, value))
     if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        return kind, *(constant_feature(getattr(value, each.name)) for each in dataclasses.fields(kind))
+        return kind, *(constant_feature(getattr(value, member.name)) for member in dataclasses.fields(kind))
     raise TypeError(f"a constant of type {kind.__qualname__}")
 
 
@@ -399,14 +399,14 @@ def argument_feature(backend: type, value: Any) -> Any:
     if kind is tuple:
         return kind, tuple(argument_feature(backend, member) for member in value)
     if kind is TensorDescriptor:
-        told: Any = value.base.dtype
+        dtype: Any = value.base.dtype
     elif kind is torch.Tensor or kind is torch.nn.Parameter:
-        told = value.dtype
+        dtype = value.dtype
     elif kind in {int, float, bool, type(None)}:
-        told = kind
+        dtype = kind
     else:
         raise TypeError(f"an argument of type {kind.__qualname__}")
-    return told, native_specialize_impl(backend, value, False, True, True)
+    return dtype, native_specialize_impl(backend, value, False, True, True)
 
 
 @dataclass(frozen=True, slots=True)

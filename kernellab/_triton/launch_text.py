@@ -27,13 +27,13 @@ def launch_source(layout: ArgumentLayout) -> str:
     It takes the grid, then the parameters of the kernel by position or name, then options by name.
     """
     body = [
-        *_guards(layout),
-        *_heuristics(layout.heuristics, "_kl_heuristic", _named(layout, "**_kl_options")),
-        *_key(layout),
-        *_entry(layout),
-        *_inner(layout),
+        *_guard_lines(layout),
+        *_heuristic_lines(layout.heuristics, "_kl_heuristic", _heuristic_arguments(layout, "**_kl_options")),
+        *_key_lines(layout),
+        *_entry_lines(layout),
+        *_inner_heuristic_lines(layout),
         *grid_lines(layout),
-        *_call(layout),
+        *_launch_lines(layout),
     ]
     return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
 
@@ -44,7 +44,7 @@ def head_line(layout: ArgumentLayout) -> str:
     return f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
 
 
-def _guards(layout: ArgumentLayout) -> list[str]:
+def _guard_lines(layout: ArgumentLayout) -> list[str]:
     doubts = [
         "_kl_switch.slow",
         "_kl_modes()",  # a tracer may follow this launch
@@ -56,12 +56,12 @@ def _guards(layout: ArgumentLayout) -> list[str]:
         *(f"{slot.name} is not _kl_missing" for slot in layout.slots if slot.kind in SUPPLIED),
     ]
     types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
-    miss = leave(layout, as_given=True)
-    guards = [f"if {' or '.join(doubts)}: {miss}", *_defaults(layout)]
-    return [*guards, f"if {' or '.join(types)}: {leave(layout)}"] if types else guards
+    miss = leave_line(layout, as_given=True)
+    guards = [f"if {' or '.join(doubts)}: {miss}", *_default_lines(layout)]
+    return [*guards, f"if {' or '.join(types)}: {leave_line(layout)}"] if types else guards
 
 
-def _defaults(layout: ArgumentLayout) -> list[str]:
+def _default_lines(layout: ArgumentLayout) -> list[str]:
     """Statements that replace absent arguments by their defaults."""
     return [
         f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
@@ -75,7 +75,7 @@ def _type_doubt(slot: Slot) -> str:
     return f"({exact} and _kl_type({slot.name}) not in _kl_tensors)" if slot.kind is ArgumentKind.TENSOR else exact
 
 
-def _heuristics(names: tuple[str, ...], prefix: str, arguments: str) -> list[str]:
+def _heuristic_lines(names: tuple[str, ...], prefix: str, arguments: str) -> list[str]:
     known = [f"_kl_named = {arguments}"] if names else []
     lines = []
     for i, name in enumerate(names):
@@ -84,18 +84,18 @@ def _heuristics(names: tuple[str, ...], prefix: str, arguments: str) -> list[str
     return lines
 
 
-def _key(layout: ArgumentLayout) -> list[str]:
+def _key_lines(layout: ArgumentLayout) -> list[str]:
     tensors, integers = layout.names(ArgumentKind.TENSOR), layout.names(ArgumentKind.INTEGER)
     parts = ["_kl_device()", "_kl_kernel.debug", *layout.knobs]
     lines = ["try:"]
     if tensors:
-        lines += [f"    {line}" for line in _addresses(layout, tensors)]
+        lines += [f"    {line}" for line in _address_lines(layout, tensors)]
         parts += ["_kl_aligned", *(f"{name}.dtype" for name in tensors)]
     if integers:
-        each = "".join(f"_kl_native({name}), " for name in integers)
-        lines.append(f"    _kl_widths = ({' | '.join(integers)}) >> 31 and ({each})")
+        native_arguments = "".join(f"_kl_native({name}), " for name in integers)
+        lines.append(f"    _kl_widths = ({' | '.join(integers)}) >> 31 and ({native_arguments})")
         parts += ["_kl_widths", *(f"{name} & 15 and ({name} == 1 or 2)" for name in integers)]
-    parts += [part for slot in layout.slots for part in _more(slot)]
+    parts += [part for slot in layout.slots for part in _value_parts(slot)]
     parts.append(
         "_kl_options and (_kl_tuple(_kl_options.items()), _kl_tuple(_kl_map(_kl_type, _kl_options.values()))) or None"
     )
@@ -103,33 +103,33 @@ def _key(layout: ArgumentLayout) -> list[str]:
         *lines,
         f"    _kl_key = ({', '.join(parts)},)",
         "    _kl_entry = _kl_entries.get(_kl_key)",
-        f"except (TypeError, AttributeError, OverflowError, RuntimeError): {leave(layout)}",
-        f"if _kl_entry is None: {leave(layout, '_kl_key')}",
+        f"except (TypeError, AttributeError, OverflowError, RuntimeError): {leave_line(layout)}",
+        f"if _kl_entry is None: {leave_line(layout, '_kl_key')}",
     ]
 
 
-def _addresses(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
+def _address_lines(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
     """Statements that read the tensors' addresses and their alignment to 16 bytes: True for all, or one each."""
-    found = [f"_kl_at_{name} = {name}.data_ptr()" for name in tensors]
-    each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
-    aligned = f"({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
+    reads = [f"_kl_at_{name} = {name}.data_ptr()" for name in tensors]
+    alignments = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
+    aligned = f"({alignments}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
     if layout.style is Style.UNKNOWN:
-        return [*found, f"_kl_aligned = {aligned}"]
+        return [*reads, f"_kl_aligned = {aligned}"]
     are_there = " and ".join(f"{name}.is_{layout.device_type}" for name in tensors)
     return [
-        *found,
-        f"if {' and '.join(is_seen(name) for name in tensors)}: _kl_aligned = True",
+        *reads,
+        f"if {' and '.join(seen_condition(name) for name in tensors)}: _kl_aligned = True",
         f"elif {are_there}: _kl_aligned = {aligned}",
-        f"else: {leave(layout)}",
+        f"else: {leave_line(layout)}",
     ]
 
 
-def is_seen(name: str, address: str = "") -> str:
+def seen_condition(name: str, address: str = "") -> str:
     """The condition that a tensor's address is known to lie on the device, at a multiple of 16."""
     return f"({address or f'_kl_at_{name}'} in _kl_seen or _kl_see({name}, _kl_at_{name}))"
 
 
-def _more(slot: Slot) -> list[str]:
+def _value_parts(slot: Slot) -> list[str]:
     match slot.kind:
         case ArgumentKind.CONSTANT:
             return [slot.name]
@@ -144,7 +144,7 @@ def _more(slot: Slot) -> list[str]:
     return []
 
 
-def _entry(layout: ArgumentLayout) -> list[str]:
+def _entry_lines(layout: ArgumentLayout) -> list[str]:
     """Statements that unpack the entry; for an autotuned kernel, check that its tuner still has that config."""
     hand_over = "if _kl_guarded is not None: _kl_fields['front'] = _kl_guarded"
     if not layout.configs:
@@ -155,8 +155,8 @@ def _entry(layout: ArgumentLayout) -> list[str]:
     doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or _kl_choice.pre_hook is not None"
     return [
         f"_kl_tuned, _kl_choice, ({chosen}), _kl_guarded, {entry} = _kl_entry",
-        f"if {doubt}: {leave(layout)}",
-        f"if {cached} is not _kl_choice: {leave(layout, '_kl_key')}",
+        f"if {doubt}: {leave_line(layout)}",
+        f"if {cached} is not _kl_choice: {leave_line(layout, '_kl_key')}",
         hand_over,
         "_kl_tuner.best_config = _kl_choice",
     ]
@@ -168,18 +168,18 @@ def chosen_config(layout: ArgumentLayout) -> str:
     return f"_kl_tuner.cache.get(_kl_tuned{default})"
 
 
-def _inner(layout: ArgumentLayout) -> list[str]:
+def _inner_heuristic_lines(layout: ArgumentLayout) -> list[str]:
     if not layout.inner_heuristics:
         return []
-    arguments = _named(layout, "**_kl_options", "**_kl_choice.all_kwargs()")
+    arguments = _heuristic_arguments(layout, "**_kl_options", "**_kl_choice.all_kwargs()")
     values = "".join(f"_kl_constant({name}), " for name in layout.inner_heuristics)
     return [
-        *_heuristics(layout.inner_heuristics, "_kl_inner_heuristic", arguments),
+        *_heuristic_lines(layout.inner_heuristics, "_kl_inner_heuristic", arguments),
         "try:",
         f"    _kl_values = ({values})",
         "    _kl_found = _kl_inner.get(_kl_values)",
-        f"except TypeError: {leave(layout)}",
-        f"if _kl_found is None: {leave(layout, '_kl_key', values='_kl_values')}",
+        f"except TypeError: {leave_line(layout)}",
+        f"if _kl_found is None: {leave_line(layout, '_kl_key', values='_kl_values')}",
         f"{COMPILED} = _kl_found",
     ]
 
@@ -194,26 +194,26 @@ def grid_lines(layout: ArgumentLayout) -> list[str]:
         "if _kl_type(_kl_grid) is not _kl_tuple:",
         "    if _kl_callable(_kl_grid):",
         "        if _kl_type(_kl_grid) is _kl_python and _kl_id(_kl_grid.__code__) not in _kl_codes:",
-        f"            if _kl_keeps(): {leave(layout)}",
+        f"            if _kl_keeps(): {leave_line(layout)}",
         f"        _kl_grid = _kl_grid({{{bound}}})",
         "    if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
-        f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave(layout)}",
+        f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave_line(layout)}",
         "_kl_count = _kl_len(_kl_grid)",
     ]
     extents = ("_kl_x", "_kl_y", "_kl_z")
     for count in (1, 2, 3):
-        given, rest = extents[:count], extents[count:]
-        good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in given)
+        axes, rest = extents[:count], extents[count:]
+        good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in axes)
         lines += [
             f"{'if' if count == 1 else 'elif'} _kl_count == {count}:",
-            f"    {', '.join(given)}, = _kl_grid",
+            f"    {', '.join(axes)}, = _kl_grid",
             *([f"    {' = '.join(rest)} = 1"] if rest else []),
-            f"    if not ({good}): {leave(layout)}",
+            f"    if not ({good}): {leave_line(layout)}",
         ]
-    return [*lines, f"else: {leave(layout)}"]
+    return [*lines, f"else: {leave_line(layout)}"]
 
 
-def _call(layout: ArgumentLayout) -> list[str]:
+def _launch_lines(layout: ArgumentLayout) -> list[str]:
     arguments = "".join(f", {slot.name}" for slot in layout.slots)
     idle = (
         "_kl_enter is _kl_enter_chain and not _kl_enter.calls and _kl_leave is _kl_leave_chain and not _kl_leave.calls"
@@ -229,7 +229,7 @@ def _call(layout: ArgumentLayout) -> list[str]:
         f"        _kl_info = _kl_handle.launch_metadata(_kl_grid, _kl_stream{arguments})",
         f"        {launch_call(layout, '_kl_info, _kl_enter, _kl_leave')}",
         "except _kl_foreign as _kl_error:",
-        f"    {leave(layout, error='_kl_error')}",
+        f"    {leave_line(layout, error='_kl_error')}",
         "return _kl_handle",
     ]
 
@@ -249,14 +249,14 @@ def direct_call(layout: ArgumentLayout) -> str:
     return f"{head}_kl_packed, None, None, None, None, None, _kl_annotations, _kl_signature, ({passed}))"
 
 
-def _named(layout: ArgumentLayout, *more: str) -> str:
+def _heuristic_arguments(layout: ArgumentLayout, *more: str) -> str:
     """The dictionary that Triton passes to a heuristic."""
-    given = [f"{slot.name!r}: {slot.name}" for slot in layout.slots if slot.kind not in SUPPLIED]
+    arguments = [f"{slot.name!r}: {slot.name}" for slot in layout.slots if slot.kind not in SUPPLIED]
     outer = [f"{name!r}: {name}" for name in layout.heuristics] if "**_kl_choice.all_kwargs()" in more else []
-    return "{" + ", ".join([*given, *outer, "'grid': _kl_grid", "'warmup': False", *more]) + "}"
+    return "{" + ", ".join([*arguments, *outer, "'grid': _kl_grid", "'warmup': False", *more]) + "}"
 
 
-def leave(
+def leave_line(
     layout: ArgumentLayout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
 ) -> str:
     """The statement that leaves for the slow path with the user's arguments.
@@ -264,8 +264,8 @@ def leave(
     ``as_given`` includes the parameters that a config or a heuristic supplies; later these hold other values.
     """
     names = (slot.name if as_given or slot.kind not in SUPPLIED else "_kl_missing" for slot in layout.slots)
-    given = "".join(f"{name}, " for name in names)
-    return f"return _kl_miss(_kl_grid, ({given}), _kl_rest, _kl_options, {key}, {values}, {error})"
+    arguments = "".join(f"{name}, " for name in names)
+    return f"return _kl_miss(_kl_grid, ({arguments}), _kl_rest, _kl_options, {key}, {values}, {error})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,10 +299,15 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
     """The source of the guarded function for ``features``; it has the parameters of the launch function."""
     arguments = "".join(f"{slot.name}, " for slot in layout.slots)
     chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
-    wanted = [*_constants(layout), *_integers(layout, features)]  # first the conditions that fail most often
-    wanted += [*_surroundings(layout, circumstances), *_choice(layout), *_tensors(layout, features)]
+    wanted = [
+        *_constant_conditions(layout),  # first the conditions that fail most often
+        *_integer_conditions(layout, features),
+        *_surrounding_conditions(layout, circumstances),
+        *_choice_conditions(layout),
+        *_tensor_conditions(layout, features),
+    ]
     body = [
-        *_defaults(layout),
+        *_default_lines(layout),
         "try:",
         f"    _kl_known = {' and '.join(wanted)}",
         "except (TypeError, AttributeError, OverflowError, RuntimeError): _kl_known = False",
@@ -315,18 +320,19 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
         "_kl_stream = _kl_current_stream(_kl_here)",
         "try:",
         f"    {direct_call(layout) if circumstances.is_direct else launch_call(layout, 'None, None, None')}",
-        f"except _kl_foreign as _kl_error: {leave(layout, error='_kl_error')}",
+        f"except _kl_foreign as _kl_error: {leave_line(layout, error='_kl_error')}",
         "return _kl_handle",
     ]
     return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
 
 
-def _surroundings(layout: ArgumentLayout, found: Circumstances) -> list[str]:
+def _surrounding_conditions(layout: ArgumentLayout, circumstances: Circumstances) -> list[str]:
     """Conditions on everything but the arguments: switch, modes, options, knobs, hooks, globals, device."""
-    options = [f"_kl_len(_kl_options) == {len(found.options)}"] if found.options else ["not _kl_options"]
-    options += [f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(found.options)]
+    names = circumstances.options
+    options = [f"_kl_len(_kl_options) == {len(names)}"] if names else ["not _kl_options"]
+    options += [f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(names)]
     set_knobs = [
-        f"_kl_set_{group} == _kl_were_{group}" if group in found.set_knobs else f"not _kl_set_{group}"
+        f"_kl_set_{group} == _kl_were_{group}" if group in circumstances.set_knobs else f"not _kl_set_{group}"
         for group in KNOB_GROUPS
     ]
     return [
@@ -338,19 +344,19 @@ def _surroundings(layout: ArgumentLayout, found: Circumstances) -> list[str]:
         "_kl_kernel.debug is _kl_debug",
         "_kl_drivers._active is _kl_driver",
         *set_knobs,
-        *(f"_kl_env_{name}() == _kl_was_{name}" for name in found.env_knobs),
+        *(f"_kl_env_{name}() == _kl_was_{name}" for name in circumstances.env_knobs),
         "not _kl_enter_chain.calls",
         "not _kl_leave_chain.calls",
         *(f"_kl_scope{i}.get({name!r}, _kl_missing) is _kl_global{i}" for i, name in enumerate(layout.scopes)),
-        *([] if found.is_only_device else ["_kl_device() == _kl_here"]),
+        *([] if circumstances.is_only_device else ["_kl_device() == _kl_here"]),
     ]
 
 
-def _constants(layout: ArgumentLayout) -> list[str]:
-    return [found for slot in layout.slots for found in _constant(slot)]
+def _constant_conditions(layout: ArgumentLayout) -> list[str]:
+    return [condition for slot in layout.slots for condition in _constant_condition(slot)]
 
 
-def _constant(slot: Slot) -> list[str]:
+def _constant_condition(slot: Slot) -> list[str]:
     name = slot.name
     is_same = f"{name} is _kl_value_{name}"
     match slot.kind:
@@ -367,13 +373,13 @@ def _constant(slot: Slot) -> list[str]:
     return []
 
 
-def _integers(layout: ArgumentLayout, features: Features) -> list[str]:
+def _integer_conditions(layout: ArgumentLayout, features: Features) -> list[str]:
     """Conditions on integers: the class of each, and that all fit into 31 bits."""
     slots = [slot for slot in layout.slots if slot.kind is ArgumentKind.INTEGER]
     classes = [(s.name, c) for s, c in zip(slots, features.integers, strict=True) if not s.is_tuning_key]
-    ones = [name for name, found in classes if found is True]
-    divisible = [name for name, found in classes if found == 0]
-    others = [name for name, found in classes if found == 2]
+    ones = [name for name, integer_class in classes if integer_class is True]
+    divisible = [name for name, integer_class in classes if integer_class == 0]
+    others = [name for name, integer_class in classes if integer_class == 2]
     wanted = [f"{name} is _kl_one" for name in ones]
     wanted += [f"_kl_type({name}) is _kl_int" for name in (*divisible, *others)]
     wanted += [f"{name} & 15 and {name} != 1" for name in others]
@@ -381,7 +387,7 @@ def _integers(layout: ArgumentLayout, features: Features) -> list[str]:
     return [*wanted, f"not ({' | '.join((*divisible, *others))}) >> 31"] if divisible or others else wanted
 
 
-def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
+def _tensor_conditions(layout: ArgumentLayout, features: Features) -> list[str]:
     """Conditions on tensors; they assign the addresses for the launch.
 
     The C function under the launcher takes any address, so each must lie on the device; ``_kl_seen`` has known ones.
@@ -393,13 +399,13 @@ def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
         if layout.style is Style.UNKNOWN:
             wanted.append(f"not {address} & 15" if is_aligned else f"{address} & 15")
         elif is_aligned:
-            wanted.append(is_seen(name, address))
+            wanted.append(seen_condition(name, address))
         else:
             wanted.append(f"{address} & 15 and {name}.is_{layout.device_type}")
     return wanted
 
 
-def _choice(layout: ArgumentLayout) -> list[str]:
+def _choice_conditions(layout: ArgumentLayout) -> list[str]:
     """Conditions on the tuner: it still has this config for these arguments."""
     if not layout.configs:
         return []

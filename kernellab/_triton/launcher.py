@@ -19,7 +19,7 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
-from kernellab._triton.kernel import Bound, by_position, jit_function
+from kernellab._triton.kernel import Bound, jit_function, pass_by_position
 from kernellab._triton.launch_key import (
     MISSING,
     ArgumentKind,
@@ -32,13 +32,13 @@ from kernellab._triton.launch_key import (
     constant_feature,
     direct_launch,
     features_in,
-    given_by,
     is_immutable,
     layout_type,
+    parameter_values,
     slots_of,
     style_of,
     tuning_key,
-    values_of,
+    user_arguments,
     values_with_defaults,
 )
 from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, can_guard, guarded_source, launch_source
@@ -102,10 +102,10 @@ def _is_only_device(active: Any) -> bool:
     return active.get_current_device is torch.cuda.current_device and torch.cuda.device_count() == 1
 
 
-_OF_RUN = {"self", "grid", "warmup"}  # keywords of `run` besides the kernel's arguments
+_RUN_KEYWORDS = {"self", "grid", "warmup"}  # keywords of `run` besides the kernel's arguments
 _Types = tuple[type, ...]
-_Given = tuple[tuple[Any, ...], dict[str, Any]]
-_MOST_SEEN = 4096
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_MAX_REMEMBERED = 4096
 _COMPILED = tuple(COMPILED.split(", "))
 
 
@@ -130,7 +130,7 @@ def _types_of(values: tuple[Any, ...]) -> _Types:
 class Launcher:
     """Launches one bound kernel. Its launch functions hold for one driver, and for one set of captured values.
 
-    ``_codes`` are the code objects of grid functions that took the slow path, by identity.
+    ``_grid_codes`` are the code objects of grid functions that took the slow path, by identity.
     """
 
     kernel: Bound
@@ -139,67 +139,67 @@ class Launcher:
     _captures: tuple[CapturedValue, ...] | None = None
     _functions: dict[_Types, tuple[Any, ArgumentLayout] | None] = field(default_factory=dict)
     _entries: dict[_Types, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
-    _seen: set[int] = field(default_factory=set)
-    _codes: dict[int, CodeType] = field(default_factory=dict)
+    _addresses: set[int] = field(default_factory=set)
+    _grid_codes: dict[int, CodeType] = field(default_factory=dict)
 
     def restart(self) -> None:
         """Take the slow path at the next launch, with its arguments exactly as passed."""
-        skip_in_dynamo(Launcher.first, Launcher.miss, LaunchOnGrid.__call__, type(self.kernel).run)
+        skip_in_dynamo(Launcher.launch_and_learn, Launcher.miss, LaunchOnGrid.__call__, type(self.kernel).run)
         self.kernel.front = None
 
-    def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
+    def launch_and_learn(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
         """Launch on the slow path, and make a launch function for arguments of these types."""
         __tracebackhide__ = True
-        if not _OF_RUN.isdisjoint(meta):
-            args, meta = by_position(self.kernel, args, meta, _OF_RUN)
+        if not _RUN_KEYWORDS.isdisjoint(meta):
+            args, meta = pass_by_position(self.kernel, args, meta, _RUN_KEYWORDS)
         if self.switch.send is None and is_traced(args, meta):
             return traced_launch(self.kernel, args, grid, meta)
-        handle = self._sent(grid, args, meta)
+        handle = self._launch_slowly(grid, args, meta)
         chain = None if self.switch.slow else chain_of(self.kernel)
         if chain is not None and not chain.function.pre_run_hooks:
-            self._learn(chain, values_of(chain, args, meta))
+            self._learn(chain, parameter_values(chain, args, meta))
         return handle
 
-    def _sent(self, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    def _launch_slowly(self, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if type(grid) is FunctionType:
-            if len(self._codes) == _MOST_SEEN:
-                self._codes.clear()
-            self._codes[id(grid.__code__)] = grid.__code__
+            if len(self._grid_codes) == _MAX_REMEMBERED:
+                self._grid_codes.clear()
+            self._grid_codes[id(grid.__code__)] = grid.__code__
         if self.switch.send is not None:
             return self.switch.send(self.kernel, grid, args, meta)
         return self.kernel.run(*args, grid=grid, warmup=False, **meta)
 
     def miss(
-        self, grid: Any, values: tuple[Any, ...], rest: tuple[Any, ...], options: dict[str, Any], *found: Any
+        self, grid: Any, values: tuple[Any, ...], rest: tuple[Any, ...], options: dict[str, Any], *details: Any
     ) -> Any:
-        """Take over a launch that the launch function is not sure of; ``found`` are its key, heuristics and error."""
+        """Take over a launch that the launch function is not sure of; ``details`` are its key, heuristics and error."""
         __tracebackhide__ = True
-        key, computed, error = found
+        key, computed, error = details
         chain = chain_of(self.kernel)
         assert chain is not None, "only such chains have launch functions"
-        args, meta = given_by(chain, values, rest, options)
+        args, meta = user_arguments(chain, values, rest, options)
         if error is not None:
             shown = self.kernel.runtime.launch_error(chain.function, args, meta, error)
             raise shown from (None if shown is error else error)
         if self.switch.send is None and is_traced(args, meta):
             return traced_launch(self.kernel, args, grid, meta)
         if key is None:
-            other = self._other(chain, values)
+            other = self._other_function(chain, values)
             if other is not None:
                 self.kernel.front = other  # before the call: a second miss must not come back here
                 return other(grid, *args, **meta)
-        if not _OF_RUN.isdisjoint(meta):
-            args, meta = by_position(self.kernel, args, meta, _OF_RUN)
-        handle = self._sent(grid, args, meta)
+        if not _RUN_KEYWORDS.isdisjoint(meta):
+            args, meta = pass_by_position(self.kernel, args, meta, _RUN_KEYWORDS)
+        handle = self._launch_slowly(grid, args, meta)
         if self.switch.slow or rest or chain.function.pre_run_hooks:
             return handle
-        self._learn(chain, values_of(chain, args, meta))
+        self._learn(chain, parameter_values(chain, args, meta))
         if key is not None and type(handle) is CompiledKernel and all(map(is_immutable, options.values())):
-            self._enter(chain, key, computed, handle, (args, meta))
+            self._store_entry(chain, key, computed, handle, (args, meta))
         return handle
 
-    def _other(self, chain: Chain, values: tuple[Any, ...]) -> Any:
+    def _other_function(self, chain: Chain, values: tuple[Any, ...]) -> Any:
         """The launch function for arguments of these types, if there is one that is not in front already."""
         blocked = self.switch.slow or chain.function.pre_run_hooks or knobs.runtime.add_stages_inspection_hook
         known = None if blocked else self._functions.get(_types_of(values_with_defaults(chain, values)))
@@ -213,7 +213,7 @@ class Launcher:
         """Make the launch function for these arguments; drop everything learnt if the kernel's globals changed."""
         if not self._is_current(chain):
             self._functions, self._entries = {}, defaultdict(dict)
-            self._seen.clear()
+            self._addresses.clear()
             self.restart()
         self._driver, self._captures = drivers._active, chain.function.captures()
         if not all(capture.is_fixed() for capture in self._captures) or MISSING in values:
@@ -221,7 +221,7 @@ class Launcher:
         types = _types_of(values)
         if types not in self._functions:
             slots = slots_of(chain, values)
-            self._functions[types] = None if slots is None else self._function(chain, slots, values)
+            self._functions[types] = None if slots is None else self._make_function(chain, slots, values)
         known = self._functions[types]
         if known is not None:
             self.kernel.front = known[0]
@@ -230,25 +230,25 @@ class Launcher:
         """Whether what was learnt still holds: same driver, same captures (a kernel keeps them until one changes)."""
         return self._driver is drivers._active and self._captures is chain.function.captures()
 
-    def _enter(self, chain: Chain, key: Any, computed: Any, handle: Any, given: _Given) -> None:
+    def _store_entry(self, chain: Chain, key: Any, computed: Any, handle: Any, arguments: _Arguments) -> None:
         """Store the compiled kernel, and the tuner's choice, under the key of a launch."""
-        entries = self._entries[_types_of(values_of(chain, *given))]
+        entries = self._entries[_types_of(parameter_values(chain, *arguments))]
         compiled = (handle, handle.run, handle.function, handle.packed_metadata, *direct_launch(handle.run))
-        found = dict(zip(_COMPILED, compiled, strict=True))
+        compiled_scope = dict(zip(_COMPILED, compiled, strict=True))
         if chain.tuner is None:
-            entries[key] = (self._guarded(chain, key, given, found), *compiled)
+            entries[key] = (self._guarded_function(chain, key, arguments, compiled_scope), *compiled)
             return
         choice = chain.tuner.best_config
-        tuned = tuning_key(chain, *given)
+        tuned = tuning_key(chain, *arguments)
         is_settled = len(chain.tuner.configs) == 1 or chain.tuner.cache.get(tuned) is choice
         if choice.pre_hook is not None or not is_settled:
             return
         constants = {name: choice.kwargs[name] for name in chain.function.arg_names if name in choice.kwargs}
         head = (tuned, choice, tuple(constants.values()))
         if not chain.inner_heuristics:
-            found |= {"_kl_tuned": tuned, "_kl_choice": choice}
-            found |= {f"_kl_value_{name}": value for name, value in constants.items()}
-            entries[key] = (*head, self._guarded(chain, key, given, found), *compiled)
+            compiled_scope |= {"_kl_tuned": tuned, "_kl_choice": choice}
+            compiled_scope |= {f"_kl_value_{name}": value for name, value in constants.items()}
+            entries[key] = (*head, self._guarded_function(chain, key, arguments, compiled_scope), *compiled)
             return
         known = entries.get(key)
         inner = known[4] if known is not None and known[1] is choice else {}
@@ -256,9 +256,9 @@ class Launcher:
             inner[computed] = compiled
         entries[key] = (*head, None, inner)
 
-    def _guarded(self, chain: Chain, key: Any, given: _Given, found: dict[str, Any]) -> Any:
-        """The guarded function of an entry, or None. ``found`` are the globals of what it launches."""
-        values = values_of(chain, *given)
+    def _guarded_function(self, chain: Chain, key: Any, arguments: _Arguments, compiled_scope: dict[str, Any]) -> Any:
+        """The guarded function of an entry, or None. ``compiled_scope`` are the globals of the compiled kernel."""
+        values = parameter_values(chain, *arguments)
         known = self._functions.get(_types_of(values))
         if known is None or not _are_usual(known[0].__globals__, known[1], key):
             return None
@@ -268,7 +268,7 @@ class Launcher:
         rich = (value for slot, value in slots if slot.kind is ArgumentKind.RICH_CONSTANT)
         if not can_guard(layout, features) or not all(map(is_immutable, rich)):
             return None
-        options = {name: value for name, value in given[1].items() if name not in chain.function.arg_names}
+        options = {name: value for name, value in arguments[1].items() if name not in chain.function.arg_names}
         env = _env_knobs()
         were = {group: dict(vars(getattr(knobs, group))) for group in KNOB_GROUPS}
         scope = {
@@ -276,34 +276,36 @@ class Launcher:
             "_kl_general": function,
             "_kl_here": features.device,
             "_kl_debug": features.debug,
-            **{f"_kl_value_{slot.name}": value for slot, value in slots if slot.goes_by_value},
+            **{f"_kl_value_{slot.name}": value for slot, value in slots if slot.is_keyed_by_value},
             **dict(zip((f"_kl_dtype_{n}" for n in layout.names(ArgumentKind.TENSOR)), features.dtypes, strict=True)),
             **{f"_kl_option{i}": value for i, value in enumerate(options.values())},
             **{f"_kl_env_{name}": read for name, read in env.items()},
             **{f"_kl_was_{name}": read() for name, read in env.items()},
             **{f"_kl_set_{group}": vars(getattr(knobs, group)) for group in KNOB_GROUPS},
             **{f"_kl_were_{group}": values for group, values in were.items()},
-            **found,
+            **compiled_scope,
         }
         circumstances = Circumstances(
             options=tuple(options),
             env_knobs=tuple(env),
             set_knobs=tuple(group for group in KNOB_GROUPS if were[group]),
-            is_direct=found["_kl_launch"] is not None,
+            is_direct=compiled_scope["_kl_launch"] is not None,
             is_only_device=_is_only_device(drivers.active),
         )
-        return _defined(layout.name, guarded_source(layout, features, circumstances), scope)
+        return _define_function(layout.name, guarded_source(layout, features, circumstances), scope)
 
-    def _see(self, tensor: Any, address: int) -> bool:
+    def _remember_address(self, tensor: Any, address: int) -> bool:
         """Whether a tensor lies on the device, at a multiple of 16; if so, remember its address."""
         if address & 15 or tensor.device.type != drivers.active.get_active_torch_device().type:
             return False
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-        self._seen.add(address)
+        if len(self._addresses) >= _MAX_REMEMBERED:
+            self._addresses.clear()
+        self._addresses.add(address)
         return True
 
-    def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> tuple[Any, ArgumentLayout]:
+    def _make_function(
+        self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]
+    ) -> tuple[Any, ArgumentLayout]:
         captures = chain.function.captures()
         layout = ArgumentLayout(
             name=chain.function.__name__,
@@ -323,10 +325,10 @@ class Launcher:
             driver=self._driver,
             entries=self._entries[_types_of(values)],
             fields=vars(self.kernel),
-            seen=self._seen,
-            codes=self._codes,
+            seen=self._addresses,
+            codes=self._grid_codes,
             keeps=lambda: getattr(chain.function.runtime, "keep", None) is not None,
-            see=self._see,
+            see=self._remember_address,
         )
         scope |= {f"_kl_type_{slot.name}": layout_type(value) for slot, value in zip(slots, values, strict=True)}
         scope |= {f"_kl_default_{p.name}": p.default for p in chain.function.params if p.has_default}
@@ -334,7 +336,7 @@ class Launcher:
             scope |= {f"_kl_scope{i}": capture.scope, f"_kl_global{i}": capture.value}
         for prefix, pairs in (("_kl_heuristic", chain.heuristics), ("_kl_inner_heuristic", chain.inner_heuristics)):
             scope |= {f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)}
-        return _defined(layout.name, launch_source(layout), scope), layout
+        return _define_function(layout.name, launch_source(layout), scope), layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,7 @@ class LaunchOnGrid:
     def __call__(self, /, *args: Any, **meta: Any) -> Any:
         """Launch the kernel on the grid."""
         __tracebackhide__ = True
-        return (self.kernel.front or self.kernel.launcher.first)(self.grid, *args, **meta)
+        return (self.kernel.front or self.kernel.launcher.launch_and_learn)(self.grid, *args, **meta)
 
     def __getitem__(self, grid: Any) -> Any:
         name = jit_function(self.kernel).__name__
@@ -359,7 +361,7 @@ def _code_of(name: str, source: str) -> CodeType:
     return compile(source, f"<launch of {name}>", "exec")
 
 
-def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
+def _define_function(name: str, source: str, scope: dict[str, Any]) -> Any:
     """The function that a source defines, with ``scope`` as its globals."""
     exec(_code_of(name, source), scope)
     skip_in_dynamo(scope[name])
@@ -368,8 +370,8 @@ def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
 
 def _env_knobs() -> dict[str, Any]:
     """The getters of the knobs that Triton reads from the environment at each launch."""
-    found = {name: vars(type(knobs.compilation)).get(name) for name in RUN_KNOBS}
-    return {name: knob.get for name, knob in found.items() if hasattr(knob, "get")}
+    attributes = {name: vars(type(knobs.compilation)).get(name) for name in RUN_KNOBS}
+    return {name: knob.get for name, knob in attributes.items() if hasattr(knob, "get")}
 
 
 def _are_usual(scope: dict[str, Any], layout: ArgumentLayout, key: tuple[Any, ...]) -> bool:

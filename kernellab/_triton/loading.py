@@ -11,7 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kernellab._triton.closure import is_of_triton, untaken
+from kernellab._triton.closure import is_of_triton, opaque_message
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     LOADED,
@@ -40,34 +40,34 @@ _KEPT_WRAPPED = {bool, int, float, str, type(None), tl.dtype}
 _CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "dict": dict}
 
 
-class _Untaken:
+class _OpaqueValue:
     """Stands for a value that could not be sent. An annotation may name it; any use in a kernel is an error.
 
     While functions are being defined (``is_named``), annotations and defaults are evaluated: then its attributes and
     items are the stand-in itself.
     """
 
-    def __init__(self, name: str, found: Opaque, *, is_named: bool) -> None:
-        self._message = f"{name} is {untaken(found)}"
+    def __init__(self, name: str, opaque: Opaque, *, is_named: bool) -> None:
+        self._message = f"{name} is {opaque_message(opaque)}"
         self._is_named = is_named
 
     def __repr__(self) -> str:
         return f"<{self._message}>"
 
-    def __getattr__(self, name: str) -> _Untaken:
+    def __getattr__(self, name: str) -> _OpaqueValue:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._named()
+        return self._stand_in()
 
-    def __getitem__(self, item: object) -> _Untaken:
-        return self._named()
+    def __getitem__(self, item: object) -> _OpaqueValue:
+        return self._stand_in()
 
-    def __or__(self, other: object) -> _Untaken:
-        return self._named()
+    def __or__(self, other: object) -> _OpaqueValue:
+        return self._stand_in()
 
     __ror__ = __or__
 
-    def _named(self) -> _Untaken:
+    def _stand_in(self) -> _OpaqueValue:
         return self if self._is_named else self._refuse()
 
     def _refuse(self, *_: object, **__: object) -> Any:
@@ -80,15 +80,15 @@ class _Untaken:
     __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __instancecheck__ = _refuse
 
 
-def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) -> Loaded:
+def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) -> LoadedClosure:
     """The functions of ``closure``, decorated as in the notebook and with the same file names and lines.
 
     In a process that was started with ``TRITON_INTERPRET=1`` they are interpreted functions. ``name`` is the symbol of
     the compiled kernel, where it differs from the Python name. With ``unwraps``, a ``tl.constexpr`` of anything but a
     number, string or dtype is replaced by the value in it, so that its attributes and operators work.
     """
-    _register_sources(closure)
-    loaded = Loaded(closure, name, unwraps=unwraps)
+    register_sources(closure)
+    loaded = LoadedClosure(closure, name, unwraps=unwraps)
     try:
         loaded.load_all()
     except RecursionError as exc:
@@ -96,7 +96,7 @@ def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) ->
     return loaded
 
 
-class Loaded:
+class LoadedClosure:
     """The live functions of a closure, by index."""
 
     def __init__(self, closure: Closure, name: str | None, *, unwraps: bool = False) -> None:
@@ -124,9 +124,9 @@ class Loaded:
         for wrapper in reversed(self.closure.wrappers):
             match wrapper:
                 case Autotune():
-                    function = self._autotuned(function, wrapper)
+                    function = self._apply_autotune(function, wrapper)
                 case Heuristics(values):
-                    function = triton.heuristics(self._taken(values))(function)
+                    function = triton.heuristics(self._values_of(values))(function)
         return function
 
     def arguments(self, bindings: Iterable[tuple[Any, Binding]]) -> dict[Any, Any]:
@@ -147,17 +147,17 @@ class Loaded:
             case FunctionRef(index) | Helper(_, FunctionRef(index)):
                 return self.functions[index]
             case Import():
-                return _imported(binding)
+                return _import_value(binding)
             case Members(module, members):
                 return self._module(module, members)
             case Items(kind, members):
                 return _CONTAINERS[kind](self.value(member, name) for member in members)
             case Call():
-                return self._made(binding, name)
+                return self._value_of_call(binding, name)
             case Opaque():
-                return _Untaken(name, binding, is_named=self._is_defining)
+                return _OpaqueValue(name, binding, is_named=self._is_defining)
 
-    def _made(self, call: Call, name: str) -> Any:
+    def _value_of_call(self, call: Call, name: str) -> Any:
         if call.identity is not None and call.identity in self._objects:
             return self._objects[call.identity]
         parts = [self.value(part, name) for part in (call.function, *call.arguments)]
@@ -179,13 +179,13 @@ class Loaded:
                 namespace[UNWRAPPED] = frozenset(n for n in wrapped_in if not isinstance(namespace[n], tl.constexpr))
         self._own_objects = dict(self._objects)
 
-    def _define(self, index: int, entered: frozenset[int]) -> None:
-        if index in self.functions or index in entered:
+    def _define(self, index: int, in_progress: frozenset[int]) -> None:
+        if index in self.functions or index in in_progress:
             return
         function = self.closure.functions[index]
         for _, binding in function.bindings:
             for needed in referenced_functions(binding):
-                self._define(needed, entered | {index})
+                self._define(needed, in_progress | {index})
         namespace = self._namespaces[index]
         for name, binding in function.bindings:
             if all(i in self.functions for i in referenced_functions(binding)):
@@ -198,9 +198,9 @@ class Loaded:
         exec(compile(text, function.file, "exec", dont_inherit=True), namespace)
         if function.name not in namespace:
             raise SourceError(f"The text of {function.name} defines no function of that name.", kernel=function.name)
-        self.functions[index] = self._decorated(index, function, namespace[function.name])
+        self.functions[index] = self._apply_jit(index, function, namespace[function.name])
 
-    def _decorated(self, index: int, function: Function, python: Any) -> Any:
+    def _apply_jit(self, index: int, function: Function, python: Any) -> Any:
         if function.kind in {"python", "class"}:
             return python
         if function.kind == "constexpr_function":
@@ -216,16 +216,18 @@ class Loaded:
             jit = gluon.jit
         return jit(noinline=function.noinline or None, **named, **options)(python)
 
-    def _autotuned(self, function: Any, wrapper: Autotune) -> Any:
+    def _apply_autotune(self, function: Any, wrapper: Autotune) -> Any:
         configs = []
         for config in wrapper.configs:
             hook = () if config.pre_hook is None else (("pre_hook", config.pre_hook),)
-            configs.append(triton.Config(self._taken(config.parameters), **self._taken(hook), **dict(config.options)))
-        pruning = self._taken(wrapper.prune_configs_by) or None
-        arguments = self._taken(wrapper.arguments)
+            configs.append(
+                triton.Config(self._values_of(config.parameters), **self._values_of(hook), **dict(config.options))
+            )
+        pruning = self._values_of(wrapper.prune_configs_by) or None
+        arguments = self._values_of(wrapper.arguments)
         return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning, **arguments)(function)
 
-    def _taken(self, bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
+    def _values_of(self, bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
         """The live values of all bindings but opaque ones."""
         return {name: self.value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
 
@@ -243,7 +245,7 @@ def _any_type(name: str) -> type:
     return type(name, (), {})
 
 
-def _imported(binding: Import) -> Any:
+def _import_value(binding: Import) -> Any:
     name = f"{binding.module}.{binding.attribute}".rstrip(".")
     try:
         value: Any = importlib.import_module(binding.module)
@@ -251,8 +253,8 @@ def _imported(binding: Import) -> Any:
             value = getattr(value, part)
     except (ImportError, AttributeError) as exc:
         raise SourceError(f"The kernel needs {name}, which is not here: {exc}.") from exc
-    found = str(getattr(value, "cache_key", ""))
-    if found and binding.fingerprint and found != binding.fingerprint and not is_of_triton(binding.module):
+    fingerprint = str(getattr(value, "cache_key", ""))
+    if fingerprint and binding.fingerprint and fingerprint != binding.fingerprint and not is_of_triton(binding.module):
         raise SourceError(
             f"The kernel needs {name} as it was when the kernel was taken, and here that is another function: its "
             "package has changed, or chooses it as it is imported. Define the helper in a cell or file of your own."
@@ -260,7 +262,7 @@ def _imported(binding: Import) -> Any:
     return value
 
 
-def _register_sources(closure: Closure) -> None:
+def register_sources(closure: Closure) -> None:
     """Register each text with `linecache`, on the lines of its file, for `inspect` and tracebacks.
 
     A file that still has all texts stays as it is: this process may be the user's own. Otherwise the entry has these
@@ -271,12 +273,12 @@ def _register_sources(closure: Closure) -> None:
         texts.setdefault(function.file, {})[function.first_line - 1] = function.text.splitlines(keepends=True)
     for name, parts in texts.items():
         lines = linecache.getlines(name)
-        if not all(_joined(lines[start : start + len(part)]) == _joined(part) for start, part in parts.items()):
+        if not all(_join_lines(lines[start : start + len(part)]) == _join_lines(part) for start, part in parts.items()):
             lines = ["\n"] * max(start + len(part) for start, part in parts.items())
             for start, part in parts.items():
                 lines[start : start + len(part)] = part
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
-def _joined(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     return "".join(lines).removesuffix("\n")

@@ -69,18 +69,18 @@ def flattened_parameters(signature: Mapping[str, Any]) -> tuple[tuple[str, str],
     ``signature`` maps each parameter to its type as Triton writes it: ``*fp32``, ``i32``, ``constexpr``, a tuple of
     types for a tuple, ``tensordesc<fp16[16, 32]>`` for a host descriptor. Constexpr ones are left out.
     """
-    found: list[tuple[str, str]] = []
+    flattened: list[tuple[str, str]] = []
 
     def add(name: str, kind: Any) -> None:
         if isinstance(kind, tuple | list):
             for index, member in enumerate(kind):
                 add(f"{name}[{index}]", member)
         elif kind != "constexpr":
-            found.append((name, str(kind)))
+            flattened.append((name, str(kind)))
 
     for name, kind in signature.items():
         add(name, kind)
-    return tuple(found)
+    return tuple(flattened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Walk:
         return _RawBlock(block.get_parent().id(), keys, tuple(_location_text(each) for each in arguments), [])
 
 
-def _parsed_type(text: str) -> tuple[tuple[int, ...], str, bool]:
+def _parse_type(text: str) -> tuple[tuple[int, ...], str, bool]:
     """Shape and element type of a printed type, and whether it is an address.
 
     The shape of a pointer to a tensor, and of a descriptor, is that of the tensor that one access moves.
@@ -180,7 +180,7 @@ class _Assembly:
         """
         for block in self.walked.blocks.values():
             self._blocks_of.setdefault(block.region, []).append(block)
-        found = tuple(self._function(each, parameters) for each in self.walked.operations if each.name == "tt.func")
+        functions = tuple(self._function(each, parameters) for each in self.walked.operations if each.name == "tt.func")
         if self._position != len(self.printed.operations):
             name = self.printed.operations[self._position].name
             raise CompileError(f"TTIR: the printed module has an operation {name!r} that the walk did not meet.")
@@ -189,7 +189,7 @@ class _Assembly:
             assert operation is not None
             self.operations[index] = replace(operation, operands=tuple(self._value_of[each] for each in operands))
         return Graph(
-            functions=found,
+            functions=functions,
             operations=tuple(each for each in self.operations if each is not None),
             values=tuple(self.values),
             blocks=tuple(each for each in self.blocks if each is not None),
@@ -228,8 +228,8 @@ class _Assembly:
 
     def _entry_arguments(self, region: int) -> tuple[int, ...]:
         """The arguments of the entry block; a function that is only declared has none."""
-        found = self.regions[region]
-        entry = self.blocks[found.blocks[0]] if found is not None and found.blocks else None
+        body = self.regions[region]
+        entry = self.blocks[body.blocks[0]] if body is not None and body.blocks else None
         return entry.arguments if entry is not None else ()
 
     def _region(self, key: int, owner: int | None, printed: PrintedOperation | None, position: int, depth: int) -> int:
@@ -329,7 +329,7 @@ class _Assembly:
         text = self.walked.types[key]
         parsed = self._types.get(text)
         if parsed is None:
-            parsed = self._types[text] = _parsed_type(text)
+            parsed = self._types[text] = _parse_type(text)
         shape, element, is_pointer = parsed
         self.values.append(Value(index, text, shape, element, is_pointer, location.name, location, operation, block))
         self._value_of[key] = index

@@ -26,14 +26,14 @@ _KINDS = (JITFunction, Heuristics, Autotuner)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watcher:
-    """``bound`` returns the kernel to launch in place of a plain one, or None; ``made`` is called with a new one."""
+    """``bound_kernel`` returns the kernel to launch for a plain one, or None; ``on_new_kernel`` gets each new one."""
 
-    bound: Callable[[Kernel], Bound | None]
-    made: Callable[[Kernel], None]
+    bound_kernel: Callable[[Kernel], Bound | None]
+    on_new_kernel: Callable[[Kernel], None]
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatcherRegistry:
     """The watchers, and Triton's own methods, which are replaced while there is a watcher."""
 
     watchers: tuple[Watcher, ...] = ()
@@ -47,7 +47,8 @@ class _Watched:
                 self.methods = {(kind, name): getattr(kind, name) for kind, name in _LAUNCHES}
                 self.methods |= {(kind, "__init__"): kind.__init__ for kind in _KINDS}
                 for (kind, name), method in self.methods.items():
-                    setattr(kind, name, _noting(method) if name == "__init__" else _launching(method, name))
+                    replacement = _reporting_init(method) if name == "__init__" else _redirecting_launch(method, name)
+                    setattr(kind, name, replacement)
             self.watchers = (*self.watchers, watcher)
 
     def remove(self, watcher: Watcher) -> None:
@@ -59,36 +60,37 @@ class _Watched:
                     setattr(kind, name, method)
 
 
-_WATCHED = _Watched()
+_REGISTRY = _WatcherRegistry()
 
 
 @contextmanager
-def watched(watcher: Watcher) -> Iterator[None]:
+def watch_plain_kernels(watcher: Watcher) -> Iterator[None]:
     """Call ``watcher`` for plain kernels defined and launched inside a with statement, by any thread."""
-    _WATCHED.add(watcher)
+    _REGISTRY.add(watcher)
     try:
         yield
     finally:
-        _WATCHED.remove(watcher)
+        _REGISTRY.remove(watcher)
 
 
-def _noting(method: Any) -> Any:
+def _reporting_init(method: Any) -> Any:
     @functools.wraps(method)
     def make(kernel: Any, *args: Any, **options: Any) -> None:
         method(kernel, *args, **options)
-        for watcher in _WATCHED.watchers if _is_whole(kernel) else ():
-            watcher.made(kernel)
+        for watcher in _REGISTRY.watchers if _is_whole(kernel) else ():
+            watcher.on_new_kernel(kernel)
 
     return make
 
 
-def _launching(method: Any, name: str) -> Any:
+def _redirecting_launch(method: Any, name: str) -> Any:
     @functools.wraps(method)
     def launch(kernel: Any, *args: Any, **meta: Any) -> Any:
         __tracebackhide__ = True
         bound = None
         if _is_whole(kernel) and not is_bound(kernel):
-            bound = next((found for each in _WATCHED.watchers if (found := each.bound(kernel)) is not None), None)
+            twins = (watcher.bound_kernel(kernel) for watcher in _REGISTRY.watchers)
+            bound = next((twin for twin in twins if twin is not None), None)
         if bound is None:
             return method(kernel, *args, **meta)
         try:

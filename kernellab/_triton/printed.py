@@ -119,23 +119,23 @@ def _operation_of(line: str, depth: int) -> PrintedOperation:
 
 def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
     """The attributes of an operation, sorted by name, with their values as they are printed."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     text = operation.text.rpartition(" loc(")[0] or operation.text
     if operation.labels:
         text = text.rstrip("{( ")
     if "@" in text:
         symbol = _SYMBOL.search(text)
         if symbol:
-            found["sym_name" if operation.name == "tt.func" else "callee"] = symbol[1].strip('"')
+            attributes["sym_name" if operation.name == "tt.func" else "callee"] = symbol[1].strip('"')
     if operation.name in _LITERAL:
-        found[_LITERAL[operation.name]] = _literal(operation.name, text)
+        attributes[_LITERAL[operation.name]] = _literal(operation.name, text)
     elif operation.name not in _FREE_FORM:
-        found.update(_words(operation.name, text))
+        attributes.update(_words(operation.name, text))
     if "{" in text and operation.name != "tt.func":
-        found.update(_dictionaries(text))
+        attributes.update(_dictionaries(text))
     if "{" in operation.closing:
-        found.update(_dictionaries(operation.closing))
-    return tuple(sorted(found.items()))
+        attributes.update(_dictionaries(operation.closing))
+    return tuple(sorted(attributes.items()))
 
 
 def _literal(name: str, text: str) -> str:
@@ -160,14 +160,14 @@ def _dictionaries(text: str) -> Iterator[tuple[str, str]]:
     MLIR prints a quote inside a string as its code, so that every quote opens or closes one.
     """
     depth = start = 0
-    for found in _BRACE.finditer(text):
-        if found[0] == "{":
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
             depth += 1
-            start = found.end() if depth == 1 else start
-        elif found[0] == "}":
+            start = brace.end() if depth == 1 else start
+        elif brace[0] == "}":
             depth -= 1
             if depth == 0:
-                yield from _entries(text[start : found.start()])
+                yield from _entries(text[start : brace.start()])
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:
@@ -179,13 +179,13 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
 def _split(body: str) -> Iterator[str]:
     """Yield the parts of ``body`` between commas outside strings and brackets."""
     depth = start = 0
-    for found in _SEPARATOR.finditer(body):
-        if found[0] in _OPENING:
+    for separator in _SEPARATOR.finditer(body):
+        if separator[0] in _OPENING:
             depth += 1
-        elif found[0] in _CLOSING:
+        elif separator[0] in _CLOSING:
             depth -= 1
-        elif found[0] == "," and depth == 0:
-            yield body[start : found.start()]
-            start = found.end()
+        elif separator[0] == "," and depth == 0:
+            yield body[start : separator.start()]
+            start = separator.end()
     if body[start:].strip():
         yield body[start:]

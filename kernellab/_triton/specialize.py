@@ -81,8 +81,8 @@ def specialize(
         UsageError: an option has a value that the target refuses.
     """
     require_constants(function, args, meta)
-    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-    if (problem := tensor_problem(function.__name__, given)) is not None:
+    arguments = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    if (problem := tensor_problem(function.__name__, arguments)) is not None:
         raise LaunchError(problem, kernel=function.__name__)
     backend = make_backend(gpu_target(target))
     known = {} if binders is None else binders
@@ -154,8 +154,8 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     names = function.arg_names
     signature = call_text(function)
     if len(args) > len(names):
-        taken = plural(len(names), "argument")
-        return f"{function.__name__} takes {taken} and got {len(args)}; it is declared as {signature}."
+        expected = plural(len(names), "argument")
+        return f"{function.__name__} takes {expected} and got {len(args)}; it is declared as {signature}."
     if twice := [name for name in names[: len(args)] if name in meta]:
         return f"{function.__name__} got {twice[0]} by position and by name; give it once."
     required = [p.name for p in function.params[len(args) :] if not p.has_default and p.name not in meta]
@@ -170,9 +170,9 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     return tensor_problem(function.__name__, {**dict(zip(names, args, strict=False)), **meta})
 
 
-def tensor_problem(kernel: str, given: Mapping[str, Any]) -> str | None:
+def tensor_problem(kernel: str, arguments: Mapping[str, Any]) -> str | None:
     """The message for a tensor that no kernel takes: a dtype without Triton type, or no dense memory; or None."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, tuple):
             members = {f"{name}[{i}]": member for i, member in enumerate(value)}
             if (problem := tensor_problem(kernel, members)) is not None:
@@ -209,21 +209,21 @@ _WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a 
 
 def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
     """The error for arguments that Triton's binder refused, with the names of those of an odd type."""
-    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-    problem = launch_problem(function, args, meta) or _refused(function.__name__, given, exc)
+    arguments = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    problem = launch_problem(function, args, meta) or _refusal_message(function.__name__, arguments, exc)
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
 
 
-def _refused(kernel: str, given: Mapping[str, Any], exc: Exception) -> str:
+def _refusal_message(kernel: str, arguments: Mapping[str, Any], exc: Exception) -> str:
     """The message for values that Triton's binder refuses: too wide numbers, nested tuples, objects."""
-    wide = [name for name, v in given.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
+    wide = [name for name, v in arguments.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
     if wide:
-        return f"{wide[0]} of {kernel} is {given[wide[0]]}; a kernel takes numbers of 64 bits at most."
-    nested = [name for name, v in given.items() if isinstance(v, tuple) and any(isinstance(m, tuple) for m in v)]
+        return f"{wide[0]} of {kernel} is {arguments[wide[0]]}; a kernel takes numbers of 64 bits at most."
+    nested = [name for name, v in arguments.items() if isinstance(v, tuple) and any(isinstance(m, tuple) for m in v)]
     if nested and "unhashable" in str(exc):
         cannot = f"which Triton {triton.__version__} cannot launch"
         return f"{nested[0]} of {kernel} is a tuple with a tuple in it, {cannot}. Pass all members in one tuple."
-    odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
+    odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in arguments.items() if _is_odd(v)]
     return f"{kernel} cannot take these arguments: {'; '.join(odd) or first_line(exc)}. Pass {_WHAT_FITS}."
 
 
@@ -243,8 +243,8 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
             f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.{more}",
             kernel=function.__name__,
         )
-    given = [name for name in option_names(target) if name in meta]
-    values = [f"{name} is {value_text(meta[name])}" for name in [n for n in given if n in text] or given]
+    options = [name for name in option_names(target) if name in meta]
+    values = [f"{name} is {value_text(meta[name])}" for name in [n for n in options if n in text] or options]
     message = f"{function.__name__} cannot be compiled for {target}: {'; '.join([text.rstrip('.'), *values])}."
     return UsageError(message, kernel=function.__name__)
 
@@ -274,9 +274,9 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
         LaunchError: a constexpr or another option is a tensor.
     """
     require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
-    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    arguments = {**dict(zip(function.arg_names, args, strict=False)), **meta}
     dynamic = {parameter.name for parameter in function.params if not parameter.is_constexpr}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in dynamic and hasattr(value, "data_ptr"):
             raise LaunchError(
                 f"{name} of {function.__name__} is a {type(value).__name__}, which cannot be taken for a constexpr or "

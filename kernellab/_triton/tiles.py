@@ -48,13 +48,13 @@ def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidO
     sizes = tuple(map(int, shape))
     _require_possible(layout, sizes)
     try:
-        written, is_distributed = _written(builder, layout, sizes, element)
+        text, is_distributed = _mlir_type(builder, layout, sizes, element)
         registers = _registers_of(builder, layout, sizes) if is_distributed else None
     except RuntimeError as error:
         raise UsageError(f"{value_text(layout)} is no layout: {str(error).strip()}") from error
-    kind = type_of(written, {})
+    kind = type_of(text, {})
     if kind is None:
-        raise UsageError(f"{value_text(layout)} is no layout that can be drawn: it reads {written}.")
+        raise UsageError(f"{value_text(layout)} is no layout that can be drawn: it reads {text}.")
     return LaidOutValue("tile", type(layout).__name__, sizes, element, kind[3], None, "", registers=registers)
 
 
@@ -62,7 +62,7 @@ _ELEMENTS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bf16", "f8
 _ELEMENTS |= {f"i{bits}": f"int{bits}" for bits in (1, 8, 16, 32, 64)}
 
 
-def _written(builder: Any, layout: Any, shape: tuple[int, ...], element: str) -> tuple[str, bool]:
+def _mlir_type(builder: Any, layout: Any, shape: tuple[int, ...], element: str) -> tuple[str, bool]:
     """The MLIR type of a tile as text, and whether the tile lies in registers."""
     if element not in _ELEMENTS:
         raise UsageError(choice_message("element", element, tuple(_ELEMENTS)))
@@ -122,22 +122,22 @@ def _registers(ttgir: str) -> Registers:
         except RuntimeError:
             return {}
     builder = gluon_ir.GluonOpBuilder(context)
-    asked: set[str] = set()
-    found: dict[tuple[str, tuple[int, ...]], RegisterLayout] = {}
+    seen: set[str] = set()
+    layouts: dict[tuple[str, tuple[int, ...]], RegisterLayout] = {}
 
     def visit(operation: Any) -> None:
         for value in map(operation.get_result, range(operation.get_num_results())):
             text = str(value.get_type())
-            if text in asked or not text.startswith("tensor"):
+            if text in seen or not text.startswith("tensor"):
                 continue
-            asked.add(text)
+            seen.add(text)
             kind = type_of(text, {})
             layout = None if kind is None else _registers_of_value(builder, value, kind[1])
             if kind is not None and layout is not None:
-                found[str(kind[3]), kind[1]] = layout
+                layouts[str(kind[3]), kind[1]] = layout
 
     module.walk(visit)
-    return found
+    return layouts
 
 
 @cache

@@ -235,7 +235,7 @@ def launch_of(
     Raises:
         UsageError, LaunchError: the arguments or options do not fit the kernel.
     """
-    from kernellab._triton.kernel import declared, parameter_names
+    from kernellab._triton.kernel import autotune_settings, parameter_names
 
     assert implementation.kernel is not None, "a function has no configs"
     names = parameter_names(implementation.kernel)
@@ -244,7 +244,7 @@ def launch_of(
     if config is not None:  # it overrides arguments (of a recorded launch), not swept options
         keywords = {name: value for name, value in keywords.items() if name not in config.all_kwargs()}
     launches = Launches(implementation.kernel, implementation.grid, (), {**keywords, **implementation.meta}, target)
-    if config is None and declared(implementation.kernel).configs:
+    if config is None and autotune_settings(implementation.kernel).configs:
         config = best(launches)
     if config is None:
         return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None

@@ -17,7 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.kernel import OPTIONS, declared, options_of_call, overridden, supplied_names, variant_with
+from kernellab._triton.kernel import (
+    OPTIONS,
+    autotune_settings,
+    configs_with_options,
+    options_of_call,
+    supplied_names,
+    variant_with,
+)
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
 from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
@@ -143,7 +150,7 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
 
     Before each launch, memory is checked that something else than torch can change.
     """
-    from kernellab._triton.drivers import around_launches
+    from kernellab._triton.drivers import hook_launches
 
     thread = threading.get_ident()
 
@@ -155,7 +162,7 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
         if is_recorded_thread and not is_own:
             unbound[name] = None
 
-    return around_launches(note)
+    return hook_launches(note)
 
 
 def record_kernel_launch(kernels: Registry, launched: Launched) -> RecordedKernelLaunch:
@@ -245,13 +252,13 @@ def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernel
 
 def tuning_of(owner: Any, launched: Launched) -> tuple[RecordedTuning | None, str]:
     """Return the configs of an autotuned launch; None with the reason if its config is fixed, or "" without configs."""
-    tuner = declared(owner)
+    tuner = autotune_settings(owner)
     if not tuner.configs:
         return None, ""
     if tuner.pre_hook or tuner.post_hook or any(config.pre_hook for config in tuner.configs):
         return None, "its configs have hooks, which ran in the block"
     options = options_of_call(owner)
-    configs = overridden(tuner.configs, options)
+    configs = configs_with_options(tuner.configs, options)
     names = supplied_names(owner)
     constants = {p.name for p in launched.kernel.params if p.is_constexpr}
     arguments = {name: value for name, value in launched.arguments.items() if name not in names}

@@ -127,7 +127,7 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
-    from kernellab._triton.kernel import declared  # loads Triton
+    from kernellab._triton.kernel import autotune_settings  # loads Triton
     from kernellab.views.cards.tuning import tuning_card  # loads matplotlib
 
     request = request_of(lab, given)
@@ -135,7 +135,7 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
     require_known(lab, request.file, "--space", values)
     if given.where is not None and not values:
         raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
-    if not values and not declared(request.file.kernel).configs:
+    if not values and not autotune_settings(request.file.kernel).configs:
         raise UsageError(f"{request.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
     configs = Space(where=given.where, **values) if values else None
     named = {name: value for name, value in request.named.items() if name not in values}

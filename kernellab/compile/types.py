@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.closure import closure_of, plain_bindings, require_taken
+from kernellab._triton.closure import closure_of, plain_bindings, require_sendable
 from kernellab.errors import Shown, StoreError, UsageError
 from kernellab.settings import compiler_environment
 from kernellab.source import (
@@ -132,7 +132,7 @@ def job_of(
     if closure is None or bindings is None:
         closure, bindings = closure_of(function, values)
     names = [_path_text(function.arg_names, path) for path in paths]
-    require_taken(function.__name__, zip(names, bindings, strict=True))
+    require_sendable(function.__name__, zip(names, bindings, strict=True))
     return CompileJob(
         closure=closure,
         symbol=kernel_name(function, dict(constants), dict(signature)),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.compiling import Built, Input, build, build_ttir
+from kernellab._triton.compiling import CompileInput, CompileOutput, build, build_ttir
 from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
@@ -108,7 +108,7 @@ def _is_of_full_disk(exc: CompileError) -> bool:
     return cause is not None or os.strerror(errno.ENOSPC) in exc.detail  # ptxas says it in words
 
 
-def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
+def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) -> None:
     files = dict(built.files)
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -136,10 +136,10 @@ def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 
 
-def _input(job: CompileJob) -> Input:
+def _input(job: CompileJob) -> CompileInput:
     take_compiler_environment(job.variables)
     loaded = load(job.closure, name=job.symbol)
-    return Input(
+    return CompileInput(
         function=loaded.kernel,
         signature=dict(job.signature),
         constants=loaded.arguments(job.constants),

@@ -66,13 +66,13 @@ class AskedLaunch:
             UsageError, LaunchError: the call does not fit the kernel.
             CompileError: it does not compile.
         """
-        from kernellab._triton.kernel import declared
+        from kernellab._triton.kernel import autotune_settings
 
         if isinstance(self.kernel, str | int):
             return self._recorded_launch(self.kernel).implementation()
         bound = self.bind(self.kernel)
         launches = Launches(bound, self.grid, self.args, self.meta, self.target)
-        configs = declared(bound).configs
+        configs = autotune_settings(bound).configs
         config = NO_CONFIG
         if configs:
             config = launches.effective(self.best(launches) if self.has_gpu else configs[0])

@@ -14,13 +14,13 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
+from kernellab._triton.device_binaries import BASIC, RunningCompiles, compile_ahead
 from kernellab._triton.drivers import (
     LAUNCH_ERRORS,
-    bring_scratch,
     compiled_from_files,
     relauncher,
-    unload_with,
+    set_scratch_allocator,
+    unload_with_handle,
     use_driver_without_torch,
 )
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, UsageError, first_line
@@ -114,7 +114,7 @@ class _Worker:
     """The state of this process: scratch memory, shared by its successive launches, and its kernels."""
 
     scratch: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
-    kernels: Ahead | None = None
+    kernels: RunningCompiles | None = None
     is_warm: bool = False
 
     def scratch_of(self, size_bytes: int) -> DeviceBytes:
@@ -134,7 +134,7 @@ def use_device(number: int) -> None:
     """Work on a device from now on, without torch; provide scratch memory to kernels."""
     driver.use_device(number)
     use_driver_without_torch(driver.current_device, driver.capability_of)
-    bring_scratch(_worker().scratch_of)
+    set_scratch_allocator(_worker().scratch_of)
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
@@ -190,7 +190,7 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
     ending, message = _launch(handle, job, arguments)
-    unload_with(handle, driver.unload)
+    unload_with_handle(handle, driver.unload)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.redzones is None else tuple(placed.redzones.damages())

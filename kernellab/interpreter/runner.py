@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from kernellab._triton.closure import closure_of, require_taken
+from kernellab._triton.closure import closure_of, require_sendable
 from kernellab.errors import LaunchError, Place, WorkerTimeout
 from kernellab.launch.memory import tensors_at
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
@@ -74,7 +74,7 @@ class Interpreter:
         _refuse_gluon(function)
         constants = {name: value for name, value in arguments.items() if _is_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
-        require_taken(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
+        require_sendable(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
         values = {name: value for name, value in arguments.items() if name not in constants}
         is_whole = False
         while True:

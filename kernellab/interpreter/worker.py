@@ -25,7 +25,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab._triton.kernel import Kernel
-from kernellab._triton.loading import Loaded, _register_sources, load
+from kernellab._triton.loading import LoadedClosure, load, register_sources
 from kernellab.errors import KernellabError, LaunchError, Place
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
@@ -104,7 +104,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     programs.
     """
     loaded = _load_kernel(_Source(job.closure.compile_digest, job.closure))
-    _register_sources(job.closure)  # another version of a cell may have taken its file name in between
+    register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     kernel, launch = loaded.kernel, job.launch
     while not hasattr(kernel, "rewrite"):  # an autotuner is around it
@@ -291,7 +291,7 @@ class _Source:
 
 
 @lru_cache(_MAX_KERNELS)
-def _load_kernel(source: _Source) -> Loaded:
+def _load_kernel(source: _Source) -> LoadedClosure:
     loaded = load(source.closure, unwraps=True)
     for function in loaded.functions.values():
         if hasattr(function, "rewrite"):

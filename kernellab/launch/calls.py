@@ -211,14 +211,14 @@ def _with_kernel_arguments(
     signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any], misplaced: list[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a call that gives ``misplaced`` keywords to the kernel, by position, where it has such parameters."""
-    from kernellab._triton.kernel import by_position, is_kernel, parameter_names  # keeps `import kernellab` light
+    from kernellab._triton.kernel import is_kernel, parameter_names, pass_by_position  # keeps `import kernellab` light
 
     before = list(signature.parameters).index("args")
     kernel = args[1]
     if not misplaced or not is_kernel(kernel):
         return args, named
     reserved = {name for name in misplaced if name in parameter_names(kernel)}
-    given, rest = by_position(kernel, args[before:], named, reserved)
+    given, rest = pass_by_position(kernel, args[before:], named, reserved)
     return (*args[:before], *given), rest
 
 

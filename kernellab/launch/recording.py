@@ -24,7 +24,7 @@ from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
-from kernellab._triton.drivers import around_launches
+from kernellab._triton.drivers import hook_launches
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
@@ -324,7 +324,7 @@ def marked_launches() -> Iterator[None]:
         if held is not None:
             held.close()
 
-    with around_launches(enter, leave):
+    with hook_launches(enter, leave):
         try:
             yield
         finally:

@@ -335,8 +335,8 @@ class Runtime:
             options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
             self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given, call.before))
         told = (handle.hash, getattr(grid.given, "__code__", None))  # another grid function may tell more of the grid
-        if self._is_kept and self.keep is not None and told not in kernel.told and can_read(arguments):
-            kernel.told.add(told)
+        if self._is_kept and self.keep is not None and told not in kernel.reported and can_read(arguments):
+            kernel.reported.add(told)
             record = record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu")
             record.before = call.before
             self.keep(record)

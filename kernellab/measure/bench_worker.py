@@ -10,7 +10,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from kernellab._triton.drivers import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with
+from kernellab._triton.drivers import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with_handle
 from kernellab.errors import first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView, is_comparable
@@ -273,7 +273,7 @@ def _loaded(
     """
     handle = compiled_from_files(dict(files), digest, dict(signature), constants)
     _ = handle.run  # loads it, or raises where the device lacks a resource
-    unload_with(handle, driver.unload)
+    unload_with_handle(handle, driver.unload)
     return handle
 
 

@@ -55,7 +55,7 @@ def launched_once(
     """
     reference = None if check is None else _reference(bound, args, meta, check)
     with runtime.recording(**options, poison=reference is not None) as recorder:
-        bound.launcher.first(grid, *args, **meta)
+        bound.launcher.launch_and_learn(grid, *args, **meta)
     if reference is not None:
         for record in recorder.records.values():
             for each in checks_of(reference, check_of(check), record, recorder, runtime):

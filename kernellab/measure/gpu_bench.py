@@ -68,7 +68,7 @@ def gpu_bench(options: BenchOptions, trials: Trials | None) -> Bench:
 
 def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device: int | None = None) -> Bench:
     """Return the bench for the configs of one kernel; with ``device``, a GPU's number, on copies there."""
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
     reference = launches.reference
     if device is not None and reference is not None:  # its values will lie there
@@ -79,7 +79,7 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         manner=launches.manner,
         dtypes=launches.dtypes,
         reference=reference,
-        reset=frozenset(declared(launches.kernel).reset_to_zero),
+        reset=frozenset(autotune_settings(launches.kernel).reset_to_zero),
         outputs=launches.outputs,
         has_hooks=launches.has_hooks,
         device=device,

@@ -97,9 +97,9 @@ class Launches:
     @property
     def manner(self) -> Manner:
         """How the autotuner asks launches to be timed."""
-        from kernellab._triton.kernel import declared
+        from kernellab._triton.kernel import autotune_settings
 
-        tuner = declared(self.kernel)
+        tuner = autotune_settings(self.kernel)
         return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
 
     @property
@@ -155,7 +155,7 @@ class Launches:
         return others
 
     def _launch(self, config: Any) -> KernelLaunch:
-        from kernellab._triton.kernel import declared, variant_with
+        from kernellab._triton.kernel import autotune_settings, variant_with
         from kernellab._triton.specialize import specialize
 
         args, meta = self.args, self.meta
@@ -178,7 +178,7 @@ class Launches:
         with GridErrors():
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
-        tuner = declared(self.kernel)
+        tuner = autotune_settings(self.kernel)
         own = None if config.pre_hook is None or sets_blocks_alone(config.pre_hook) else config.pre_hook
         before = tuple(hook for hook in (own, tuner.pre_hook) if hook is not None)
         return KernelLaunch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)

@@ -112,12 +112,12 @@ def key_fields(
     autotuner's ``key``, the device, the driver and Triton. Without a ``key``, all numbers and shapes count, and a grid
     that is no function. ``sizes`` are those that a tuning iterates over: they count with any ``key``.
     """
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
     job = launches.of(config).job
     tuned = {name for name, _ in config.parameters}
     names = [name for name, _ in job.signature]
-    key = declared(launches.kernel).key
+    key = autotune_settings(launches.kernel).key
     return {
         "closure": job.closure.digest,
         "signature": jsonable(tuple((name, kind) for name, kind in job.signature if name not in tuned)),

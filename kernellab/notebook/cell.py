@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
-from kernellab._triton.kernel import Kernel, declared
+from kernellab._triton.kernel import Kernel, autotune_settings
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
@@ -299,7 +299,7 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Jud
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
     record, opened = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
     given = judged.given.get(id(record)) if judged.is_of_one(record, "--explore") else None
-    zeroed = declared(cell.lab.kernels.owner_of(record.kernel)).reset_to_zero
+    zeroed = autotune_settings(cell.lab.kernels.owner_of(record.kernel)).reset_to_zero
     with cell.lab.compiling_for(options.target), starting_values(record, recorder, zeroed):
         if given is None:
             return opened()

@@ -79,7 +79,7 @@ def tune_and_launch(
             from kernellab._triton.kernel import variant_with
 
             # it is remembered with its time
-            launch.function.told.add((launch.job.digest, getattr(grid, "__code__", None)))
+            launch.function.reported.add((launch.job.digest, getattr(grid, "__code__", None)))
             _prepare_arguments(kernel, args, meta, tuning)
         record, by = _record_of_winner(runtime, launches, tuning, launched=launched)
         if launched:
@@ -142,7 +142,7 @@ def tunings_of(
 
     Each tuning starts from the values before the launch. ``checks`` are references by the `id` of the record.
     """
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
     from kernellab.measure.checked_run import starting_values  # most tunings need none of it
 
     found: dict[int, Tuning] = {}
@@ -155,27 +155,27 @@ def tunings_of(
         own, environment = checks.get(id(record)), environment_of(runtime, kernels)
         if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
             own, environment = None, replace(environment, remarks=(TOO_LARGE,))
-        with starting_values(record, recorder, declared(kernel).reset_to_zero):
+        with starting_values(record, recorder, autotune_settings(kernel).reset_to_zero):
             found[id(kernel)] = tuned(environment, kernel, record.given_grid, (), given, Options(check=own))
     return list(found.values())
 
 
 def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
     """Return the arguments that a kernel reads and changes, but those that a tuning sets to zero."""
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
     effects = record.compiled.effects
     updated = (
         memory_of(record.arguments).keys() if effects.unknown else effects.mutated & effects.reads | effects.atomics
     )
-    return set(updated) - set(declared(kernel).reset_to_zero)
+    return set(updated) - set(autotune_settings(kernel).reset_to_zero)
 
 
 def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; empty without configs."""
-    from kernellab._triton.kernel import declared, heuristic_names
+    from kernellab._triton.kernel import autotune_settings, heuristic_names
 
-    configs = declared(kernel).configs
+    configs = autotune_settings(kernel).configs
     if not configs:
         return set()
     return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
@@ -183,14 +183,14 @@ def _supplied(kernel: Kernel) -> set[str]:
 
 def _prepare_arguments(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
     """Zero what accumulates, and call the hooks of a winner, before its launch."""
-    from kernellab._triton.kernel import declared, parameter_names
+    from kernellab._triton.kernel import autotune_settings, parameter_names
 
     config = tuning.best
     named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
-    set_to_zero(named, declared(kernel).reset_to_zero)
+    set_to_zero(named, autotune_settings(kernel).reset_to_zero)
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
-    before = declared(kernel).pre_hook
+    before = autotune_settings(kernel).pre_hook
     if before is not None:
         before({**named, **config.all_kwargs()}, reset_only=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab._triton.kernel import declared
+from kernellab._triton.kernel import autotune_settings
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout
 from kernellab.launch.arguments import memory_of
@@ -86,7 +86,7 @@ class CpuCheck:
     def _compared(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
         copies = Copies(launch.arguments, compiled.effects, "cpu")
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
-        set_to_zero(copies.arguments, declared(self.launches.kernel).reset_to_zero)
+        set_to_zero(copies.arguments, autotune_settings(self.launches.kernel).reset_to_zero)
         try:
             call_hooks(launch, copies.arguments)
             self.interpret(launch.function, copies.everything, launch.grid, min(self.timeout_s, self.left_s))

@@ -187,9 +187,9 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     Raises:
         UsageError: neither does.
     """
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
-    given = configs if configs is not None else declared(launches.kernel).configs
+    given = configs if configs is not None else autotune_settings(launches.kernel).configs
     if configs is None and not given:
         raise UsageError(
             f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
@@ -198,15 +198,15 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
 
 
 def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
-    """Set the configs and hooks of launches; return all configs by their values, and the rows of pruned ones."""
-    from kernellab._triton.kernel import declared, pruned
+    """Set the configs and hooks of launches; return all configs by their values, and the rows of prune_configs ones."""
+    from kernellab._triton.kernel import autotune_settings, prune_configs
 
-    kept, reasons = pruned(launches.kernel, configs, launches.args, launches.meta)
+    kept, reasons = prune_configs(launches.kernel, configs, launches.args, launches.meta)
     values = {id(config): launches.effective(config) for config in configs}
     originals: dict[Config, Any] = {}
     for config in kept:
         originals.setdefault(values[id(config)], config)
-    tuner = declared(launches.kernel)
+    tuner = autotune_settings(launches.kernel)
     hooks = list({id(config.pre_hook): config.pre_hook for config in originals.values()}.values())
     is_called = any(hook is not None and not sets_blocks_alone(hook) for hook in hooks)
     launches.originals = originals
@@ -317,9 +317,9 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
 
 def _take_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
     """Compute the reference values; note options of the autotuner that are not followed."""
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
-    tuner = declared(launches.kernel)
+    tuner = autotune_settings(launches.kernel)
     if options.check is not None:
         tuned = {name for name, _ in config.parameters}
         given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
@@ -384,9 +384,9 @@ def _policy(options: Options, launches: Launches) -> Policy:
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
     """Return the bytes that a launch moves; note a `restore_value` of an argument that is not written."""
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
-    effects, stated = compiled.effects, declared(launches.kernel).restore_value
+    effects, stated = compiled.effects, autotune_settings(launches.kernel).restore_value
     if not effects.unknown:
         needless = [name for name in stated if name not in effects.mutated]
         launches.notes += [f"restore_value names {name}, which the kernel does not write" for name in needless]

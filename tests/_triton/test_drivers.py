@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kernellab._triton import drivers
-from kernellab._triton.drivers import relauncher, unload_with
+from kernellab._triton.drivers import relauncher, unload_with_handle
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -56,7 +56,7 @@ def test_a_launcher_holds_the_kernel_that_it_launches() -> None:
 def test_what_a_handle_has_loaded_goes_with_it_once(handle: Handle, expected: list[int]) -> None:
     unloaded: list[int] = []
     own = type(handle)(module=handle.module)
-    unload_with(own, unloaded.append)
+    unload_with_handle(own, unloaded.append)
     assert unloaded == []
     del own
     assert unloaded == expected

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab._triton.kernel import best_config, overridden
+from kernellab._triton.kernel import best_config, configs_with_options
 from kernellab.errors import UsageError
 from tests import samples
 from tests._triton.conftest import Bind
@@ -81,7 +81,7 @@ def test_launches_with_options_become_known_and_are_kept_apart(binding: Bind, ke
 def test_configs_that_differ_in_what_the_call_gives_are_one_choice() -> None:
     hook = lambda given: None  # noqa: E731
     configs = [triton.Config({"B": 1}, num_warps=w, num_stages=s, pre_hook=hook) for w in (4, 8) for s in (2, 3)]
-    found = overridden(configs, {"num_warps": 2})
+    found = configs_with_options(configs, {"num_warps": 2})
     assert [(config.num_warps, config.num_stages, config.pre_hook) for config in found] == [(2, 2, hook), (2, 3, hook)]
 
 

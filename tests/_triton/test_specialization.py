@@ -147,10 +147,10 @@ def test_a_changed_helper_or_member_of_a_module_is_noticed_by_a_known_launch(
         (kernels.settings.OFFSET, "value", 9),
         (kernels.settings, "OFFSET", tl.constexpr(7)),
     ):
-        forgotten = bound.forgotten
+        generation = bound.generation
         monkeypatch.setattr(owner, name, value)
         assert slow_launches() > 0, name
-        assert bound.forgotten == forgotten + 1
+        assert bound.generation == generation + 1
         assert slow_launches() == 0, name
 
 
@@ -160,4 +160,4 @@ def test_an_equal_constant_drops_nothing_that_was_compiled(binding: Bind, monkey
     bound[(1,)](x, BLOCK=4)
     monkeypatch.setattr(kernels.settings, "OFFSET", tl.constexpr(kernels.settings.OFFSET.value))
     bound[(1,)](x, BLOCK=4)
-    assert bound.forgotten == 0
+    assert bound.generation == 0

@@ -347,7 +347,7 @@ def test_a_first_launch_in_a_cuda_graph_is_not_looked_at(lab: kernellab.Lab) -> 
     lab.kernels.add(bound, name="graphed")
     bound[cells](x, N, 5, BLOCK=128)
     before = len(lab.kernels.store.history.launches())
-    bound.told.clear()
+    bound.reported.clear()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         bound[cells](x, N, 5, BLOCK=128)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.kernel import declared
+from kernellab._triton.kernel import autotune_settings
 from kernellab.launch.arguments import CannotExport, ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import (
     BadHook,
@@ -103,11 +103,11 @@ def test_a_hook_that_cannot_be_made_again_is_told() -> None:
 
 def test_what_an_autotuner_says_about_timing_is_known() -> None:
     config = triton.Config({"BLOCK": 8})
-    plain = declared(tuned(config))
+    plain = autotune_settings(tuned(config))
     assert (plain.by_graph, plain.warmup_ms, plain.rep_ms, plain.has_own_bench) == (False, None, None, False)
-    asked = declared(tuned(config, warmup=5, rep=50, use_cuda_graph=True, cache_results=True))
+    asked = autotune_settings(tuned(config, warmup=5, rep=50, use_cuda_graph=True, cache_results=True))
     assert (asked.by_graph, asked.warmup_ms, asked.rep_ms, asked.has_own_bench) == (True, 5, 50, False)
-    assert declared(tuned(config, do_bench=lambda call, quantiles: [1.0, 1.0, 1.0])).has_own_bench
+    assert autotune_settings(tuned(config, do_bench=lambda call, quantiles: [1.0, 1.0, 1.0])).has_own_bench
 
 
 def test_budgets_in_milliseconds_become_launches() -> None:

@@ -71,9 +71,9 @@ class _Launch:
 
 def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
     from kernellab._triton.drivers import gpu_target_of_machine
-    from kernellab._triton.kernel import declared
+    from kernellab._triton.kernel import autotune_settings
 
-    kernel, stated = launch.kernel, declared(launch.kernel)
+    kernel, stated = launch.kernel, autotune_settings(launch.kernel)
     closure, _ = closure_of(kernel)
     subject = _subject(launch, closure.name, [function.text for function in closure.functions])
     plan = plan_controls(subject, launch.ranges)
@@ -130,11 +130,13 @@ def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject
     """Return the facts of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
-    from kernellab._triton.kernel import constexpr_value, declared, heuristic_names, jit_function
+    from kernellab._triton.kernel import autotune_settings, constexpr_value, heuristic_names, jit_function
 
     kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)
-    configs = tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in declared(kernel).configs)
+    configs = tuple(
+        {k: v for k, v in c.all_kwargs().items() if v is not None} for c in autotune_settings(kernel).configs
+    )
     plain = {name: constexpr_value(value) for name, value in launch.given.items()}
     single = {name: value for name, value in launch.ranges.items() if not isinstance(value, list)}
     memory = memory_of({**plain, **single})
