@@ -33,7 +33,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.source import portable_type
 from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
-from kernellab.workers.forks_and_interrupts import uninterrupted
+from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.scratch import Scratch
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
@@ -358,7 +358,7 @@ def _device_number(target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def _binary_usage(binary: bytes) -> tuple[int, int]:
-    return uninterrupted(partial(_read_usage, binary))
+    return run_uninterrupted(partial(_read_usage, binary))
 
 
 def _read_usage(binary: bytes) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from kernellab.measure.provenance import Ceilings, key_of
 from kernellab.measure.reference import called
 from kernellab.measure.timing import interval, ratio_interval
 from kernellab.store import Measurement
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -163,7 +163,7 @@ def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
 
 def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     """Return the frame of a benchmark."""
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd  # keeps this module light
 
     parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
 from kernellab.errors import Shown, UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
     from kernellab.capture.plan import MemoryPlan
@@ -252,7 +252,7 @@ def frame_of(tape: Tape) -> Any:
     ``bytes`` and layout are those of a step's result, or else of the value that it changes. ``moved_bytes`` are those
     that a launch reads and writes, each tensor once.
     """
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     frame = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))

@@ -34,7 +34,7 @@ from kernellab.errors import (
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import TICK_S, Stop, held, lock, side_by_side, uninterrupted
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
 from kernellab.workers.scratch import has_room, temporary_folder
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
@@ -82,7 +82,7 @@ class Compiler:
         known = self._in_memory(digest)
         if known is None:
             asked = stop or Stop()
-            known = uninterrupted(partial(self._made, digest, job, asked), asked, _subject(job))
+            known = run_uninterrupted(partial(self._made, digest, job, asked), asked, _subject(job))
         return known if known.labels == job.closure.labels else self._from_disk(digest, job) or known
 
     def has(self, job: CompileJob) -> bool:
@@ -92,7 +92,9 @@ class Compiler:
     def _made(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         with self._lock:
             building = self._building.setdefault(digest, lock())
-        with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
+        with hold_lock(
+            building, stop, _subject(job)
+        ):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
             known = known or self._build_where_room_is(digest, job, stop)
             self._hold(digest, replace(known, from_cache=True))
@@ -135,7 +137,7 @@ class Compiler:
         def make_or_idle() -> bool:
             return line.advance() or (idle is not None and idle())
 
-        for found in side_by_side([work] * count, make_or_idle):
+        for found in run_in_parallel([work] * count, make_or_idle):
             yield found
             line.advance()
 

@@ -24,7 +24,7 @@ from kernellab.explain.model import (
     with_measured_latency,
 )
 from kernellab.explain.profile import Profile, Stall
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Explanation(Shown):
     @property
     def frame(self) -> Any:
         """A row per finding as a DataFrame: cause, line, text, low, high, and the evidence in words."""
-        imported_whole("pandas")
+        import_uninterrupted("pandas")
         import pandas as pd  # keeps `import kernellab` light
 
         rows = [

@@ -24,7 +24,7 @@ from kernellab.explain.proton import instruction_address
 from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import StageLine
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
 class Stall(StrEnum):
@@ -309,7 +309,7 @@ class Profile(Shown):
         ``share`` of all samples, ``low`` and ``high`` (none for an instruction), ``reason``, the main one in words, and
         a column for each reason that occurs, with its samples.
         """
-        imported_whole("pandas")
+        import_uninterrupted("pandas")
         import pandas as pd  # keeps `import kernellab` light
 
         stalls = list(self.reasons)

@@ -14,7 +14,7 @@ from typing import Any
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
 from kernellab.launch.calls import verb
 from kernellab.source import parse_json, require
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 _ABSENT = "<NA>"
 _PAIRS = "__pairs__"
@@ -54,7 +54,7 @@ def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
         UsageError: it is no DataFrame, has two columns of one name or something that cannot be written, the ending is
             another one, or Parquet's library is not installed.
     """
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd
 
     path = Path(path)
@@ -107,7 +107,7 @@ def read_frame(path: str | Path) -> Any:
 
 
 def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd
 
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
@@ -134,7 +134,7 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd
 
     description = parse_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
@@ -148,7 +148,7 @@ def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd
 
     frame = _call_pyarrow(lambda: _require_bounded_parquet(path) and pd.read_parquet(path))
@@ -277,7 +277,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _to_datetimes(column: Any, kind: str) -> Any:
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd
 
     return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)

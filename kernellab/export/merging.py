@@ -35,7 +35,7 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.store import FILE, Entry, Store
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -121,7 +121,7 @@ class Merged(Shown):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch, device and conditions, with the fields of `MergedRow`."""
-        imported_whole("pandas")
+        import_uninterrupted("pandas")
         import pandas as pd  # keeps this module light
 
         columns = list(MergedRow.__slots__)

@@ -14,7 +14,7 @@ from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, Ru
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
-from kernellab.workers.forks_and_interrupts import uninterrupted
+from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 
 INTERPRET_WORKER = WorkerKind(
@@ -82,7 +82,7 @@ class Interpreter:
                 job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch)
                 outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 written = outcome.written if outcome.failure is None else frozenset[int]()
-                changed = uninterrupted(partial(shared.take_back, written))  # all of it, or nothing
+                changed = run_uninterrupted(partial(shared.take_back, written))  # all of it, or nothing
                 copied_bytes = shared.copied_bytes
             if outcome.needs_whole_storages:
                 is_whole = True

@@ -25,7 +25,7 @@ from kernellab.registry import Registry, keep
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, uninterrupted
+from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
 from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
@@ -44,7 +44,7 @@ class Workspace:
         self._interpreting: str | None = None
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
-        self._scratch = uninterrupted(Scratch) if store == ":memory:" else None
+        self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
@@ -103,7 +103,7 @@ class Workspace:
 
     def close(self) -> None:
         """Stop all workers and close the store. An interrupt stops the waiting for that alone."""
-        uninterrupted(self._close)
+        run_uninterrupted(self._close)
 
     def _close(self) -> None:
         launches = () if self._launches is None else (self._launches.close,)
@@ -192,7 +192,7 @@ class Workspace:
         return self._made_spare()
 
     def _made_spare(self) -> Path:
-        self._spare = uninterrupted(Scratch)
+        self._spare = run_uninterrupted(Scratch)
         return self._spare.path / "artifacts"
 
     def _parsed(self, target: str | None) -> Target:

@@ -27,7 +27,7 @@ from kernellab.source import (
     is_name,
 )
 from kernellab.store import Argument, LaunchRow, Store, Version
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def frame(store: Store, table: str) -> Any:
     Raises:
         UsageError: there is no such table.
     """
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     if table not in TABLES:

@@ -31,7 +31,7 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.registry.kernels import Registry
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -120,7 +120,7 @@ class Regressions(Shown):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch and change, and one per config of it, with the columns that `row_fields` returns."""
-        imported_whole("pandas")
+        import_uninterrupted("pandas")
         import pandas as pd  # keeps this module light
 
         frame = pd.DataFrame([row_fields(row) for row in self.rows], columns=COLUMNS)

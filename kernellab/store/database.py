@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 from kernellab.errors import StoreError, warn_user
 from kernellab.source import MalformedData, reading
 from kernellab.store.schema import ForeignSchema, migrate
-from kernellab.workers.forks_and_interrupts import LOCK_S, at_fork, closed_in_child, no_fork
+from kernellab.workers.forks_and_interrupts import LOCK_S, at_fork, close_in_child, no_fork
 
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000
@@ -393,7 +393,7 @@ def _locked(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         file = None
         with contextlib.suppress(OSError), no_fork():  # a copy would hold the lock as well
-            file = closed_in_child(stack.enter_context(path.open("a")))
+            file = close_in_child(stack.enter_context(path.open("a")))
         end_s = time.monotonic() + _LOCK_S
         while file is not None and not _is_locked(file):
             if time.monotonic() > end_s:

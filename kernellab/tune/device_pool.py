@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError, value_text
 from kernellab.measure.launches import Bench, Implementation, Measured
-from kernellab.workers.forks_and_interrupts import Stop, Told, Work, side_by_side
+from kernellab.workers.forks_and_interrupts import ProgressCallback, Stop, Work, run_in_parallel
 
 AGREEMENT = 0.03
 WORTH_S = 2.0
@@ -215,7 +215,7 @@ class DevicePool:
         for bench in self._benches.values():
             bench.close()
 
-    def _measure_all(self, index: int, tell: Told) -> None:
+    def _measure_all(self, index: int, tell: ProgressCallback) -> None:
         """Measure candidates from the queue on one bench, in this thread, until the queue ends."""
         while (task := self._tasks.get()) is not None and not self._stop.why:
             try:
@@ -245,7 +245,9 @@ class DevicePool:
         for thread in self._threads:
             thread.begin()
 
-    def _join(self, place: int, candidate: Implementation, measured: Measured, expected_ms: float, tell: Told) -> None:
+    def _join(
+        self, place: int, candidate: Implementation, measured: Measured, expected_ms: float, tell: ProgressCallback
+    ) -> None:
         try:
             if not self._agrees(place, candidate, measured, expected_ms):
                 return
@@ -335,5 +337,5 @@ def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     def source(place: int, stop: Stop) -> Iterator[tuple[int, T]]:
         yield place, calls[place]()
 
-    found = dict(side_by_side([partial(source, place) for place in range(len(calls))]))
+    found = dict(run_in_parallel([partial(source, place) for place in range(len(calls))]))
     return [found[place] for place in range(len(calls))]

@@ -25,7 +25,7 @@ from kernellab.measure.config import (
     with_types,
 )
 from kernellab.store import History, Measurement
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -163,7 +163,7 @@ class Tuning(Shown):
 
 def frame_of(tuning: Tuning) -> pandas.DataFrame:
     """Return the frame of a tuning."""
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd  # keeps this module light
 
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))

@@ -1,8 +1,8 @@
 """Child processes with their own interpreter, started here and waited for at the latest at exit.
 
-An orphan that has ended stays as a zombie where nothing reaps it, as in a container whose first process is no init. So
-whoever starts processes waits for their end: this process for its workers and fork servers, a server for its forks and
-for what these have started (`kernellab.workers.main`).
+An orphan that has ended stays as a zombie if nothing reaps it, as in a container whose first process is no init. So
+every process waits for its children: this one for its workers and fork servers, a server for its forks and their
+children (`kernellab.workers.main`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import IO
 
 from kernellab.errors import WorkerDied
 from kernellab.settings import child_environment
-from kernellab.workers.forks_and_interrupts import at_fork, lock, uninterrupted
+from kernellab.workers.forks_and_interrupts import at_fork, lock, run_uninterrupted
 
 _END_S = 5.0
 _LEAVE_S = 2.0
@@ -42,7 +42,7 @@ main(sys.argv[1:], own + {path!r})
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Spawned:
+class SpawnedProcess:
     """A process with its own interpreter. ``pidfd`` stays valid even if other code has waited for the process.
 
     ``control`` is the socket to a fork server that serves: once it is shut, the server ends its forks, then itself.
@@ -55,7 +55,7 @@ class Spawned:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        at_fork(self, in_child=Spawned._disown)
+        at_fork(self, in_child=SpawnedProcess._disown)
 
     @property
     def pid(self) -> int:
@@ -98,9 +98,9 @@ class Spawned:
             self.pidfd = None
 
 
-def spawned(
+def spawn_process(
     mode: str, modules: Sequence[str], environment: Mapping[str, str], inherited: socket.socket, log: IO[bytes]
-) -> Spawned:
+) -> SpawnedProcess:
     """Start ``kernellab.workers.main`` in a new process that inherits a socket and prints into ``log``.
 
     Raises:
@@ -123,7 +123,7 @@ def spawned(
         pidfd = None
         with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
             pidfd = os.pidfd_open(popen.pid)
-        child = Spawned(popen, pidfd)
+        child = SpawnedProcess(popen, pidfd)
         _CHILDREN.running.add(child)
         return child
 
@@ -132,10 +132,10 @@ class _Children:
     """The started processes that were not waited for yet, also unreferenced ones."""
 
     def __init__(self) -> None:
-        self.running: set[Spawned] = set()
+        self.running: set[SpawnedProcess] = set()
         self._is_over = False
         at_fork(self, in_child=lambda children: children.running.clear())
-        atexit.register(lambda: uninterrupted(self._end_all))
+        atexit.register(lambda: run_uninterrupted(self._end_all))
 
     def reap(self) -> None:
         """Wait for the ended processes, before another one starts.
@@ -162,8 +162,8 @@ _CHILDREN = _Children()
 def _start_code() -> str:
     """Return the start code of a worker, with a search path on which stray local files hide no module.
 
-    While it starts, the current folder and that of the user's program come last, after the standard library and all
-    that is installed; ``kernellab`` is that of this process, wherever it came from.
+    During the start, the current folder and that of the user's program come last, after the standard library and
+    installed packages; ``kernellab`` is this process's own.
     See `kernellab.workers.main.settle`.
     """
     here = ""

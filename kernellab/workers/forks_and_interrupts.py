@@ -1,14 +1,14 @@
 """Protects locks, sockets, folders and whole calls from forks and interrupts of the user's process.
 
-``os.fork``, and with it the fork pools of multiprocessing, copies the memory and the descriptors of a process, and of
-its threads only the one that forks. A lock that another thread holds stays locked in the child for ever, a socket has
-two readers, and a database connection loses its locks on the file. So whoever owns such a thing says here what becomes
-of it: before a fork, and after it in the parent and in the child. What is told of forks is told of those of the whole
-process, hence one registry; it keeps nothing alive.
+``os.fork``, used by the fork pools of multiprocessing, copies the memory and the descriptors of a process, but only the
+forking thread. A lock held by another thread stays locked in the child for ever, a socket has two readers, and a
+database connection loses its locks on the file. So the owners of such resources register hooks here: before a fork,
+and after it in the parent and in the child. Forks are those of the whole process, hence one registry; it keeps nothing
+alive.
 
-Python runs signal handlers in the main thread alone, between any two bytecodes, and the one of Ctrl-C raises there.
-Code that holds processes, sockets, locks and files would have to be right at each of these places, and no ``with``
-statement is. So it runs in another thread, and what was interrupted is only the waiting for it.
+Python runs signal handlers in the main thread only, between any two bytecodes, and that of Ctrl-C raises there. Code
+with processes, sockets, locks and files would have to be correct at each of these places, and no ``with`` statement is.
+So it runs in another thread, and an interrupt only ends the waiting for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TICK_S = 0.05
 _POLL_S = 0.005
 _PATIENCE_S = 15.0
 
-Told = Callable[[Any], None]
+ProgressCallback = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Registry:
             waiting = [(s, hooks) for s, hooks in self._hooks.items() if hooks.before and id(s) not in known]
             if not waiting:
                 return
-            self.changing.release()  # who is waited for may want to add something
+            self.changing.release()  # the hooks may wait for a thread that wants to register a subject
             for subject, hooks in waiting:
                 assert hooks.before is not None
                 self._paused.append((subject, hooks if hooks.before(subject) else _NO_HOOKS))
@@ -115,9 +115,9 @@ def at_fork(
 ) -> None:
     """Register functions to call with ``subject`` when this process forks.
 
-    The other threads do not exist in the child, so ``in_child`` may take no lock that they may have held. ``before``
-    waits for `LOCK_S` seconds at most, as the user's fork waits with it; where it returns False, ``in_parent`` is not
-    called.
+    The subject is compared by identity and not kept alive. Other threads do not exist in the child, so ``in_child``
+    must take no lock that they may have held. ``before`` may wait for at most `LOCK_S` seconds, since the user's fork
+    waits for it; if it returns False, ``in_parent`` is not called.
     """
     _REGISTRY.add(subject, _Hooks(in_child, before, in_parent))
 
@@ -130,33 +130,33 @@ def is_fork() -> bool:
 def lock(*, crossing: bool = False) -> threading.Lock:
     """Return a lock that is free in a fork.
 
-    If it is ``crossing``, a fork waits until nobody holds it, so that what it guards is whole in the child as well.
+    If it is ``crossing``, a fork waits until it is free, so that the guarded state is consistent in the child as well.
     """
-    made = threading.Lock()
-    _free_in_child(made, crossing)
-    return made
+    new_lock = threading.Lock()
+    _free_in_child(new_lock, crossing)
+    return new_lock
 
 
 def rlock(*, crossing: bool = False) -> threading.RLock:
     """Return a re-entrant lock that is free in a fork; see `lock`.
 
-    What the main thread holds is one: a signal handler that launches a kernel takes it again in the same thread.
+    Locks of the main thread must be re-entrant: a signal handler that launches a kernel takes them again.
     """
-    made = threading.RLock()
-    _free_in_child(made, crossing)
-    return made
+    new_lock = threading.RLock()
+    _free_in_child(new_lock, crossing)
+    return new_lock
 
 
-def _free_in_child(made: Any, crossing: bool) -> None:
+def _free_in_child(new_lock: Any, crossing: bool) -> None:
     at_fork(
-        made,
+        new_lock,
         in_child=lambda lock: lock._at_fork_reinit(),  # as logging and concurrent.futures do
         before=(lambda lock: lock.acquire(timeout=LOCK_S)) if crossing else None,
         in_parent=(lambda lock: lock.release()) if crossing else None,
     )
 
 
-def closed_in_child(opened: C) -> C:
+def close_in_child(opened: C) -> C:
     """Register a socket or file to be closed in forks, and return it."""
     at_fork(opened, in_child=lambda copy: copy.close())
     return opened
@@ -166,7 +166,7 @@ def socketpair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets without copies in forks, so that the end of their process is noticed."""
     with no_fork():
         ours, theirs = (_End(fileno=end.detach()) for end in socket.socketpair())
-        return closed_in_child(ours), closed_in_child(theirs)
+        return close_in_child(ours), close_in_child(theirs)
 
 
 class _End(socket.socket):
@@ -204,8 +204,8 @@ def _others_import() -> bool:
     """Whether other threads hold module locks, which CPython keeps by name and a fork does not release."""
     locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
     names = [name for name in list(locks) if name.partition(".")[0] in _IMPORTED_IN_CHILDREN]
-    found = [locks[name]() for name in names if name in locks]
-    return any(getattr(lock, "owner", None) not in {None, threading.get_ident()} for lock in found)
+    locks_held = [locks[name]() for name in names if name in locks]
+    return any(getattr(lock, "owner", None) not in {None, threading.get_ident()} for lock in locks_held)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -231,12 +231,12 @@ class Stop:
     def check(self, subject: str) -> None:
         """Raise if a stop was requested.
 
-        In a thread of `in_background`, the end of the session asks.
+        In a thread of `in_background`, the end of the session requests it.
 
         Raises:
-            WorkerDied: somebody did.
+            WorkerDied: a stop was requested.
         """
-        if isinstance(threading.current_thread(), _Background) and session_is_over():
+        if isinstance(threading.current_thread(), _BackgroundThread) and session_is_over():
             self.ask("ended with the session")
         if self.why:
             raise WorkerDied(f"{subject} {self.why}.")
@@ -263,35 +263,38 @@ class AtWork:
             stop.ask(why)
 
 
-def uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str = "") -> T:
+def run_uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str = "") -> T:
     """Return ``call()``; an interrupt of this thread does not interrupt the call.
 
-    It has to end by itself: soon, or, if it takes longer, soon after ``stop`` was asked, which an interrupt does.
+    The call must end soon, or soon after ``stop`` is requested; an interrupt requests it.
 
     Raises:
-        Interrupted: in the place of a KeyboardInterrupt, if there is a ``subject`` to tell of.
+        Interrupted: instead of a KeyboardInterrupt, if a ``subject`` is given.
     """
-    return uninterrupted_with_progress(lambda tell: call(), stop, subject)
+    return run_uninterrupted_with_progress(lambda tell: call(), stop, subject)
 
 
-def imported_whole(library: str) -> None:
+def import_uninterrupted(library: str) -> None:
     """Import a library uninterrupted: a partial import would make later ones fail."""
     if library not in sys.modules:
-        uninterrupted(partial(importlib.import_module, library))
+        run_uninterrupted(partial(importlib.import_module, library))
 
 
-def uninterrupted_with_progress(
-    call: Callable[[Told], T], stop: Stop | None = None, subject: str = "", progress: Told | None = None
+def run_uninterrupted_with_progress(
+    call: Callable[[ProgressCallback], T],
+    stop: Stop | None = None,
+    subject: str = "",
+    progress: ProgressCallback | None = None,
 ) -> T:
-    """Like `uninterrupted`, for a call that reports progress; ``progress`` runs in the caller's thread."""
-    taken = progress or (lambda told: None)
+    """Like `run_uninterrupted`, for a call that reports progress; ``progress`` runs in the caller's thread."""
+    report = progress or (lambda message: None)
     if threading.current_thread() is not threading.main_thread():
-        return call(taken)  # no signal comes here
+        return call(report)  # no signal comes here
     work = Work(call)
     try:
         work.begin()
-        while (told := work.told.get()) is not None:  # ends with the call
-            taken(*told)
+        while (message := work.reports.get()) is not None:  # ends with the call
+            report(*message)
     except BaseException as exc:
         if stop is not None:
             stop.why = stop.why or "was interrupted"  # nothing is called, so nothing is raised before this is done
@@ -302,15 +305,15 @@ def uninterrupted_with_progress(
     return work.result()
 
 
-class _Background(threading.Thread):
+class _BackgroundThread(threading.Thread):
     """A thread of `in_background`."""
 
 
 def in_background(*steps: Callable[[], object], name: str | None = None) -> threading.Thread:
     """Run steps in sequence in a new thread called ``name``.
 
-    The end of the session waits for the step under way, and no other begins. Python would end a daemon thread wherever
-    it stands, and inside of a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
+    The end of the session waits for the current step, and no other begins. Python would end a daemon thread at any
+    point, and inside a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
     """
 
     def run() -> None:
@@ -319,7 +322,7 @@ def in_background(*steps: Callable[[], object], name: str | None = None) -> thre
                 return
             step()
 
-    thread = _Background(target=run, name=name)
+    thread = _BackgroundThread(target=run, name=name)
     thread.start()
     return thread
 
@@ -332,22 +335,22 @@ def session_is_over() -> bool:
 Source = Callable[[Stop], Iterator[T]]
 
 
-def side_by_side(sources: Sequence[Source[T]], idle: Callable[[], bool] | None = None) -> Iterator[T]:
+def run_in_parallel(sources: Sequence[Source[T]], idle: Callable[[], bool] | None = None) -> Iterator[T]:
     """Run sources in a thread each, and yield their items as they come.
 
-    ``idle`` is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop
-    early, or an interrupt, asks the sources to stop, and waits until they have: each has to end soon after that.
+    ``idle`` is called while there is nothing to yield, repeatedly as long as it returns True. Leaving the loop early,
+    or an interrupt, asks the sources to stop and waits for them: each must end soon after that.
     """
     stop = Stop()
-    found: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-    threads = [Work(partial(_drained, source, stop, found)) for source in sources]
+    items: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
+    threads = [Work(partial(_drain, source, stop, items)) for source in sources]
     running, busy = len(threads), idle is not None
     try:
         for thread in threads:
             thread.begin()
         while running:
             try:
-                item = found.get(block=not busy)  # every thread says when it ends
+                item = items.get(block=not busy)  # every thread says when it ends
             except queue.Empty:
                 busy = idle is not None and idle()
                 continue
@@ -364,23 +367,23 @@ def side_by_side(sources: Sequence[Source[T]], idle: Callable[[], bool] | None =
             thread.await_end(_PATIENCE_S)
 
 
-def _drained(
-    source: Source[T], stop: Stop, found: queue.SimpleQueue[tuple[T] | BaseException | None], tell: Told
+def _drain(
+    source: Source[T], stop: Stop, items: queue.SimpleQueue[tuple[T] | BaseException | None], report: ProgressCallback
 ) -> None:
     try:
         for item in source(stop):
-            found.put((item,))
+            items.put((item,))
     except BaseException as exc:  # noqa: BLE001 - whoever takes the items gets it
-        found.put(exc)
-    found.put(None)
+        items.put(exc)
+    items.put(None)
 
 
 @contextlib.contextmanager
-def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
+def hold_lock(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
     """Hold a lock inside a with statement; stop waiting for it on request.
 
     Raises:
-        WorkerDied: somebody asked.
+        WorkerDied: a stop was requested.
     """
     while not lock.acquire(timeout=TICK_S):
         stop.check(subject)
@@ -391,14 +394,14 @@ def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
 
 
 class Work(Generic[T]):
-    """A call in its own thread. Its progress comes through ``told``, with None at the end.
+    """A call in its own thread. Its progress comes through ``reports``, with None at the end.
 
     The process ends only after it, unless it is a ``daemon``, which may wait for ever.
     """
 
-    def __init__(self, call: Callable[[Told], T], *, daemon: bool = False) -> None:
+    def __init__(self, call: Callable[[ProgressCallback], T], *, daemon: bool = False) -> None:
         self._daemon = daemon
-        self.told: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()
+        self.reports: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()
         self._call = call
         self._context = contextvars.copy_context()
         self._has_begun = False
@@ -428,14 +431,14 @@ class Work(Generic[T]):
         now_s = begin_s = time.monotonic()
         while not self._is_over and now_s < begin_s + (timeout_s if self._has_begun else 4 * TICK_S):
             with contextlib.suppress(queue.Empty):
-                self.told.get(timeout=TICK_S)
+                self.reports.get(timeout=TICK_S)
             now_s = time.monotonic()
 
     def _run(self) -> None:
         self._has_begun = True
         try:
-            self._value = self._context.run(self._call, lambda value: self.told.put((value,)))
+            self._value = self._context.run(self._call, lambda value: self.reports.put((value,)))
         except BaseException as exc:  # noqa: BLE001 - whoever asked gets it
             self._error = exc
         self._is_over = True
-        self.told.put(None)
+        self.reports.put(None)

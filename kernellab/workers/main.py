@@ -27,18 +27,18 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from kernellab.workers.process import FORK, READY, Channel, Closed, packed
+from kernellab.workers.process import FORK, READY, Channel, ChannelClosedError, pack_message
 from kernellab.workers.worker import Call, failure_of
 
 _PARENT_POLL_S = 1.0
 _LAST_WAIT_S, _LAST_POLL_S = 1.0, 0.002
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_NEEDED = ("triton", "torch", "numpy")
+_PINNED_LIBRARIES = ("triton", "torch", "numpy")
 
 
 def serve(channel: Channel) -> None:
     """Answer jobs until the other end is closed."""
-    with contextlib.suppress(Closed):
+    with contextlib.suppress(ChannelClosedError):
         while True:
             call: Call = channel.receive()
             _send(channel, _answer(call, channel))
@@ -46,16 +46,16 @@ def serve(channel: Channel) -> None:
 
 def _send(channel: Channel, answer: tuple[str, object]) -> None:
     try:
-        message = packed(answer)
+        message = pack_message(answer)
     except (pickle.PicklingError, AttributeError, TypeError) as exc:
-        message = packed(("failure", failure_of(exc, detail=traceback.format_exc())))
+        message = pack_message(("failure", failure_of(exc, detail=traceback.format_exc())))
     channel.send(message)
 
 
 def _answer(call: Call, channel: Channel) -> tuple[str, object]:
     try:
         handler = getattr(importlib.import_module(call.module), call.function)
-        return "result", handler(call.payload, lambda value: channel.send(packed(("progress", value))))
+        return "result", handler(call.payload, lambda value: channel.send(pack_message(("progress", value))))
     except Exception as exc:  # noqa: BLE001 - the one place where any failure becomes data
         return "failure", failure_of(exc, detail=traceback.format_exc())
 
@@ -63,8 +63,8 @@ def _answer(call: Call, channel: Channel) -> tuple[str, object]:
 class ServerLoop:
     """Forks a worker for each request, with a lifeline that reports its exit status.
 
-    A worker whose lifeline is shut at the other end is killed. Only processes that were forked here and not waited for
-    yet are ever signalled, with the groups that they lead: nothing else waits for them, and there is one thread.
+    A worker whose lifeline is shut at the other end is killed. Only processes forked here and not waited for yet are
+    signalled, with their process groups: nothing else waits for them, and there is one thread.
     """
 
     def __init__(self, control: socket.socket, parent: int) -> None:
@@ -118,7 +118,7 @@ class ServerLoop:
         try:
             pid = os.fork()
         except OSError as exc:
-            _tell(held, -(exc.errno or 0))
+            _send_number(held, -(exc.errno or 0))
             held.close()
             return
         if pid == 0:
@@ -127,7 +127,7 @@ class ServerLoop:
             self._become_worker(connection, log, server)
         _lead_a_group(pid)
         self._lifelines[pid] = held
-        _tell(held, pid)
+        _send_number(held, pid)
 
     def _become_worker(self, connection: int, log: int, server: int) -> NoReturn:
         """Turn this fork into a worker, which always ends with the server."""
@@ -156,7 +156,7 @@ class ServerLoop:
                 self._killed.discard(ended.si_pid)
                 lifeline = self._lifelines.pop(ended.si_pid, None)
                 if lifeline is not None:
-                    _tell(lifeline, os.waitstatus_to_exitcode(status))
+                    _send_number(lifeline, os.waitstatus_to_exitcode(status))
                     lifeline.close()
 
 
@@ -181,9 +181,9 @@ def _await_all() -> None:
                 time.sleep(_LAST_POLL_S)
 
 
-def _tell(lifeline: Channel, number: int) -> None:
-    with contextlib.suppress(Closed):  # nobody listens any more
-        lifeline.send(packed(number))
+def _send_number(lifeline: Channel, number: int) -> None:
+    with contextlib.suppress(ChannelClosedError):  # the other end is gone
+        lifeline.send(pack_message(number))
 
 
 def _end_with(parent: int) -> None:
@@ -197,7 +197,7 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Installed(importlib.abc.MetaPathFinder):
+class _InstalledFinder(importlib.abc.MetaPathFinder):
     """Finds modules at the specs found at its creation."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -212,9 +212,9 @@ class _Installed(importlib.abc.MetaPathFinder):
 def settle(path: Sequence[str]) -> None:
     """Use the parent's search path from now on: jobs may name the user's modules, such as hooks.
 
-    What workers themselves may import later comes from where it is installed, whatever lies in the user's folder.
+    Libraries that workers import later are pinned to their installed location, whatever lies in the user's folder.
     """
-    sys.meta_path.insert(0, _Installed(_NEEDED))
+    sys.meta_path.insert(0, _InstalledFinder(_PINNED_LIBRARIES))
     sys.path[:] = path
 
 

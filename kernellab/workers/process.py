@@ -1,16 +1,16 @@
 """Child processes, spawned or forked from a server with preloaded modules, and their messages.
 
-A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, there within
-milliseconds. It must never hold a GPU context or threads, neither of which survives a fork.
+A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, started within
+milliseconds. It must never hold a GPU context or threads, since neither survives a fork.
 
-No process is ever known by its number alone. One that was started is signalled through its pidfd. A fork belongs to
-the server: it is held by a socket of its own, its lifeline, over which the server tells its number and how it ended.
-Once this end is shut or gone, whatever the reason, the server kills the fork. So an answer cannot be taken for that to
-another request, and a request that nobody waits for any more leaves nothing behind.
+No process is identified by its pid alone. A spawned process is signalled through its pidfd. A fork belongs to the
+server: each has a socket, its lifeline, over which the server reports pid and exit status. When this end is shut or
+gone, for any reason, the server kills the fork. So answers to different requests cannot be confused, and an abandoned
+request leaves no process behind.
 
-A fork of the user's process has copies of all of this, and no part in it: it closes them, and starts anew.
+A fork of the user's process closes its copies of all of this and starts its own processes.
 
-Everything here waits up to a `Limit`, and belongs into threads that no interrupt reaches: see `uninterrupted`.
+Everything here waits up to a `Limit` and must run in threads that interrupts do not reach: see `run_uninterrupted`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import IO, Any
 
 from kernellab.errors import WorkerDied, WorkerTimeout
-from kernellab.workers.children import Spawned, spawned
-from kernellab.workers.forks_and_interrupts import TICK_S, Stop, at_fork, closed_in_child, held, lock, socketpair
+from kernellab.workers.children import SpawnedProcess, spawn_process
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, at_fork, close_in_child, hold_lock, lock, socketpair
 
 FORK, READY = b"F", b"R"
 _PART_BYTES = 1 << 20
@@ -44,11 +44,11 @@ _END_S = 5.0
 _LEAST_ANSWER_S = 1.0
 
 
-class Closed(Exception):
+class ChannelClosedError(Exception):
     """The other end of a connection is gone."""
 
 
-class Expired(Exception):
+class DeadlineError(Exception):
     """A time limit has passed."""
 
 
@@ -68,8 +68,8 @@ class Limit:
         """Wait until a descriptor is readable (``POLLIN``) or writable (``POLLOUT``).
 
         Raises:
-            Expired: it is too late.
-            WorkerDied: somebody asked to stop.
+            DeadlineError: the limit has passed.
+            WorkerDied: a stop was requested.
         """
         poll = _poll(descriptor, events)
         while True:
@@ -78,7 +78,7 @@ class Limit:
             if poll.poll(1e3 * max(0.0, min(left_s, TICK_S))):
                 return
             if left_s <= 0:
-                raise Expired
+                raise DeadlineError
 
 
 def limit_of(seconds: float, subject: str, stop: Stop | None = None) -> Limit:
@@ -100,13 +100,13 @@ class Channel:
             return True
         return bool(_poll(self.socket.fileno(), select.POLLIN).poll(0))
 
-    def send(self, packed: bytes, limit: Limit | None = None) -> None:
-        """Send the result of `packed`.
+    def send(self, message: bytes, limit: Limit | None = None) -> None:
+        """Send the result of `pack_message`.
 
         Raises:
-            Closed, Expired, WorkerDied: it could not be sent (in time).
+            ChannelClosedError, DeadlineError, WorkerDied: it could not be sent (in time).
         """
-        rest = memoryview(_SIZE.pack(len(packed)) + packed)
+        rest = memoryview(_SIZE.pack(len(message)) + message)
         while rest:
             self._wait(select.POLLOUT, limit)
             try:
@@ -114,22 +114,22 @@ class Channel:
             except BlockingIOError:
                 continue
             except OSError as exc:
-                raise Closed from exc
+                raise ChannelClosedError from exc
 
     def receive(self, limit: Limit | None = None) -> Any:
         """Return the next message.
 
         Raises:
-            Closed, Expired, WorkerDied: none came (in time).
+            ChannelClosedError, DeadlineError, WorkerDied: none came (in time).
         """
-        size = _SIZE.unpack(self._taken(_SIZE.size, limit))[0]
-        return pickle.loads(self._taken(size, limit))
+        size = _SIZE.unpack(self._take(_SIZE.size, limit))[0]
+        return pickle.loads(self._take(size, limit))
 
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
 
-    def _taken(self, size: int, limit: Limit | None) -> bytes:
+    def _take(self, size: int, limit: Limit | None) -> bytes:
         while len(self._received) < size:
             self._wait(select.POLLIN, limit)
             try:
@@ -137,24 +137,24 @@ class Channel:
             except BlockingIOError:
                 continue
             except OSError as exc:
-                raise Closed from exc
+                raise ChannelClosedError from exc
             if not part:
-                raise Closed
+                raise ChannelClosedError
             self._received += part
-        taken = bytes(self._received[:size])
+        message = bytes(self._received[:size])
         del self._received[:size]
-        return taken
+        return message
 
     def _wait(self, events: int, limit: Limit | None) -> None:
         if self.socket.fileno() < 0:
-            raise Closed
+            raise ChannelClosedError
         if limit is not None:
             limit.wait(self.socket.fileno(), events)
         else:
             _poll(self.socket.fileno(), events).poll()
 
 
-def packed(message: object) -> bytes:
+def pack_message(message: object) -> bytes:
     """Pickle a message, with the reductions of multiprocessing and torch."""
     return bytes(ForkingPickler.dumps(message))
 
@@ -169,7 +169,7 @@ def _poll(descriptor: int, events: int) -> select.poll:
 class WorkerProcess:
     """A running worker: its process, the channel to it, and the file of its output."""
 
-    child: Spawned | Forked
+    child: SpawnedProcess | ForkedWorker
     channel: Channel
     log: IO[bytes]
 
@@ -194,16 +194,16 @@ def spawn(modules: Sequence[str], environment: Mapping[str, str]) -> WorkerProce
     ours, theirs = socketpair()
     log = _log()
     with theirs:
-        child = spawned("worker", modules, environment, theirs, log)
+        child = spawn_process("worker", modules, environment, theirs, log)
     return WorkerProcess(child, Channel(ours), log)
 
 
 @dataclass(slots=True)
-class Forked:
+class ForkedWorker:
     """A fork of a server; only the server signals it and waits for it."""
 
     pid: int
-    server: Spawned
+    server: SpawnedProcess
     lifeline: Channel
     _code: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -212,8 +212,8 @@ class Forked:
         """Return the exit status of the fork, as its server reports it; None while it runs."""
         with self._lock:
             if self._code is None:
-                with contextlib.suppress(Expired):
-                    self._code = self._told(limit_of(timeout_s, "The end of a worker"))
+                with contextlib.suppress(DeadlineError):
+                    self._code = self._reported_exit_code(limit_of(timeout_s, "The end of a worker"))
             return self._code
 
     def end(self) -> int:
@@ -221,18 +221,18 @@ class Forked:
         with contextlib.suppress(OSError):
             self.lifeline.socket.shutdown(socket.SHUT_WR)
         code = self.exit_code(_END_S)
-        if code is None:  # the server answers no more, and its end is that of all its forks
+        if code is None:  # the server does not answer; its forks end with it
             self.server.end()
             code = self.exit_code(_END_S)
         self.lifeline.close()
         self._code = -signal.SIGKILL if code is None else code
         return self._code
 
-    def _told(self, limit: Limit) -> int:
+    def _reported_exit_code(self, limit: Limit) -> int:
         """Return the exit status that the server reports; without a server, the fork is killed."""
         try:
             return int(self.lifeline.receive(limit))
-        except Closed:
+        except ChannelClosedError:
             return -signal.SIGKILL
 
 
@@ -240,7 +240,7 @@ class Forked:
 class _Server:
     """A running fork server. Requests go through ``control``; each answer comes over the fork's lifeline."""
 
-    child: Spawned
+    child: SpawnedProcess
     control: socket.socket
     log: IO[bytes]
     is_ready: bool = False
@@ -249,17 +249,17 @@ class _Server:
         """Return a new worker.
 
         Raises:
-            Closed, Expired: the server is gone, or does not answer.
-            WorkerDied: it cannot fork, or nobody waits for it any more.
+            ChannelClosedError, DeadlineError: the server is gone, or does not answer.
+            WorkerDied: it cannot fork, or a stop was requested.
         """
         if not self.is_ready:
             limit.wait(self.control.fileno(), select.POLLIN)
             if self.control.recv(len(READY)) != READY:
-                raise Closed
+                raise ChannelClosedError
             self.is_ready = True
             self.child.control = weakref.ref(self.control)
         limit = limit.shorter(answer_s)
-        with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
+        with contextlib.ExitStack() as held_here:  # closing these on an error ends the fork
             ours, theirs = map(held_here.enter_context, socketpair())
             its_lifeline, its_end = map(held_here.enter_context, socketpair())
             log = held_here.enter_context(_log())
@@ -272,7 +272,7 @@ class _Server:
             if pid <= 0:
                 raise WorkerDied(f"{limit.subject} got no worker: {os.strerror(-pid)}.")
             held_here.pop_all()
-        return WorkerProcess(Forked(pid, self.child, lifeline), Channel(ours), log)
+        return WorkerProcess(ForkedWorker(pid, self.child, lifeline), Channel(ours), log)
 
     def end(self) -> str:
         """End the server and its forks; return the end of its output."""
@@ -286,8 +286,8 @@ class _Server:
 class ForkServer:
     """A process that has imported ``modules`` and forks workers on demand. Started with the first worker.
 
-    It has ``start_s`` seconds for its imports, or as long as the job may take, whichever is more. Once it has imported
-    everything, it is replaced where it does not answer within ``answer_s`` seconds, or the time of the job.
+    It has ``start_s`` seconds for its imports, or the job's time limit if that is longer. After its imports, it is
+    replaced if it does not answer within ``answer_s`` seconds, or the job's time limit.
     """
 
     modules: tuple[str, ...]
@@ -309,24 +309,24 @@ class ForkServer:
         """Return a new worker for a job of ``timeout_s``; replace a server that died or does not answer.
 
         Raises:
-            WorkerDied, WorkerTimeout: a second server failed as well, or took too long to start, or nobody waits for
-                the worker any more.
+            WorkerDied, WorkerTimeout: a second server failed as well, or took too long to start, or a stop was
+                requested.
         """
         start_s, answer_s = max(self.start_s, timeout_s), min(self.answer_s, max(_LEAST_ANSWER_S, timeout_s))
-        with held(self._lock, stop, subject):
-            with contextlib.suppress(Closed, Expired, OSError):
+        with hold_lock(self._lock, stop, subject):
+            with contextlib.suppress(ChannelClosedError, DeadlineError, OSError):
                 return self._running().fork(limit_of(start_s, subject, stop), answer_s)
             self._forget()
             try:
                 return self._running().fork(limit_of(start_s, subject, stop), answer_s)
-            except Expired as exc:
+            except DeadlineError as exc:
                 self._forget()
                 raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc
-            except (Closed, OSError) as exc:
-                said = self._forget()
-                last = next((line for line in reversed(said.splitlines()) if line.strip()), str(exc)).strip()
+            except (ChannelClosedError, OSError) as exc:
+                output = self._forget()
+                last = next((line for line in reversed(output.splitlines()) if line.strip()), str(exc)).strip()
                 reason = last.rstrip(".") or "the process that forks workers was ended from outside, twice"
-                raise WorkerDied(f"{subject} got no worker: {reason}.", detail=said) from exc
+                raise WorkerDied(f"{subject} got no worker: {reason}.", detail=output) from exc
 
     def close(self) -> None:
         """End the server and its forks."""
@@ -341,7 +341,7 @@ class ForkServer:
             ours.setblocking(False)
             log = _log()
             with theirs:
-                child = spawned("forkserver", self.modules, self.environment, theirs, log)
+                child = spawn_process("forkserver", self.modules, self.environment, theirs, log)
             self._server = _Server(child, ours, log)
         return self._server
 
@@ -362,7 +362,7 @@ def _tail(log: IO[bytes], start: int) -> str:
 def _log() -> IO[bytes]:
     """Return a file for a worker's output, in memory if the disk has no room."""
     with contextlib.suppress(OSError):
-        file = closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))  # noqa: SIM115 - the worker's end closes it
+        file = close_in_child(tempfile.TemporaryFile(prefix="kernellab-"))  # noqa: SIM115 - the worker's end closes it
         try:
             os.posix_fallocate(file.fileno(), 0, _LOG_ROOM_BYTES)
             os.ftruncate(file.fileno(), 0)
@@ -370,4 +370,4 @@ def _log() -> IO[bytes]:
             file.close()
             raise
         return file
-    return closed_in_child(os.fdopen(os.memfd_create("kernellab"), "w+b"))
+    return close_in_child(os.fdopen(os.memfd_create("kernellab"), "w+b"))

@@ -1,8 +1,8 @@
 """Worker processes, which run everything that can crash, hang or print without end.
 
-A worker is a Python process of its own that imports only what its kind of job needs. It takes one job at a time, a
-function of a module with a picklable payload, and answers with a result, a failure, or by dying. The process that asks
-never loses more than the job.
+A worker is a separate Python process that imports only what its kind of job needs. It takes one job at a time, a
+function of a module with a picklable payload, and answers with a result, a failure, or by dying. The caller never loses
+more than the job.
 """
 
 from __future__ import annotations
@@ -21,15 +21,24 @@ from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, Work
 from kernellab.workers.forks_and_interrupts import (
     TICK_S,
     AtWork,
+    ProgressCallback,
     Stop,
-    Told,
     at_fork,
-    held,
+    hold_lock,
     lock,
-    uninterrupted,
-    uninterrupted_with_progress,
+    run_uninterrupted,
+    run_uninterrupted_with_progress,
 )
-from kernellab.workers.process import Closed, Expired, ForkServer, Limit, WorkerProcess, limit_of, packed, spawn
+from kernellab.workers.process import (
+    ChannelClosedError,
+    DeadlineError,
+    ForkServer,
+    Limit,
+    WorkerProcess,
+    limit_of,
+    pack_message,
+    spawn,
+)
 
 _LAST_MOMENT_S = 5.0
 _CLOSE_S = 30.0
@@ -46,7 +55,7 @@ Handler = Callable[[Request, Progress], Answer]
 class Job(Generic[Request, Answer]):
     """A call for a worker: ``handler``, a function of a module, with ``payload`` and a progress function.
 
-    ``subject`` is how messages name it: "kernel softmax".
+    ``subject`` is its name in messages: "kernel softmax".
     """
 
     handler: Handler[Request, Answer]
@@ -55,7 +64,7 @@ class Job(Generic[Request, Answer]):
 
     def message(self) -> bytes:
         """Return the job as bytes; the worker looks the function up by name."""
-        return packed(Call(self.handler.__module__, self.handler.__qualname__, self.payload))
+        return pack_message(Call(self.handler.__module__, self.handler.__qualname__, self.payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +120,8 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
 class Worker:
     """One process of a kind, started on demand and restarted after it died; forked by ``server``, if given.
 
-    A fork of the process that has this object gets a worker of its own.
-    All that touches the process happens in threads that no interrupt reaches.
+    A fork of the owning process gets its own worker. All access to the process runs in threads that interrupts do not
+    reach.
     """
 
     kind: WorkerKind
@@ -120,7 +129,7 @@ class Worker:
     _process: WorkerProcess | None = None
     _at_work: AtWork = field(default_factory=AtWork)
     _lock: threading.Lock = field(default_factory=lock)
-    _prepared: set[Hashable] = field(default_factory=set)  # what the process was told once
+    _prepared: set[Hashable] = field(default_factory=set)  # the jobs of `prepare` that it has run
 
     def __post_init__(self) -> None:
         at_fork(self, in_child=Worker._start_anew)
@@ -134,12 +143,12 @@ class Worker:
     def start(self) -> None:
         """Start the process without waiting until it is ready."""
 
-        def started() -> None:
+        def start_process() -> None:
             stop, subject = Stop(), f"The {self.kind.name} worker"
-            with self._at_work.on(stop), held(self._lock, stop, subject):
-                self._running(_START_S, subject, stop)
+            with self._at_work.on(stop), hold_lock(self._lock, stop, subject):
+                self._running_process(_START_S, subject, stop)
 
-        uninterrupted(started)
+        run_uninterrupted(start_process)
 
     def run(
         self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
@@ -153,12 +162,12 @@ class Worker:
             KernellabError: the job failed, as an exception of the class it failed with.
             WorkerTimeout: it took longer than ``timeout_s`` seconds; the process was stopped.
             WorkerDied: the process ended by itself, was killed twice, or the job was stopped.
-            Interrupted: in the place of a KeyboardInterrupt; the process was stopped.
+            Interrupted: instead of a KeyboardInterrupt; the process was stopped.
         """
         require_seconds(timeout_s)
         message, asked = job.message(), stop or Stop()
-        answer: Answer = uninterrupted_with_progress(
-            lambda tell: self._run(job, message, timeout_s, tell, asked), asked, job.subject, progress
+        answer: Answer = run_uninterrupted_with_progress(
+            lambda report: self._run(job, message, timeout_s, report, asked), asked, job.subject, progress
         )
         return answer
 
@@ -172,33 +181,33 @@ class Worker:
     def close(self) -> None:
         """Stop the process, even at work."""
 
-        def closed() -> None:
+        def stop_process() -> None:
             self._at_work.ask("ended: its worker was closed")
             if self._lock.acquire(timeout=_CLOSE_S):  # what is stopped ends sooner
                 try:
-                    self._drop()
+                    self._stop_process()
                 finally:
                     self._lock.release()
 
-        uninterrupted(closed)
+        run_uninterrupted(stop_process)
 
-    def _run(self, job: Job[Any, Any], message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
-        with self._at_work.on(stop), held(self._lock, stop, job.subject):
+    def _run(self, job: Job[Any, Any], message: bytes, timeout_s: float, report: ProgressCallback, stop: Stop) -> Any:
+        with self._at_work.on(stop), hold_lock(self._lock, stop, job.subject):
             try:
-                return self._attempt(job, message, timeout_s, tell, stop)
-            except _Killed:
+                return self._attempt(job, message, timeout_s, report, stop)
+            except _KilledFromOutside:
                 try:
-                    return self._attempt(job, message, timeout_s, tell, stop)
-                except _Killed as exc:
+                    return self._attempt(job, message, timeout_s, report, stop)
+                except _KilledFromOutside as exc:
                     raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
 
     def _start_anew(self) -> None:
         self._process, self._at_work = None, AtWork()
         self._prepared.clear()
 
-    def _running(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
+    def _running_process(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
         if self._process is not None and self._process.channel.has_news():
-            self._drop()  # it has nothing to say between jobs: the other end is gone
+            self._stop_process()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
             stop.check(subject)
             if self.server is None:
@@ -207,42 +216,44 @@ class Worker:
                 self._process = self.server.fork(timeout_s, subject, stop)
         return self._process
 
-    def _drop(self) -> int | None:
+    def _stop_process(self) -> int | None:
         process, self._process = self._process, None
         self._prepared.clear()
         return None if process is None else process.stop()
 
-    def _attempt(self, job: Job[Any, Any], message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
-        process = self._running(timeout_s, job.subject, stop)
+    def _attempt(
+        self, job: Job[Any, Any], message: bytes, timeout_s: float, report: ProgressCallback, stop: Stop
+    ) -> Any:
+        process = self._running_process(timeout_s, job.subject, stop)
         start = process.printed_bytes()
         try:
-            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), tell)
-        except Closed as exc:
-            raise self._death(process, job, start) from exc
-        except Expired as exc:
-            self._drop()
+            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), report)
+        except ChannelClosedError as exc:
+            raise self._death_error(process, job, start) from exc
+        except DeadlineError as exc:
+            self._stop_process()
             raise WorkerTimeout(f"{job.subject} did not finish within {timeout_s:g} s and was stopped.") from exc
         except BaseException:
-            self._drop()  # whatever the process is at, its answer would come out of turn
+            self._stop_process()  # whatever the process is at, its answer would come out of turn
             raise
         if kind == "failure":
             raise value.exception()
         return value
 
-    def _death(self, process: WorkerProcess, job: Job[Any, Any], start: int) -> Exception:
+    def _death_error(self, process: WorkerProcess, job: Job[Any, Any], start: int) -> Exception:
         code = process.child.exit_code(_LAST_MOMENT_S)
         printed = process.tail(start)
-        stopped = self._drop()
+        stopped = self._stop_process()
         code = stopped if code is None else code
         if code is None or code in _KILLED_FROM_OUTSIDE:
-            return _Killed(signal.Signals(-(code or -signal.SIGKILL)).name)
+            return _KilledFromOutside(signal.Signals(-(code or -signal.SIGKILL)).name)
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
-        said = f": {last.strip()}" if last else "."
-        return WorkerDied(f"{job.subject} ended its worker process ({how}){said}", detail=printed)
+        last_line = f": {last.strip()}" if last else "."
+        return WorkerDied(f"{job.subject} ended its worker process ({how}){last_line}", detail=printed)
 
 
-class _Killed(Exception):
+class _KilledFromOutside(Exception):
     """The process was killed by a signal from outside."""
 
     def __init__(self, how: str) -> None:
@@ -265,7 +276,7 @@ class Pool:
 
     def start(self) -> None:
         """Start the server without waiting for it."""
-        uninterrupted(self.server.start)
+        run_uninterrupted(self.server.start)
 
     def wait_ready(self, timeout_s: float) -> None:
         """Wait until every process answers."""
@@ -278,22 +289,22 @@ class Pool:
         """Run a job on the next free worker; see `Worker.run`."""
         asked = stop or Stop()
 
-        def run(tell: Told) -> Answer:
-            with self._at_work.on(asked), self._borrowed(asked, job.subject) as worker:
-                return worker.run(job, timeout_s, tell, asked)
+        def run(report: ProgressCallback) -> Answer:
+            with self._at_work.on(asked), self._borrow_worker(asked, job.subject) as worker:
+                return worker.run(job, timeout_s, report, asked)
 
-        return uninterrupted_with_progress(run, asked, job.subject, progress)
+        return run_uninterrupted_with_progress(run, asked, job.subject, progress)
 
     def close(self) -> None:
         """Stop all processes and the server."""
 
-        def closed() -> None:
+        def stop_all() -> None:
             self._at_work.ask("ended: its worker was closed")
             for worker in self.workers:
                 worker.close()
             self.server.close()
 
-        uninterrupted(closed)
+        run_uninterrupted(stop_all)
 
     def _start_anew(self) -> None:
         self._at_work, self._free = AtWork(), queue.SimpleQueue()
@@ -301,7 +312,7 @@ class Pool:
             self._free.put(worker)
 
     @contextlib.contextmanager
-    def _borrowed(self, stop: Stop, subject: str) -> Iterator[Worker]:
+    def _borrow_worker(self, stop: Stop, subject: str) -> Iterator[Worker]:
         """Wait for a free worker and use it inside a with statement."""
         worker: Worker | None = None
         while worker is None:
@@ -324,11 +335,11 @@ def require_seconds(timeout_s: float) -> None:
         raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")
 
 
-def _answer(process: WorkerProcess, message: bytes, limit: Limit, tell: Told) -> tuple[str, Any]:
+def _answer(process: WorkerProcess, message: bytes, limit: Limit, report: ProgressCallback) -> tuple[str, Any]:
     """Send a job, report its progress and return its answer."""
     process.channel.send(message, limit)
     while True:
         kind, value = process.channel.receive(limit)
         if kind != "progress":
             return kind, value
-        tell(value)
+        report(value)

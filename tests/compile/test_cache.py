@@ -347,7 +347,7 @@ def test_a_stream_of_what_is_there_needs_no_thread(fresh: kernellab.Lab, monkeyp
     def impossible() -> CompileJob:
         raise LaunchError("no such argument")
 
-    monkeypatch.setattr("kernellab.compile.cache.side_by_side", refused)
+    monkeypatch.setattr("kernellab.compile.cache.run_in_parallel", refused)
     again = dict(fresh.compiler.stream([lambda: jobs[0], impossible, jobs[1]]))
     assert [type(result) for result in again.values()] == [Compiled, LaunchError, Compiled]
     assert again[0].digest == before[0].digest  # type: ignore[union-attr]

@@ -14,11 +14,11 @@ from kernellab.errors import WorkerDied
 from kernellab.workers.forks_and_interrupts import (
     Interrupted,
     Stop,
-    held,
-    imported_whole,
-    side_by_side,
-    uninterrupted,
-    uninterrupted_with_progress,
+    hold_lock,
+    import_uninterrupted,
+    run_in_parallel,
+    run_uninterrupted,
+    run_uninterrupted_with_progress,
 )
 from tests.workers.interrupted import session
 
@@ -33,7 +33,7 @@ def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_t
 
 
 def test_a_call_runs_in_a_thread_that_no_signal_reaches_and_returns_its_value() -> None:
-    assert uninterrupted(threading.current_thread) is not threading.main_thread()
+    assert run_uninterrupted(threading.current_thread) is not threading.main_thread()
 
 
 def test_a_library_is_whole_after_an_interrupt_of_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,9 +41,9 @@ def test_a_library_is_whole_after_an_interrupt_of_its_import(tmp_path: Path, mon
     (tmp_path / "slow_library.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        imported_whole("slow_library")
+        import_uninterrupted("slow_library")
     assert sys.modules["slow_library"].value == 1  # type: ignore[attr-defined]
-    imported_whole("slow_library")
+    import_uninterrupted("slow_library")
 
 
 def test_an_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
@@ -51,7 +51,7 @@ def test_an_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
         raise ValueError("no good")
 
     with pytest.raises(ValueError, match="no good"):
-        uninterrupted(fail)
+        run_uninterrupted(fail)
 
 
 def test_an_interrupt_asks_the_call_to_stop_and_waits_until_it_has() -> None:
@@ -68,14 +68,14 @@ def test_an_interrupt_asks_the_call_to_stop_and_waits_until_it_has() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=r"^The work was interrupted\.$"):
-        uninterrupted_with_progress(call, stop, "The work", interrupt)
+        run_uninterrupted_with_progress(call, stop, "The work", interrupt)
     assert ended.is_set()
 
 
 def test_who_waits_for_a_lock_can_be_asked_to_stop() -> None:
     lock, stop = threading.Lock(), Stop()
     stop.ask()
-    with lock, pytest.raises(WorkerDied, match=r"^The work was interrupted\.$"), held(lock, stop, "The work"):
+    with lock, pytest.raises(WorkerDied, match=r"^The work was interrupted\.$"), hold_lock(lock, stop, "The work"):
         pass
 
 
@@ -87,9 +87,9 @@ def test_sources_side_by_side_yield_all_they_have_and_raise_what_they_raise() ->
         raise ValueError("no good")
         yield
 
-    assert sorted(side_by_side([three, three])) == [0, 0, 1, 1, 2, 2]
+    assert sorted(run_in_parallel([three, three])) == [0, 0, 1, 1, 2, 2]
     with pytest.raises(ValueError, match="no good"):
-        list(side_by_side([bad]))
+        list(run_in_parallel([bad]))
 
 
 def test_leaving_sources_side_by_side_stops_and_awaits_them() -> None:
@@ -100,7 +100,7 @@ def test_leaving_sources_side_by_side_stops_and_awaits_them() -> None:
             yield 1
         ended.set()
 
-    for _ in side_by_side([endless]):
+    for _ in run_in_parallel([endless]):
         break
     assert ended.is_set()
 

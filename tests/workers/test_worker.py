@@ -17,7 +17,15 @@ import kernellab
 from kernellab._triton import CODE_GENERATOR
 from kernellab.errors import CompileError, KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
 from kernellab.workers.forks_and_interrupts import Stop
-from kernellab.workers.process import Channel, Closed, Expired, ForkServer, WorkerProcess, limit_of, packed
+from kernellab.workers.process import (
+    Channel,
+    ChannelClosedError,
+    DeadlineError,
+    ForkServer,
+    WorkerProcess,
+    limit_of,
+    pack_message,
+)
 from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
 
 KIND = WorkerKind("test", preload=())
@@ -216,7 +224,7 @@ def is_alive(pid: int) -> bool:
 
 def ends(process: WorkerProcess) -> bool:
     """Tell whether the process closes its end of the channel."""
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosedError):
         process.channel.receive(limit_of(30.0, "the end"))
     return True
 
@@ -318,10 +326,10 @@ def test_a_worker_that_reads_nothing_is_stopped_in_time(worker: Worker) -> None:
 def test_half_a_message_keeps_nobody_waiting() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        theirs.sendall(packed("whatever")[:3])
+        theirs.sendall(pack_message("whatever")[:3])
         channel = Channel(ours)
         assert channel.has_news()
-        with pytest.raises(Expired):
+        with pytest.raises(DeadlineError):
             channel.receive(limit_of(0.05, "the message"))
         channel.close()
 
@@ -330,13 +338,13 @@ def test_messages_arrive_whole_whatever_their_size() -> None:
     ours, theirs = socket.socketpair()
     one, other = Channel(ours), Channel(theirs)
     text = "x" * 5_000_000
-    sender = threading.Thread(target=lambda: (one.send(packed(text)), one.send(packed("next"))))
+    sender = threading.Thread(target=lambda: (one.send(pack_message(text)), one.send(pack_message("next"))))
     sender.start()
     assert other.receive() == text
     assert other.receive() == "next"
     sender.join()
     one.close()
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosedError):
         other.receive()
     other.close()
 

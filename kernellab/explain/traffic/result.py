@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import Shown
 from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -136,7 +136,7 @@ def _field_names(kind: Any) -> list[str]:
 
 
 def _frame(names: list[str], rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pandas.DataFrame:
-    imported_whole("pandas")
+    import_uninterrupted("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     return pd.DataFrame(rows, columns=names).astype(dict(kinds))

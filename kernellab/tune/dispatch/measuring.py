@@ -28,7 +28,7 @@ from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import Environment, Options, carried_out, prepared
-from kernellab.workers.forks_and_interrupts import TICK_S, Told, Work
+from kernellab.workers.forks_and_interrupts import TICK_S, ProgressCallback, Work
 
 _BATCH = 4
 _END_S = 15.0
@@ -171,7 +171,7 @@ class CompilingAhead:
         if self._work is not None:
             self._work.await_end(_END_S)
 
-    def _run(self, tell: Told) -> None:
+    def _run(self, tell: ProgressCallback) -> None:
         with suppress(_Closed):
             for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
                 self._go_on(0.0)

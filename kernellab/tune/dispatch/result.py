@@ -17,7 +17,7 @@ from kernellab.launch.calls import Grid3
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row, times_of
-from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
@@ -266,7 +266,7 @@ class Dispatch(Shown):
 
     def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
         """Return a frame with the provenance and notes of the dispatch in ``attrs``."""
-        imported_whole("pandas")
+        import_uninterrupted("pandas")
         import pandas as pd  # keeps this module light
 
         frame = pd.DataFrame(records, columns=columns)

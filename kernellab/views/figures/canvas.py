@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.elements import minify
-from kernellab.workers.forks_and_interrupts import imported_whole
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 def new_figure(width: float, height: float, theme: Theme) -> Figure:
     """Return an empty figure of a width and height in inches."""
-    imported_whole("matplotlib.figure")
+    import_uninterrupted("matplotlib.figure")
     from matplotlib.figure import Figure  # keeps `import kernellab` light
 
     return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
