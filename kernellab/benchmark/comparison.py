@@ -17,8 +17,8 @@ from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.launches import Implementation, Launches, launched_on_copies
-from kernellab.measure.reference import THE_FUNCTION, Reference, ReferenceFunction, called, reference_of
+from kernellab.measure.launches import Implementation, Launches, launch_on_copies
+from kernellab.measure.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
 from kernellab.measure.timing import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
 from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
@@ -253,7 +253,7 @@ def _size(argument: Argument) -> tuple[Any, ...]:
 def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
     def reference(arguments: Mapping[str, Any]) -> Reference:
         check = ReferenceFunction(
-            THE_FUNCTION, lambda given: called(function, given, THE_FUNCTION, f"{kernel.name} has")
+            THE_FUNCTION, lambda given: call_by_name(function, given, THE_FUNCTION, f"{kernel.name} has")
         )
         return reference_of(check, arguments)
 
@@ -301,7 +301,7 @@ def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -
         launch, compiled = implementation.launch, implementation.kernel
         assert launch is not None, "what is no reference is a kernel"
         with runtime.observers.withheld():
-            copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
+            copies, poisoned = launch_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
         return _SideOutcome(compiled, failure=exc)
     return _SideOutcome(compiled, memory_of(copies.arguments), poisoned)

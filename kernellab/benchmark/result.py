@@ -18,7 +18,7 @@ from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
 from kernellab.measure.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
 from kernellab.measure.provenance import Ceilings, key_of
-from kernellab.measure.reference import called
+from kernellab.measure.reference import call_by_name
 from kernellab.measure.timing import interval, ratio_interval
 from kernellab.store import Measurement
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
@@ -368,7 +368,7 @@ def _unknown_work_notes(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
 def _formula_value(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
     if formula is None:
         return None
-    value: Any = called(formula, available, name) if callable(formula) else formula
+    value: Any = call_by_name(formula, available, name) if callable(formula) else formula
     is_number = isinstance(value, Real)  # of numpy too
     if not is_number or not 0 <= value < float("inf"):
         raise UsageError(f"{name} gives {value_text(value)}; expected a number that is not negative.")

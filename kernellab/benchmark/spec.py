@@ -12,7 +12,7 @@ from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
 from kernellab.measure.launches import KernelLaunch, Launches
-from kernellab.measure.reference import called, taken_by, takes_all
+from kernellab.measure.reference import call_by_name, keyword_names, takes_any_name
 from kernellab.workers.forks_and_interrupts import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)
@@ -94,10 +94,10 @@ def swept_values(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | N
         raise UsageError(
             f'over is {value_text(over)}; expected the values of each swept name: over={{"n": [1024, 2048]}}.'
         )
-    known = [*kernel_parameters, *VARIANTS, *taken_by(inputs), *([] if inputs else ["dtype"])]
+    known = [*kernel_parameters, *VARIANTS, *keyword_names(inputs), *([] if inputs else ["dtype"])]
     values_by_name: dict[str, tuple[Any, ...]] = {}
     for name, values in over.items():
-        if name not in known and not takes_all(inputs):
+        if name not in known and not takes_any_name(inputs):
             names = ", ".join(dict.fromkeys(known))
             raise UsageError(f"over sweeps {name!r}, which neither the kernel nor inputs takes; known are {names}.")
         values_by_name[name] = (
@@ -183,7 +183,7 @@ class CaseArguments:
             arguments |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
             arguments = copied(arguments)
             return cast_floats(arguments, case["dtype"]) if is_cast else arguments
-        own = called(spec.inputs, case, "inputs")
+        own = call_by_name(spec.inputs, case, "inputs")
         if not isinstance(own, Mapping):
             raise UsageError(f"inputs returns a {type(own).__name__}; expected arguments by name: dict(x=..., n=n).")
         arguments = copied({name: value for name, value in arguments.items() if name not in own})

@@ -26,11 +26,11 @@ from kernellab.measure.launches import (
     BenchOptions,
     Implementation,
     KernelLaunch,
+    accessed_arguments,
     call_hooks,
-    launched_on_copies,
-    touched,
+    launch_on_copies,
 )
-from kernellab.measure.reference import bounded_values, called, require_names, taken_of
+from kernellab.measure.reference import bounded_values, call_by_name, require_names, select_arguments
 from kernellab.measure.timing import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch, ratio_interval
 
 TRIALS_OFF = "trial launches are switched off"
@@ -229,7 +229,7 @@ class GpuTimer:
         if changed:
             name = implementation.name
             raise RunError(f"{name} changes {changed[0]} in place, which the others read; clone it first.")
-        repeat = partial(function, **taken_of(function, self.arguments))
+        repeat = partial(function, **select_arguments(function, self.arguments))
         self._turns[id(implementation)] = Turn(repeat, self._restore)
         return returned_outputs(result, list(self.outputs.values()))
 
@@ -243,7 +243,7 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
             watches.append(gpu_stopwatch())
         effects = [each.compiled.effects for each in implementations if each.compiled is not None]
         behind = [reached(arguments, each, "cuda") for each in effects]
-        read = frozenset[str]().union(*(touched(*pair)[1] for pair in zip(effects, behind, strict=True)))
+        read = frozenset[str]().union(*(accessed_arguments(*pair)[1] for pair in zip(effects, behind, strict=True)))
         notes: list[str] = []
         kernels = dict.fromkeys(each.name for each in implementations if each.launch is not None)
         options = BenchOptions(" and ".join(kernels), timeout_s, compares=False, notes=notes)
@@ -280,7 +280,7 @@ def mutated_tensors(arguments: Mapping[str, Any], implementations: Sequence[Impl
 def _mutated_by_kernel(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
     memory = memory_of(arguments)
     behind = reached(arguments, effects, device_of(arguments))
-    mutated = touched(effects, behind)[0]
+    mutated = accessed_arguments(effects, behind)[0]
     return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
 
 
@@ -325,7 +325,7 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
     assert function is not None, "what is no kernel is a function"
     require_names(function, arguments, implementation.name)
     try:
-        return function(**taken_of(function, arguments))
+        return function(**select_arguments(function, arguments))
     except KernellabError:
         raise
     except Exception as exc:
@@ -343,7 +343,7 @@ def expected_values(
     if implementation.function is None:
         return plain
     with suppress(Exception):  # of the second call; the outputs of the first one remain
-        values = bounded_values(partial(called, implementation.function, what=implementation.name), arguments)
+        values = bounded_values(partial(call_by_name, implementation.function, what=implementation.name), arguments)
         bounds = list(values) if isinstance(values, tuple) else [values]
         if all(agree(got, want) for got, want in zip(outputs, bounds, strict=True)):
             return bounds
@@ -393,6 +393,6 @@ def _run_on_cpu(
         return returned_outputs(
             run_function(implementation, arguments_copy), [memory[name] for name in names if name in memory]
         )
-    copies, _ = launched_on_copies(runtime, launch, implementation.kernel.effects, "cpu", timeout_s)
+    copies, _ = launch_on_copies(runtime, launch, implementation.kernel.effects, "cpu", timeout_s)
     memory = {**memory_of(copies.arguments), **copies.reached}
     return [memory[name] for name in names if name in memory]

@@ -35,7 +35,7 @@ from kernellab.errors import (
     value_message,
     value_text,
 )
-from kernellab.measure.reference import required_by, taken_by, takes_all
+from kernellab.measure.reference import keyword_names, required_names, takes_any_name
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -118,7 +118,7 @@ def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> File
 def sizes_of(file: KernelFile) -> tuple[str, ...]:
     """Return the sizes that the file's ``arguments`` takes by name."""
     made = getattr(file.module, "arguments", None)
-    return tuple(name for name in taken_by(made) if name not in _GIVEN) if callable(made) else ()
+    return tuple(name for name in keyword_names(made) if name not in _GIVEN) if callable(made) else ()
 
 
 def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
@@ -171,13 +171,13 @@ def device_of(lab: Lab) -> str:
 def _by_arguments(file: KernelFile, made: Callable[..., Any], sizes: Mapping[str, Any], device: str) -> FileLaunch:
     known = sizes_of(file)
     unknown = [name for name in sizes if name not in known]
-    if unknown and not takes_all(made):
+    if unknown and not takes_any_name(made):
         taken = ", ".join(known) or "none"
         raise UsageError(f"arguments() of {file.path} takes no size {unknown[0]!r}; the sizes it takes: {taken}.")
-    missing = [name for name in required_by(made) if name not in {*_GIVEN, *sizes}]
+    missing = [name for name in required_names(made) if name not in {*_GIVEN, *sizes}]
     if missing:
         raise UsageError(f"arguments() of {file.path} takes {', '.join(missing)}; give it: --size {missing[0]}=4096.")
-    told = {name: value for name, value in (("device", device), ("kernel", file.name)) if name in taken_by(made)}
+    told = {name: value for name, value in (("device", device), ("kernel", file.name)) if name in keyword_names(made)}
     with _errors_of_file(file.path, "arguments() raised", LaunchError):
         result = made(**{**told, **sizes})
     if not isinstance(result, tuple | list) or len(result) != 3:

@@ -31,7 +31,7 @@ from kernellab.measure.launches import (
     Launches,
     arithmetic,
     implementation_of,
-    launched_on_copies,
+    launch_on_copies,
     moved_bytes,
     set_to_zero,
     with_zeros,
@@ -147,9 +147,7 @@ class OnGpu:
         assert evaluation.compiled is not None
         launch, effects = request.launches.of(request.config), evaluation.compiled.effects
         given = self.inputs, self.zeroed
-        copies, poisoned = launched_on_copies(
-            self.runtime, launch, effects, self.runtime.device, self.timeout_s, *given
-        )
+        copies, poisoned = launch_on_copies(self.runtime, launch, effects, self.runtime.device, self.timeout_s, *given)
         before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
         return self.verdicts.checked(before, outputs_of(copies), poisoned)
 

@@ -107,12 +107,12 @@ class Lab(Workspace):
             CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
-        from kernellab.measure.checked_run import launched_once  # keeps `import kernellab` light
+        from kernellab.measure.checked_run import launch_once  # keeps `import kernellab` light
 
         bound = self.bind(kernel)
         require_launch("lab.run", kernel, grid, args, meta)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
-        recorder = launched_once(self.launches, bound, grid, args, meta, check, **options)
+        recorder = launch_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)

@@ -241,7 +241,7 @@ def bound_hooks(calls: HookCalls, specs: Sequence[tuple[str, ArgumentSpec]], mem
     return BoundHooks(calls, {**named, **calls.options})
 
 
-def loaded_hooks(data: bytes) -> HookCalls:
+def unpickle_hooks(data: bytes) -> HookCalls:
     """Unpickle hooks of the notebook's process.
 
     Raises:
@@ -264,7 +264,7 @@ def hook_calls(launch: KernelLaunch) -> HookCalls:
     return HookCalls(launch.before, launch.after, values, launch.options)
 
 
-def shipped_hooks(launch: KernelLaunch) -> bytes:
+def pickle_hooks(launch: KernelLaunch) -> bytes:
     """Pickle the hooks of a launch for another process; empty where it has none.
 
     Raises:
@@ -312,10 +312,10 @@ def sets_blocks_alone(hook: Hook) -> bool:
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
         return False
-    return all(map(_is_harmless, _executed(definition)))
+    return all(map(_is_harmless, _body_nodes(definition)))
 
 
-def _executed(definition: ast.FunctionDef) -> Iterator[ast.AST]:
+def _body_nodes(definition: ast.FunctionDef) -> Iterator[ast.AST]:
     """Yield the nodes of a function's body, without its annotations."""
     yield from (node for statement in definition.body for node in ast.walk(statement))
 

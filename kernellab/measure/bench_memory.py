@@ -15,7 +15,14 @@ from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup
-from kernellab.measure.comparison import Check, ExpectedValue, OutputDifference, agree, compared, difference_of
+from kernellab.measure.comparison import (
+    Check,
+    ExpectedValue,
+    OutputDifference,
+    agree,
+    compare_output,
+    output_difference,
+)
 
 _ZONE_BYTES = 4 << 20
 _MOST_GROUPS = 4
@@ -93,9 +100,9 @@ class BenchMemory:
 
     def differences(self) -> tuple[OutputDifference, ...]:
         """Return the differences between the outputs and the first group, one per argument that differs."""
-        found = self._outputs()
-        pairs = zip(found, found.values(), self.groups[0], strict=True)
-        differing = (difference_of(self._name(index), got, want) for index, got, want in pairs)
+        outputs = self._outputs()
+        pairs = zip(outputs, outputs.values(), self.groups[0], strict=True)
+        differing = (output_difference(self._name(index), got, want) for index, got, want in pairs)
         return tuple(each for each in differing if each is not None)
 
     def _outputs(self) -> dict[int, Any]:
@@ -110,22 +117,22 @@ class BenchMemory:
     def _has_room(self, outputs: Sequence[Any]) -> bool:
         return 2 * sum(map(_clone_bytes, outputs)) <= self.free_bytes()
 
-    def repeats_itself(self, group: int) -> bool:
+    def equals_group(self, group: int) -> bool:
         """Whether a second launch gave the outputs of the first one, kept as ``group``."""
         outputs = self._outputs().values()
         return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
 
     def checks(self, references: Sequence[Any]) -> list[Check]:
         """Compare the outputs with their expected values, which lie in ``references``."""
-        return [self._check(each, references) for each in self.setup.expected]
+        return [self._check(expected, references) for expected in self.setup.expected]
 
     def _check(self, expected: ExpectedOutput, references: Sequence[Any]) -> Check:
         storage = expected.output.storage
-        output, value = _viewed(expected.output, self.tensors), _viewed(expected.value, references)
-        error = None if expected.error is None else _viewed(expected.error, references)
+        output, value = _torch_view(expected.output, self.tensors), _torch_view(expected.value, references)
+        error = None if expected.error is None else _torch_view(expected.error, references)
         missing = None if storage in self.restored else poison.held_in(output)
         want = ExpectedValue(value, error, expected.unit)
-        return compared("the reference", expected.name, output, want, missing, expected.fill)
+        return compare_output("the reference", expected.name, output, want, missing, expected.fill)
 
     def damages(self) -> tuple[Damage, ...]:
         """Return the writes out of bounds of the copies, and those to read-only copies."""
@@ -138,7 +145,7 @@ class BenchMemory:
                 self.tensors[index].copy_(held)
 
 
-def copied(
+def copy_memory(
     setup: Setup,
     originals: Sequence[Any],
     *,
@@ -199,7 +206,7 @@ def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
     return BenchMemory(setup, list(originals), before, is_in_place=True)
 
 
-def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
+def _torch_view(spec: TensorSpec, memories: Sequence[Any]) -> Any:
     """Return a view as a torch tensor."""
     memory = memories[spec.storage]
     return tensor_on(memory, spec) if isinstance(memory, DeviceBytes) else tensor_of(spec, memory)

@@ -31,17 +31,17 @@ from kernellab.measure.bench_jobs import (
     bound_hooks,
     hook_calls,
 )
-from kernellab.measure.bench_memory import TooLarge, copied, in_place
+from kernellab.measure.bench_memory import TooLarge, copy_memory, in_place
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.launches import (
     BenchOptions,
     Implementation,
     KernelLaunch,
-    Measured,
-    measured_singly,
+    LaunchTimes,
+    accessed_arguments,
+    measure_singly,
     require_good,
-    touched,
 )
 from kernellab.measure.reference import Reference
 
@@ -71,7 +71,7 @@ class CommonMemory:
         if not effects.through <= self.behind.through:
             self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
             is_new = True
-        mutated, read = touched(effects, self.behind)
+        mutated, read = accessed_arguments(effects, self.behind)
         if not (mutated <= self.mutated and read <= self.read):
             self.mutated, self.read = self.mutated | mutated, self.read | read
             is_new = True
@@ -82,7 +82,7 @@ class CommonMemory:
             is_new = True
         return is_new
 
-    def exported(self, device: int) -> IpcExport:
+    def export(self, device: int) -> IpcExport:
         """Return an export of the memory of all launches, each memory at its index."""
         exported = IpcExport(device, self.mutated, behind=self.behind)
         for arguments in self.arguments:
@@ -93,7 +93,7 @@ class CommonMemory:
         """Return the arguments of a launch as data, cached by launch."""
         known = self._specs.get(id(launch))
         if known is None:
-            known = self._specs[id(launch)] = launch, self.exported(device).specs(launch.arguments)
+            known = self._specs[id(launch)] = launch, self.export(device).specs(launch.arguments)
             if len(self._specs) > _MOST_SPECS:  # a slider's bench lives long, and each launch holds its arguments
                 del self._specs[next(iter(self._specs))]
         return known[1]
@@ -118,11 +118,11 @@ class CommonMemory:
             outputs.setdefault(key, view)
             names.setdefault(view, []).append(key)
         everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
-        expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
+        expected = () if options.reference is None else expected_outputs(options.reference, everything, outputs, values)
         judged = tuple(each for each in expected if options.counts(each.name))
         if expected and not judged:
-            given = ", ".join(each.name for each in expected)
-            raise UsageError(f"check gives values for {given} alone, and outputs names none of these.")
+            names_of_values = ", ".join(each.name for each in expected)
+            raise UsageError(f"check gives values for {names_of_values} alone, and outputs names none of these.")
         storages = {view.storage for _, view in written}
         return Setup(
             name=name,
@@ -168,7 +168,7 @@ def bench_kernel(compiled: Compiled, launch: KernelLaunch, specs: Specs, hooks: 
     )
 
 
-def expected_of(
+def expected_outputs(
     reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
 ) -> tuple[ExpectedOutput, ...]:
     """Return the expected outputs of a bench; ``exported`` collects their values.
@@ -227,28 +227,28 @@ class LocalBench:
     def get_ready(self) -> None:
         """Do nothing: the notebook's process is ready."""
 
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         """Launch once to compare the outputs, then time; see `Bench.measure`."""
-        bench, (kernel,) = self._prepared([implementation])
+        bench, (kernel,) = self._workbench_and_kernels([implementation])
         references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
         job = MeasureJob(bench.memory.setup, (kernel,), runs, stop_above_ms, references, manner)
         timing = bench.measure(job)[0]
         if timing.damages:
             self.close()
         require_good(timing, implementation, self._names)
-        return entered(timing, implementation, self.options, self._founders)
+        return record_timing(timing, implementation, self.options, self._founders)
 
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[Measured | KernellabError]:
+    ) -> list[LaunchTimes | KernellabError]:
         """Measure each in turn; see `Bench.measure_all`."""
-        return measured_singly(self, implementations, runs, stop_above_ms)
+        return measure_singly(self, implementations, runs, stop_above_ms)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
         """Compare the outputs of others with those of one; see `Bench.compare`."""
-        bench, (kernel, *rest) = self._prepared([implementation, *others])
+        bench, (kernel, *rest) = self._workbench_and_kernels([implementation, *others])
         timings = bench.compare(CompareJob(bench.memory.setup, kernel, tuple(rest)))
         if timings[-1].damages:
             self.close()
@@ -270,7 +270,7 @@ class LocalBench:
             self._bench = None
 
     def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
-        bench, kernels = self._prepared(implementations)
+        bench, kernels = self._workbench_and_kernels(implementations)
         job = RoundsJob(bench.memory.setup, tuple(kernels), rounds, warm, self.options.manner.by_graph)
         timings = bench.rounds(job)
         for timing in timings:
@@ -278,27 +278,27 @@ class LocalBench:
             self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
-    def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Workbench, list[BenchKernel]]:
+    def _workbench_and_kernels(self, implementations: Sequence[Implementation]) -> tuple[Workbench, list[BenchKernel]]:
         """Return the workbench, set up for all launches so far, and some launches as data."""
         import torch
 
         device = torch.cuda.current_device()
         launches = map(self.options.launch_of, implementations)
-        found = [self._common.take(*pair, device) for pair in zip(implementations, launches, strict=True)]
-        if any(found):
+        changes = [self._common.take(*pair, device) for pair in zip(implementations, launches, strict=True)]
+        if any(changes):
             self.close()
         if self._bench is None:
-            self._bench = self._made(device)
+            self._bench = self._new_workbench(device)
         return self._bench, [self._kernel(each) for each in implementations]
 
-    def _made(self, device: int) -> Workbench:
+    def _new_workbench(self, device: int) -> Workbench:
         exported = IpcExport(device, self._common.mutated, behind=self._common.behind)
         values = IpcExport(device, frozenset())
         setup = self._common.setup("local", self.options, exported, values, stays=True)
         self._names = exported.names
         originals = [bytes_of(storage) for storage in exported.storages]
         try:
-            memory = copied(setup, originals, keeps_originals=True)
+            memory = copy_memory(setup, originals, keeps_originals=True)
         except TooLarge:
             self.options.notes.append("timed on the notebook's own memory: there was no room for copies")
             memory = in_place(setup, originals)
@@ -315,12 +315,12 @@ class LocalBench:
         return kernel
 
 
-def entered(
+def record_timing(
     timing: BenchTiming, implementation: Implementation, options: BenchOptions, founders: list[Implementation]
-) -> Measured:
+) -> LaunchTimes:
     """Convert a timing to its result; add the first launch of a new group of outputs to ``founders``."""
     if timing.group == len(founders):
         founders.append(implementation)
     if timing.note:
         options.notes.append(timing.note)
-    return Measured(timing.times_ms, timing.group, timing.difference)
+    return LaunchTimes(timing.times_ms, timing.group, timing.difference)

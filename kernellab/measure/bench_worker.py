@@ -33,9 +33,9 @@ from kernellab.measure.bench_jobs import (
     RoundsJob,
     Setup,
     bound_hooks,
-    loaded_hooks,
+    unpickle_hooks,
 )
-from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
+from kernellab.measure.bench_memory import BenchMemory, TooLarge, copy_memory
 from kernellab.measure.comparison import agree
 from kernellab.measure.timing import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
@@ -73,17 +73,17 @@ class Workbench:
 
     def measure(self, job: MeasureJob) -> list[BenchTiming]:
         """Return the timings of the kernels in order; a failure that spoils the bench ends them early."""
-        found: list[BenchTiming] = []
+        timings: list[BenchTiming] = []
         limit_ms = inf if job.stop_above_ms is None else job.stop_above_ms
         for kernel in job.kernels:
-            found.append(self._measured(job, kernel, limit_ms))
-            if found[-1].is_last:
+            timings.append(self._measure_kernel(job, kernel, limit_ms))
+            if timings[-1].is_last:
                 break
-            if found[-1].times_ms:
-                limit_ms = min(limit_ms, median(found[-1].times_ms) * job.loser_factor)
-        return found
+            if timings[-1].times_ms:
+                limit_ms = min(limit_ms, median(timings[-1].times_ms) * job.loser_factor)
+        return timings
 
-    def _measured(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
+    def _measure_kernel(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
         """Launch once, compare the outputs, and time as many launches as the job asks for."""
         self.note, late = "", self.watch.late
         try:
@@ -91,19 +91,19 @@ class Workbench:
                 self._launch_checked(reference)
                 self.memory.group_of_outputs()
                 self._finish(reference)
-            group, difference = self._judged(kernel)
+            group, difference = self._compare_outputs(kernel)
             damages = self.memory.damages()
             if damages:
                 return BenchTiming(damages=damages)
             if difference:
                 return BenchTiming(group=1, difference=difference)
-            times = self._screened(job, kernel, limit_ms)
+            times = self._sample_times(job, kernel, limit_ms)
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
             return BenchTiming(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
-            return self._failed(exc)
+            return self._failure_of(exc)
         return BenchTiming(tuple(times), group, note=self.note)
 
     def compare(self, job: CompareJob) -> list[BenchTiming]:
@@ -111,7 +111,7 @@ class Workbench:
 
         A failure is the last answer.
         """
-        found: list[BenchTiming] = []
+        timings: list[BenchTiming] = []
         try:
             self._launch_checked(job.kernel)
             is_kept = self.memory.keep_outputs()
@@ -120,30 +120,30 @@ class Workbench:
                 return [BenchTiming(no_room=NO_ROOM)]
             for kernel in job.others:
                 self._launch_checked(kernel)
-                found.append(BenchTiming(differing=self.memory.differences()))
+                timings.append(BenchTiming(differing=self.memory.differences()))
                 self._finish(kernel)
         except BadHook as exc:
-            found.append(BenchTiming(bad_hook=str(exc)))
+            timings.append(BenchTiming(bad_hook=str(exc)))
         except LAUNCH_ERRORS as exc:
-            found.append(self._failed(exc))
+            timings.append(self._failure_of(exc))
         self.memory.groups.clear()  # its only group has no number
-        damages = () if found and found[-1].fault else self.memory.damages()
-        return [BenchTiming(damages=damages)] if damages else found
+        damages = () if timings and timings[-1].fault else self.memory.damages()
+        return [BenchTiming(damages=damages)] if damages else timings
 
     def rounds(self, job: RoundsJob) -> list[BenchTiming]:
         """Time kernels in turns; where the job is ``warm``, each after an untimed launch of its own."""
         late = self.watch.late
         try:
             if job.warm:
-                found = [self.watch.warm(self._turn(kernel, job.by_graph), job.rounds) for kernel in job.kernels]
+                samples = [self.watch.warm(self._turn(kernel, job.by_graph), job.rounds) for kernel in job.kernels]
             else:
-                found = self._times(job.kernels, job.rounds, job.by_graph)
+                samples = self._times(job.kernels, job.rounds, job.by_graph)
         except LAUNCH_ERRORS as exc:
-            return [self._failed(exc)]
+            return [self._failure_of(exc)]
         note = LATE if self.watch.late > late else ""
-        return [BenchTiming(tuple(times), note=note) for times in found]
+        return [BenchTiming(tuple(times), note=note) for times in samples]
 
-    def _screened(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
+    def _sample_times(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
         """Return the milliseconds of the job's launches; only two where both exceed the limit."""
         times = self._times([kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
         if min(times) <= limit_ms:
@@ -157,19 +157,19 @@ class Workbench:
         return self.watch.turns([self._turn(kernel, by_graph) for kernel in kernels], rounds)
 
     def _turn(self, kernel: BenchKernel, by_graph: bool) -> Turn:
-        launch = partial(self._launched, kernel, self._timed(kernel, by_graph))
+        launch = partial(self._launch, kernel, self._timed_launcher(kernel, by_graph))
         return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
 
     def _prepare(self, kernel: BenchKernel) -> None:
         if kernel.hooks and kernel.key not in self.hooks:
-            calls = loaded_hooks(kernel.hooks)
+            calls = unpickle_hooks(kernel.hooks)
             tensors = [tensor_on(memory) for memory in self.memory.tensors]
             self.hooks[kernel.key] = bound_hooks(calls, kernel.arguments, tensors)
         self.memory.restore()
         if kernel.key in self.hooks:
             self.hooks[kernel.key].before()
 
-    def _launched(self, kernel: BenchKernel, launcher: Launcher) -> None:
+    def _launch(self, kernel: BenchKernel, launcher: Launcher) -> None:
         try:
             launcher()
         except LAUNCH_ERRORS as exc:
@@ -181,14 +181,14 @@ class Workbench:
         if kernel.key in self.hooks:
             self.hooks[kernel.key].after(exception)
 
-    def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
+    def _compare_outputs(self, kernel: BenchKernel) -> tuple[int, str]:
         """Launch once; return the group of the outputs and, with a reference, how they differ from it."""
         if not self.memory.setup.expected:
             return self._group(kernel), ""
         self._launch_checked(kernel)
-        found = [check.text for check in self.memory.checks(self.references) if not check.equal]
+        differences = [check.text for check in self.memory.checks(self.references) if not check.equal]
         self._finish(kernel)
-        return int(bool(found)), "; ".join(found)
+        return int(bool(differences)), "; ".join(differences)
 
     def _group(self, kernel: BenchKernel) -> int:
         """Launch once and return the group of the outputs: see `BenchTiming.group`."""
@@ -198,7 +198,7 @@ class Workbench:
         self._finish(kernel)
         if group == known and known > 0:
             self._launch_checked(kernel)
-            repeats = self.memory.repeats_itself(group)
+            repeats = self.memory.equals_group(group)
             self._finish(kernel)
             if not repeats:
                 self.memory.groups.pop()
@@ -212,10 +212,10 @@ class Workbench:
     def _launch_checked(self, kernel: BenchKernel) -> None:
         self.memory.poison()
         self._prepare(kernel)
-        self._launched(kernel, self._launcher(kernel))
+        self._launch(kernel, self._launcher(kernel))
         self.watch.synchronize()
 
-    def _failed(self, exc: Exception) -> BenchTiming:
+    def _failure_of(self, exc: Exception) -> BenchTiming:
         """Distinguish a refused launch from a fault, after which the device is unusable in this process."""
         try:
             self.watch.synchronize()
@@ -224,24 +224,24 @@ class Workbench:
         return BenchTiming(refusal=f"{exc}" or type(exc).__name__)
 
     def _launcher(self, kernel: BenchKernel) -> Launcher:
-        return _kept(self._launchers, kernel.key, partial(self._new_launcher, kernel))
+        return _cached_launcher(self._launchers, kernel.key, partial(self._new_launcher, kernel))
 
     def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
         """Return a launcher of a kernel on a stream, by default the bench's own."""
         device = self.memory.setup.device
-        handle = _loaded(device, kernel.files, kernel.digest, kernel.signature, kernel.constants)
+        handle = _load_kernel(device, kernel.files, kernel.digest, kernel.signature, kernel.constants)
         tables, moves = self.memory.setup.tables, self.memory.moves
         specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
         arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
         return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
 
-    def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
+    def _timed_launcher(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
         """Return the launcher to time: a launch, or the replay of a CUDA graph of one."""
         if not by_graph:
             return self._launcher(kernel)
-        return _kept(self._graphs, kernel.key, partial(self._captured, kernel))
+        return _cached_launcher(self._graphs, kernel.key, partial(self._capture_graph, kernel))
 
-    def _captured(self, kernel: BenchKernel) -> Launcher:
+    def _capture_graph(self, kernel: BenchKernel) -> Launcher:
         import torch
 
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -260,7 +260,7 @@ class Workbench:
 
 
 @lru_cache(maxsize=_MOST_LAUNCHERS)
-def _loaded(
+def _load_kernel(
     device: int,
     files: tuple[tuple[str, str], ...],
     digest: str,
@@ -277,12 +277,12 @@ def _loaded(
     return handle
 
 
-def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
+def _cached_launcher(launchers: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
     """Return the launcher of a key, made on first use; evict the least recently used."""
-    launcher = held.pop(key, None) or make()
-    held[key] = launcher
-    if len(held) > _MOST_LAUNCHERS:
-        del held[next(iter(held))]
+    launcher = launchers.pop(key, None) or make()
+    launchers[key] = launcher
+    if len(launchers) > _MOST_LAUNCHERS:
+        del launchers[next(iter(launchers))]
     return launcher
 
 
@@ -374,7 +374,7 @@ def _workbench(setup: Setup) -> Workbench:
     use_device(setup.device)
     originals = [import_memory(memory) for memory in setup.memories]
     references = [import_memory(memory) for memory in setup.references]
-    memory = copied(setup, originals, keeps_originals=False, free_bytes=driver.free_bytes)
+    memory = copy_memory(setup, originals, keeps_originals=False, free_bytes=driver.free_bytes)
     driver.synchronize()  # the originals are unmapped once the copies are made
     return Workbench(memory, references, watch=driver_stopwatch(), stream=lambda: 0)
 

@@ -21,7 +21,7 @@ from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch
 from kernellab.measure.comparison import Check, ExpectedValue, agree, compare, detail_of, wrong_elements
-from kernellab.measure.hints import MaskedLanes, Mismatch, NeverRead, Tried, hints_on, stores_nothing
+from kernellab.measure.hints import MaskedLanes, Mismatch, TrialOutcome, UnreadElements, hints_on, stores_nothing
 from kernellab.measure.reference import Reference, ReferenceFunction, check_of, reference_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _FILLS = {"0": 0.0, '-float("inf")': -math.inf, 'float("inf")': math.inf, "1": 1
 Repeat = Callable[[Mapping[str, Any], Watch, float], ElementAccesses]
 
 
-def launched_once(
+def launch_once(
     runtime: Runtime, bound: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], check: Any, **options: Any
 ) -> Recorder:
     """Launch a bound kernel once and return its recorder; ``options`` are those of a `Recorder`.
@@ -58,12 +58,12 @@ def launched_once(
         bound.launcher.launch_and_learn(grid, *args, **meta)
     if reference is not None:
         for record in recorder.records.values():
-            for each in checks_of(reference, check_of(check), record, recorder, runtime):
-                require_equal(each, record.compiled.kernel)
+            for result in check_outputs(reference, check_of(check), record, recorder, runtime):
+                require_equal(result, record.compiled.kernel)
     return recorder
 
 
-def checks_after(
+def check_last_launch(
     check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
 ) -> tuple[tuple[Check, ...], bool]:
     """Compare the outputs of the last launch of a record with a reference that is computed afterwards.
@@ -78,18 +78,18 @@ def checks_after(
     """
     undo, updated = recorder.undo, updated_by(record)
 
-    def judged(number: int) -> tuple[Check, ...]:
+    def checks_before(number: int) -> tuple[Check, ...]:
         require_kept(record, recorder, number, updated, "--check")
         with undo.before(number):
-            reference = reference_of(check, record.arguments).copied()
+            reference = reference_of(check, record.arguments).clone()
         with undo.before(record.last + 1):
-            return checks_of(reference, check, record, recorder, runtime)
+            return check_outputs(reference, check, record, recorder, runtime)
 
-    checks = judged(record.last)
-    if record.first == record.last or not updated or all(each.equal for each in checks):
+    checks = checks_before(record.last)
+    if record.first == record.last or not updated or all(result.equal for result in checks):
         return checks, False
-    of_all = judged(record.first)
-    return (of_all, True) if all(each.equal for each in of_all) else (checks, False)
+    of_all = checks_before(record.first)
+    return (of_all, True) if all(result.equal for result in of_all) else (checks, False)
 
 
 def updated_by(record: LaunchRecord) -> frozenset[str]:
@@ -123,7 +123,7 @@ def starting_values(record: LaunchRecord, recorder: Recorder, zeroed: Collection
         yield
 
 
-def checks_of(
+def check_outputs(
     reference: Reference, check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
 ) -> tuple[Check, ...]:
     """Compare the outputs of a launch with a reference; those that differ get hints and detail.
@@ -141,7 +141,7 @@ def checks_of(
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
     values = reference.of(outputs)
     checks = tuple(compare(reference.text, values, outputs, masks, fills))
-    if all(each.equal for each in checks):
+    if all(result.equal for result in checks):
         return checks
     launch = WrongLaunch(
         record=record,
@@ -150,9 +150,9 @@ def checks_of(
         before=_updated_before(record, recorder, outputs),
         check=check,
         repeat=partial(runtime.repeated, record),
-        undone=partial(recorder.undo.before, record.last),
+        memory_before=partial(recorder.undo.before, record.last),
     )
-    return explained(launch, checks)
+    return explain_checks(launch, checks)
 
 
 def _updated_before(record: LaunchRecord, recorder: Recorder, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class WrongLaunch:
     before: Mapping[str, Any]
     check: ReferenceFunction
     repeat: Repeat
-    undone: Callable[[], AbstractContextManager[None]]
+    memory_before: Callable[[], AbstractContextManager[None]]
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -218,45 +218,47 @@ class WrongLaunch:
         return memory_of(self.record.arguments)
 
 
-def explained(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[Check, ...]:
+def explain_checks(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[Check, ...]:
     """Add hints and the errors in detail to the failed checks of a launch."""
-    accesses, tried = _looked_again(launch, checks)
+    accesses, outcome = _repeat_launch(launch, checks)
     first = next((check for check in checks if not check.equal), None)
     return tuple(
-        check if check.equal else _explained(launch, check, accesses, tried if check is first else Tried())
+        check if check.equal else _explain_check(launch, check, accesses, outcome if check is first else TrialOutcome())
         for check in checks
     )
 
 
-def _explained(launch: WrongLaunch, check: Check, accesses: ElementAccesses | None, tried: Tried) -> Check:
+def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses | None, outcome: TrialOutcome) -> Check:
     name, record = check.argument, launch.record
     got, want, never = launch.memory[name], launch.values[name], launch.unwritten.get(name)
     before = launch.before.get(name)
     effects = record.compiled.effects
-    mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, tried)
+    mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, outcome)
     hints = tuple(hint.text for hint in hints_on(mismatch))
     wrong = wrong_elements(got, want)
     if never is not None and fill_of(got[never]) is None:  # else they count as their fill
         wrong |= never.flatten()
     writers = None
     if accesses is not None and name not in effects.atomics:  # several programs add to the same elements
-        writers = _entries(accesses.writers[name], got, "int32")
+        writers = _decode_notes(accesses.writers[name], got, "int32")
     detail = detail_of(got, want, wrong, writers, record.grid or (1, 1, 1))
     return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
 
 
-def _looked_again(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, Tried]:
+def _repeat_launch(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, TrialOutcome]:
     """Repeat a launch; return its accesses per element and the outcome of trials, None where that is impossible."""
     if not _is_repeatable(launch):
-        return None, Tried()
+        return None, TrialOutcome()
     trials = _Trials(launch)
     try:
         accesses = trials.accesses()
         if accesses is None:
-            return None, Tried()
-        return accesses, Tried(trials.strides(), trials.lanes(accesses), tuple(_never_read(launch, checks, accesses)))
+            return None, TrialOutcome()
+        return accesses, TrialOutcome(
+            trials.strides(), trials.lanes(accesses), tuple(_unread_elements(launch, checks, accesses))
+        )
     except KernellabError:  # it takes too long, or the CPU cannot run it
-        return None, Tried()
+        return None, TrialOutcome()
 
 
 def _is_repeatable(launch: WrongLaunch) -> bool:
@@ -348,20 +350,22 @@ class _Trials:
         }
 
 
-def _never_read(launch: WrongLaunch, checks: tuple[Check, ...], accesses: ElementAccesses) -> Iterator[NeverRead]:
+def _unread_elements(
+    launch: WrongLaunch, checks: tuple[Check, ...], accesses: ElementAccesses
+) -> Iterator[UnreadElements]:
     """Yield elements of inputs that no program reads, though the wrong elements of outputs depend on them."""
     memory, effects = launch.memory, launch.record.compiled.effects
     storages = [tensor.untyped_storage().data_ptr() for tensor in memory.values()]
     for name in sorted(effects.reads - effects.mutated):
         tensor = memory[name]
         is_alone = storages.count(tensor.untyped_storage().data_ptr()) == 1
-        unread = _entries(accesses.read[name], tensor, "uint8") == 0
+        unread = _decode_notes(accesses.read[name], tensor, "uint8") == 0
         if not is_alone or not tensor.dtype.is_floating_point or not bool(unread.any()) or bool(unread.all()):
             continue
         if _is_needed(launch, checks, tensor, unread.to(tensor.device)):
             places = unread.nonzero()
             first, last = tuple(places[0].tolist()), tuple(places[-1].tolist())
-            yield NeverRead(name, len(places), tensor.numel(), first, last)
+            yield UnreadElements(name, len(places), tensor.numel(), first, last)
 
 
 def _is_needed(launch: WrongLaunch, checks: tuple[Check, ...], tensor: Any, unread: Any) -> bool:
@@ -371,7 +375,7 @@ def _is_needed(launch: WrongLaunch, checks: tuple[Check, ...], tensor: Any, unre
     other = torch.where(unread, (2 * tensor.double().abs() + 1).to(tensor.dtype), tensor)
     outputs = {name: launch.memory[name] for name in launch.values}
     try:
-        one, two = (_reference_with(launch, tensor, each).of(outputs) for each in (tensor, other))
+        one, two = (_reference_with(launch, tensor, values).of(outputs) for values in (tensor, other))
     except KernellabError:
         return False
     for check in checks:
@@ -388,19 +392,19 @@ def _reference_with(launch: WrongLaunch, tensor: Any, other: Any) -> Any:
     """Return the reference with another tensor in place of one of the arguments."""
     key = key_of(tensor)
 
-    def replaced(values: Mapping[str, Any]) -> dict[str, Any]:
-        def swap(each: Any) -> Any:
-            return other if key_of(each) == key else each
+    def with_other(values: Mapping[str, Any]) -> dict[str, Any]:
+        def swap(candidate: Any) -> Any:
+            return other if key_of(candidate) == key else candidate
 
         return {name: with_tensors(value, swap) for name, value in values.items()}
 
     sources = launch.check.sources
-    check = launch.check if sources is None else replace(launch.check, sources=replaced(sources))
-    with launch.undone():
-        return reference_of(check, replaced(launch.record.arguments))
+    check = launch.check if sources is None else replace(launch.check, sources=with_other(sources))
+    with launch.memory_before():
+        return reference_of(check, with_other(launch.record.arguments))
 
 
-def _entries(data: bytes, like: Any, dtype: str) -> Any:
+def _decode_notes(data: bytes, like: Any, dtype: str) -> Any:
     """Decode the notes per element of a tensor, in its shape, on the CPU."""
     import torch
 

@@ -131,12 +131,12 @@ def compare(
     value beforehand: ``fills`` has these values by argument, and unwritten elements count as them.
     """
     return [
-        compared(expression, name, outputs[name], value, (unwritten or {}).get(name), (fills or {}).get(name))
+        compare_output(expression, name, outputs[name], value, (unwritten or {}).get(name), (fills or {}).get(name))
         for name, value in values.items()
     ]
 
 
-def compared(
+def compare_output(
     expression: str, name: str, got: Any, want: ExpectedValue, unwritten: Any = None, fill: float | None = None
 ) -> Check:
     """Compare one output with a value of its shape."""
@@ -147,7 +147,7 @@ def compared(
     if missing is not None and fill is not None and not bool(missing.all()):
         got = torch.where(missing.view(shape), torch.as_tensor(fill, device=got.device).to(got.dtype), got)
         missing = None
-    scan = _scanned(got.detach(), want, missing)
+    scan = _scan(got.detach(), want, missing)
     wrong = scan.wrong if missing is None else scan.wrong | missing
     count = int(wrong.sum())
     if not count:
@@ -193,20 +193,20 @@ class OutputDifference:
         return f"{self.argument} differs in {self.differing:,} of {self.elements:,} elements{by}"
 
 
-def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None:
+def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | None:
     """Return the difference between the outputs of two launches, of one shape; None where they agree."""
     if isinstance(got, DeviceView):
-        found = _differing(got, want)
-        if found is None:
-            return difference_of(argument, tensor_on(got.memory, got.spec), tensor_on(want.memory, want.spec))
-        if not found.count:
+        differing = _count_differing(got, want)
+        if differing is None:
+            return output_difference(argument, tensor_on(got.memory, got.spec), tensor_on(want.memory, want.spec))
+        if not differing.count:
             return None
         return OutputDifference(
-            argument, found.count, got.numel(), found.largest if math.isfinite(found.largest) else None
+            argument, differing.count, got.numel(), differing.largest if math.isfinite(differing.largest) else None
         )
     if agree(got, want):
         return None
-    scan = _scanned(got, ExpectedValue(want))
+    scan = _scan(got, ExpectedValue(want))
     largest = scan.largest if math.isfinite(scan.largest) else None
     return OutputDifference(argument, int(scan.wrong.sum()), got.numel(), largest)
 
@@ -214,8 +214,10 @@ def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None
 def agree(got: Any, want: Any) -> bool:
     """Whether an output equals another, or an `ExpectedValue` of as many elements, each within its bound."""
     if isinstance(got, DeviceView):
-        found = _differing(got, want)
-        return not found.count if found is not None else agree(*(tensor_on(v.memory, v.spec) for v in (got, want)))
+        differing = _count_differing(got, want)
+        if differing is None:
+            return agree(*(tensor_on(view.memory, view.spec) for view in (got, want)))
+        return not differing.count
     import torch
 
     if not isinstance(want, ExpectedValue):
@@ -224,15 +226,15 @@ def agree(got: Any, want: Any) -> bool:
         if torch.equal(got, want):
             return True
         want = ExpectedValue(want)
-    return not bool(_scanned(got, want).wrong.any())
+    return not bool(_scan(got, want).wrong.any())
 
 
 def wrong_elements(got: Any, want: ExpectedValue) -> Any:
     """Return the flat mask of the elements of an output beyond their bounds."""
-    return _scanned(got, want).wrong
+    return _scan(got, want).wrong
 
 
-def _differing(got: DeviceView, want: DeviceView) -> ElementDifference | None:
+def _count_differing(got: DeviceView, want: DeviceView) -> ElementDifference | None:
     """Count the elements that differ between two outputs on a GPU; None where that needs torch."""
     if not is_comparable(got.spec):
         return None
@@ -251,7 +253,7 @@ class _Scan:
     worst: int
 
 
-def _scanned(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
+def _scan(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
     """Compare flat, in parts; ``skipped`` elements are never wrong."""
     import torch
 
@@ -304,11 +306,11 @@ def _difference(place: int, shape: tuple[int, ...], got: Any, want: ExpectedValu
 
 def index_of(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element from its place in row-major order."""
-    found: list[int] = []
+    index: list[int] = []
     for size in reversed(shape):
-        place, at = divmod(place, size)
-        found.append(at)
-    return tuple(reversed(found))
+        place, coordinate = divmod(place, size)
+        index.append(coordinate)
+    return tuple(reversed(index))
 
 
 def index_text(index: tuple[int, ...]) -> str:
@@ -419,9 +421,9 @@ def detail_of(
     by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
     worst, shape = [], tuple(got.shape)
     for place in _worst(odds, by):
-        held = _number(flat[place]), _number(values[place]), None if ulps is None else float(ulps[place])
-        told = () if writers is None else _program_of(place, by, wrong, shape, grid)
-        worst.append(WorstElement(index_of(place, shape), *held, *told))
+        values_and_ulps = _number(flat[place]), _number(values[place]), None if ulps is None else float(ulps[place])
+        written_by = () if writers is None else _program_of(place, by, wrong, shape, grid)
+        worst.append(WorstElement(index_of(place, shape), *values_and_ulps, *written_by))
     return ErrorDetail(histogram, tuple(worst))
 
 

@@ -24,7 +24,7 @@ from kernellab.errors import (
     value_message,
     value_text,
 )
-from kernellab.measure.reference import require_names, taken_of
+from kernellab.measure.reference import require_names, select_arguments
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +36,7 @@ _IN_JSON = {bool, int, float, str, type(None)}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class NonJsonValue:
     """A value without a JSON form, such as an enum's member, as the store has it: its text and an identity key."""
 
     text: str
@@ -59,7 +59,7 @@ class Config:
     num_ctas: int | None = 1
     maxnreg: int | None = None
     ir_override: str | None = None
-    _known_value: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
+    _cached_value: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._value == other._value
@@ -76,7 +76,9 @@ class Config:
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> Config:
         """Return the config with these `stored` values."""
-        return cls.of({name: Kept(**value) if isinstance(value, Mapping) else value for name, value in values.items()})
+        return cls.of(
+            {name: NonJsonValue(**value) if isinstance(value, Mapping) else value for name, value in values.items()}
+        )
 
     @classmethod
     def from_triton(cls, config: Any) -> Config:
@@ -93,11 +95,14 @@ class Config:
     @property
     def _value(self) -> tuple[Any, ...]:
         """The value for equality and hashing, cached: lists of thousands of configs are searched often."""
-        value = self._known_value
+        value = self._cached_value
         if value is None:
-            told = frozenset((name, type(v) if type(v) in _IN_JSON else Kept, _told(v)) for name, v in self.parameters)
-            value = (told, *(getattr(self, name) for name in OPTIONS))
-            object.__setattr__(self, "_known_value", value)
+            parameters = frozenset(
+                (name, type(v) if type(v) in _IN_JSON else NonJsonValue, _identity_key(v))
+                for name, v in self.parameters
+            )
+            value = (parameters, *(getattr(self, name) for name in OPTIONS))
+            object.__setattr__(self, "_cached_value", value)
         return value
 
     @property
@@ -124,7 +129,7 @@ class Config:
     @property
     def stored(self) -> dict[str, Any]:
         """Its `values` in JSON's types."""
-        return {name: _stored(value) for name, value in self.values.items()}
+        return {name: _json_form(value) for name, value in self.values.items()}
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return the config with some values replaced."""
@@ -137,15 +142,15 @@ NO_CONFIG = Config(num_warps=None, num_stages=None, num_ctas=None)
 """The config that sets nothing."""
 
 
-def _told(value: Any) -> Any:
+def _identity_key(value: Any) -> Any:
     """Return the identity of a value: an object's key, since 1 equals ``Mode.A`` of an `enum.IntEnum`."""
     if type(value) in _IN_JSON:
         return value
-    return value.key if isinstance(value, Kept) else value_key(value)
+    return value.key if isinstance(value, NonJsonValue) else value_key(value)
 
 
-def _stored(value: Any) -> Any:
-    return value if type(value) in _IN_JSON else {"text": str(value), "key": _told(value)}
+def _json_form(value: Any) -> Any:
+    return value if type(value) in _IN_JSON else {"text": str(value), "key": _identity_key(value)}
 
 
 Condition = str | Callable[..., bool]
@@ -172,7 +177,7 @@ class Space:
         empty = [name for name, choices in self.values.items() if not choices]
         if empty:
             raise UsageError(f"{empty[0]} of the space has no values; give at least one.")
-        self._code = self._compiled() if isinstance(where, str) else None
+        self._code = self._compile_where() if isinstance(where, str) else None
 
     @property
     def size(self) -> int:
@@ -184,11 +189,11 @@ class Space:
 
     def at(self, index: int) -> Config:
         """Return combination number ``index``, which ``where`` may exclude."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, choices in reversed(self.values.items()):
             index, digit = divmod(index, len(choices))
-            found[name] = choices[digit]
-        return Config.of({name: found[name] for name in self.values})
+            values[name] = choices[digit]
+        return Config.of({name: values[name] for name in self.values})
 
     def __contains__(self, config: object) -> bool:
         if not isinstance(config, Config):
@@ -206,7 +211,7 @@ class Space:
             if self._code is not None:
                 return bool(eval(self._code, {"__builtins__": {}}, own))
             assert callable(self.where), "what has no code is a function"
-            return bool(self.where(**taken_of(self.where, own)))
+            return bool(self.where(**select_arguments(self.where, own)))
         except Exception as exc:
             where = repr(self.where) if isinstance(self.where, str) else getattr(self.where, "__name__", "the function")
             point = ", ".join(f"{name}={value_text(value)}" for name, value in own.items())
@@ -214,7 +219,7 @@ class Space:
                 f"where {where} cannot be evaluated for {point}: {type(exc).__name__}: {first_line(exc)}."
             ) from exc
 
-    def _compiled(self) -> CodeType:
+    def _compile_where(self) -> CodeType:
         try:
             code = compile(str(self.where), "<where>", "eval")
         except SyntaxError as exc:
@@ -240,7 +245,7 @@ def listed_values(name: str, values: Any) -> tuple[Any, ...]:
     raise UsageError(value_message(name, values, "a list of values, such as [64, 128]"))
 
 
-def configs_of(given: Space | Sequence[Any]) -> list[Any]:
+def configs_of(configs: Space | Sequence[Any]) -> list[Any]:
     """Return the `triton.Config`s of a space or a list, in order; members may be configs of either kind.
 
     Raises:
@@ -248,27 +253,27 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
     """
     import triton  # keeps this module light
 
-    if isinstance(given, Mapping):
-        values = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    if isinstance(configs, Mapping):
+        values = ", ".join(f"{name}={value!r}" for name, value in configs.items())
         raise UsageError(f"configs is a dict; expected a list of triton.Config, or a Space: Space({values}).")
-    if isinstance(given, triton.Config | Config):
-        given = [given]
-    if not isinstance(given, Iterable):
+    if isinstance(configs, triton.Config | Config):
+        configs = [configs]
+    if not isinstance(configs, Iterable):
         raise UsageError(
-            f"configs is {value_text(given)}; expected a list of triton.Config, or a Space: Space(BLOCK=[64, 128])."
+            f"configs is {value_text(configs)}; expected a list of triton.Config, or a Space: Space(BLOCK=[64, 128])."
         )
-    found = []
-    for member in given:
+    triton_configs = []
+    for member in configs:
         if isinstance(member, Config):
-            found.append(member.to_triton())
+            triton_configs.append(member.to_triton())
         elif isinstance(member, triton.Config):
-            found.append(member)
+            triton_configs.append(member)
         else:
             write = f": triton.Config({member!r})" if isinstance(member, Mapping) else ""
             raise UsageError(f"configs contains {value_text(member)}; expected a triton.Config{write}.")
-    if not found:
+    if not triton_configs:
         raise UsageError("configs is empty; give at least one triton.Config, or a Space whose where holds somewhere.")
-    return found
+    return triton_configs
 
 
 class Status(StrEnum):

@@ -10,7 +10,16 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_map
 
-from kernellab.measure.bounds import Bounded, Tracking, Untracked, bounded, operands, unchanged, unit_among, values_of
+from kernellab.measure.bounds import (
+    BoundedTensor,
+    Tracking,
+    UntrackableOperation,
+    bounded_tensor,
+    operands,
+    run_exact,
+    unit_among,
+    values_of,
+)
 from kernellab.measure.summation import running_sum_error, sum_error
 from kernellab.measure.tolerance import CONFIDENCE, FLOAT32, TF32, accumulator_of, gamma, share_of_largest
 
@@ -56,26 +65,26 @@ def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
     Raises:
         Untracked: its operands are complex.
     """
-    given = list(operands((args, kwargs)))
-    if any(each.value.is_complex() for each in given):
-        raise Untracked("complex numbers")
-    has_errors = any(each.errors.flat is not None for each in given)
+    inputs = list(operands((args, kwargs)))
+    if any(operand.value.is_complex() for operand in inputs):
+        raise UntrackableOperation("complex numbers")
+    has_errors = any(operand.errors.flat is not None for operand in inputs)
     name = _name_of(func)
-    if not (has_errors or any(each.value.is_floating_point() for each in given)):
+    if not (has_errors or any(operand.value.is_floating_point() for operand in inputs)):
         return None
     if func.is_view or name.startswith("new_") or name.endswith("_like") or name in {"_unsafe_view", "lift_fresh"}:
         return None
     if name == "index_put" and len(args) > 3 and args[3]:
-        return _scattered
+        return _bound_scatter
     if name in _RULES:
         return _RULES[name]
     if not has_errors and (name in _CHOOSING or name in _MOVING or name in _EXTREMES):
         return None
     if name in _CHOOSING or name in _ADDING or name in _MULTIPLYING or name in _EXPONENTIAL or name in _OTHERS:
-        return _elementwise
+        return _bound_elementwise
     if name in _MOVING:
-        return _moved
-    return _extreme if name in _EXTREMES else _composed
+        return _move_errors
+    return _bound_extremes if name in _EXTREMES else _decompose
 
 
 def _name_of(func: Any) -> str:
@@ -87,7 +96,7 @@ def _finite(error: torch.Tensor) -> torch.Tensor:
     return error.nan_to_num(0.0, 0.0, 0.0)
 
 
-def _magnitude(operand: Bounded) -> torch.Tensor:
+def _magnitude(operand: BoundedTensor) -> torch.Tensor:
     return operand.value.double().abs()
 
 
@@ -96,14 +105,14 @@ def _narrow(unit: float) -> float:
     return 0.0 if unit <= FLOAT32 else min(unit, _BFLOAT16)
 
 
-def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_elementwise(func: Any, args: Any, kwargs: Any) -> Any:
     """Shift each operand by its error, one after the other: exact to first order for monotone functions."""
     flat = values_of(args)
     value = func(*flat, **kwargs)
     unit = unit_among((args, kwargs))
     error = _rounding(_name_of(func), value, flat, kwargs, unit) if value.is_floating_point() else None
     for index, operand in enumerate(args):
-        own = operand.error if isinstance(operand, Bounded) else None
+        own = operand.error if isinstance(operand, BoundedTensor) else None
         if own is None:
             continue
         moved = [
@@ -112,7 +121,7 @@ def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
         ]
         largest = torch.stack(moved).amax(0)
         error = largest if error is None else error + largest
-    return bounded(value, None if error is None else _finite(error), unit)
+    return bounded_tensor(value, None if error is None else _finite(error), unit)
 
 
 def _neighbours(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
@@ -134,7 +143,9 @@ def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: floa
         return None
     size = value.double().abs()
     if name in _ADDING:
-        one, two = (abs(each.double()) if isinstance(each, torch.Tensor) else abs(each) for each in flat[:2])
+        one, two = (
+            abs(operand.double()) if isinstance(operand, torch.Tensor) else abs(operand) for operand in flat[:2]
+        )
         alpha = abs(kwargs.get("alpha", flat[2] if len(flat) > 2 else 1))
         wide = (alpha * one + two if name == "rsub" else one + alpha * two) * accumulator_of(unit)
     elif name in _MULTIPLYING:
@@ -144,11 +155,11 @@ def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: floa
         wide = size * (_ULPS + 2 * logarithm) * accumulator_of(unit)
     else:
         wide = (1 + size) * accumulator_of(unit) * _ULPS
-    found: torch.Tensor = wide + size * _narrow(unit)
-    return found
+    error: torch.Tensor = wide + size * _narrow(unit)
+    return error
 
 
-def _summed(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_sum(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound a sum, a mean or a cumulative sum, over the orders in which kernels add.
 
     ``tl.sum`` adds float16 as float16, in a tree: its root rounds most, each level below less.
@@ -162,7 +173,7 @@ def _summed(func: Any, args: Any, kwargs: Any) -> Any:
     error = None if operand.error is None else over(operand.error)
     unit, size = operand.errors.unit, operand.value.double()
     if not value.is_floating_point():
-        return bounded(value, error, unit)
+        return bounded_tensor(value, error, unit)
     terms = operand.value.numel() / max(value.numel(), 1) if name == "mean" else 1
     squares = over(size * size) / terms
     if name == "cumsum":
@@ -171,21 +182,21 @@ def _summed(func: Any, args: Any, kwargs: Any) -> Any:
         dims = rest[0] if rest else kwargs.get("dim")
         own = sum_error(size, _dims(dims), accumulator_of(unit)).reshape(value.shape) / terms
     own = own + _narrow(unit) * (2 * value.double().abs() + 4 * squares.sqrt())
-    return bounded(value, _finite(own if error is None else own + error), unit)
+    return bounded_tensor(value, _finite(own if error is None else own + error), unit)
 
 
-def _dims(given: Any) -> list[int]:
-    return [given] if isinstance(given, int) else list(given or ())
+def _dims(dims: Any) -> list[int]:
+    return [dims] if isinstance(dims, int) else list(dims or ())
 
 
-def _variance(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_variance(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound a variance, taken in one pass (from the mean of squares) or in two."""
     operand, name = args[0], _name_of(func)
-    given = {each.name: value for each, value in zip(func._schema.arguments, args, strict=False)} | kwargs
-    found = func(operand.value, *args[1:], **kwargs)
-    spread = found[0] if isinstance(found, tuple) else found
-    dims, keepdim = _dims(given.get("dim")) or list(range(operand.value.dim())), given.get("keepdim", False)
-    correction = given.get("correction", given.get("unbiased", 1))
+    options = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+    result = func(operand.value, *args[1:], **kwargs)
+    spread = result[0] if isinstance(result, tuple) else result
+    dims, keepdim = _dims(options.get("dim")) or list(range(operand.value.dim())), options.get("keepdim", False)
+    correction = options.get("correction", options.get("unbiased", 1))
     unit, size = operand.errors.unit, operand.value.double()
     mean = size.mean(dims, keepdim=True)
     variance, squares = spread.double(), (size * size).mean(dims, keepdim=keepdim)
@@ -203,13 +214,13 @@ def _variance(func: Any, args: Any, kwargs: Any) -> Any:
     error = error * share
     if name.startswith("std"):
         error = (variance + error).sqrt() - variance.sqrt()
-    made = bounded(spread, _finite(error), unit)
-    if not isinstance(found, tuple):
-        return made
-    return made, _summed(torch.ops.aten.mean.dim, (operand, dims, keepdim), {})
+    tensor = bounded_tensor(spread, _finite(error), unit)
+    if not isinstance(result, tuple):
+        return tensor
+    return tensor, _bound_sum(torch.ops.aten.mean.dim, (operand, dims, keepdim), {})
 
 
-def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_product(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound a matrix product or a convolution: sums of products that are exact themselves.
 
     The sum of magnitudes is bounded by that of squares, √n·√Σ(ab)². Truncation to TF32 makes all operands smaller: it
@@ -220,14 +231,14 @@ def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
     rest = args[2:] if is_product else (None, *args[3:])
     terms = one.value.shape[-1] if is_product else two.value[0].numel()
 
-    def of(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def apply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return func(left, right, *rest, **kwargs)  # type: ignore[no-any-return]
 
-    value, unit = of(one.value, two.value), unit_among((one, two))
+    value, unit = apply(one.value, two.value), unit_among((one, two))
     if not value.is_floating_point():
-        return bounded(value, None, unit)
+        return bounded_tensor(value, None, unit)
     left, right = one.value.double(), two.value.double()
-    size, spread = value.double().abs(), of(left * left, right * right).sqrt()
+    size, spread = value.double().abs(), apply(left * left, right * right).sqrt()
     error = gamma(terms, accumulator_of(unit)) * math.sqrt(terms) * spread + _narrow(unit) * size
     if unit == FLOAT32:
         error = error + TF32 * (2 * size + CONFIDENCE / math.sqrt(2) * spread)  # Hoeffding, each off by half of it
@@ -238,127 +249,134 @@ def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
         if own.error is not None:
             # a computed operand may be rounded to float8, which only a dot takes
             moved, fixed = own.error + unit * _magnitude(own) * (unit >= _FLOAT8), _magnitude(other)
-            error = error + (of(moved, fixed) if is_left else of(fixed, moved))
-    made = bounded(value, _finite(error), unit)
+            error = error + (apply(moved, fixed) if is_left else apply(fixed, moved))
+    product = bounded_tensor(value, _finite(error), unit)
     if is_product or args[2] is None:
-        return made
-    bias = unchanged(torch.ops.aten.view.default, (args[2], [-1, *[1] * (value.dim() - 2)]), {})
-    return _elementwise(torch.ops.aten.add.Tensor, (made, bias), {})
+        return product
+    bias = run_exact(torch.ops.aten.view.default, (args[2], [-1, *[1] * (value.dim() - 2)]), {})
+    return _bound_elementwise(torch.ops.aten.add.Tensor, (product, bias), {})
 
 
-def _scattered(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_scatter(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound additions to indexed places, with repeated indices."""
-    target, source = args[0], next(each for each in reversed(args) if isinstance(each, Bounded))
+    target, source = args[0], next(argument for argument in reversed(args) if isinstance(argument, BoundedTensor))
     value, unit = func(*values_of(args), **kwargs), unit_among(args)
 
-    def of(held: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
-        given = [held if each is target else added if each is source else values_of(each) for each in args]
-        return func(*given, **kwargs)  # type: ignore[no-any-return]
+    def apply(held: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        inputs = [
+            held if argument is target else added if argument is source else values_of(argument) for argument in args
+        ]
+        return func(*inputs, **kwargs)  # type: ignore[no-any-return]
 
     if not value.is_floating_point():
-        return bounded(value, None, unit)
+        return bounded_tensor(value, None, unit)
     terms = source.value.numel() / max(value.numel(), 1) + math.sqrt(source.value.numel())
     dtype = value.dtype
-    sizes = of(_magnitude(target).to(dtype), _magnitude(source).to(dtype)).double()
+    sizes = apply(_magnitude(target).to(dtype), _magnitude(source).to(dtype)).double()
     error = sizes * gamma(terms, accumulator_of(unit)) + _narrow(unit) * 2 * value.double().abs()
     if target.error is not None or source.error is not None:
-        parts = [torch.zeros_like(_magnitude(each)) if each.error is None else each.error for each in (target, source)]
-        error = error + of(*(part.to(dtype) for part in parts)).double()
-    return bounded(value, _finite(error), unit)
+        parts = [
+            torch.zeros_like(_magnitude(argument)) if argument.error is None else argument.error
+            for argument in (target, source)
+        ]
+        error = error + apply(*(part.to(dtype) for part in parts)).double()
+    return bounded_tensor(value, _finite(error), unit)
 
 
-def _moved(func: Any, args: Any, kwargs: Any) -> Any:
+def _move_errors(func: Any, args: Any, kwargs: Any) -> Any:
     """Move the errors along with the values."""
     name = _name_of(func)
     value = func(*values_of(args), **values_of(kwargs))
 
-    def error_of(each: Any) -> Any:
-        if not isinstance(each, Bounded):
-            return each
-        if each.error is None and not each.value.is_floating_point() and name != "cat":
-            return each.value
-        return torch.zeros_like(_magnitude(each)) if each.error is None else each.error
+    def error_of(argument: Any) -> Any:
+        if not isinstance(argument, BoundedTensor):
+            return argument
+        if argument.error is None and not argument.value.is_floating_point() and name != "cat":
+            return argument.value
+        return torch.zeros_like(_magnitude(argument)) if argument.error is None else argument.error
 
-    given = list(tree_map(error_of, args))
+    errors = list(tree_map(error_of, args))
     if name in {"constant_pad_nd", "scatter"}:
-        given = [0.0 if isinstance(each, int | float) and i >= 2 else each for i, each in enumerate(given)]
-    return bounded(value, func(*given, **tree_map(error_of, kwargs)), unit_among((args, kwargs)))
+        errors = [
+            0.0 if isinstance(argument, int | float) and i >= 2 else argument for i, argument in enumerate(errors)
+        ]
+    return bounded_tensor(value, func(*errors, **tree_map(error_of, kwargs)), unit_among((args, kwargs)))
 
 
-def _extreme(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_extremes(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound extremes and sorted values by the largest error among the operands."""
     operand = args[0]
-    found, unit = func(operand.value, *values_of(args[1:]), **kwargs), operand.errors.unit
+    result, unit = func(operand.value, *values_of(args[1:]), **kwargs), operand.errors.unit
     own = operand.error
     assert own is not None, "exact operands have exact extremes"
     largest = own.amax() if own.numel() else own.sum()
     return tree_map(
-        lambda each: bounded(each, largest.expand(each.shape) if each.is_floating_point() else None, unit),
-        tuple(found) if isinstance(found, tuple) else found,
+        lambda part: bounded_tensor(part, largest.expand(part.shape) if part.is_floating_point() else None, unit),
+        tuple(result) if isinstance(result, tuple) else result,
     )
 
 
-def _converted(func: Any, args: Any, kwargs: Any) -> Any:
+def _bound_conversion(func: Any, args: Any, kwargs: Any) -> Any:
     """Bound a conversion: it rounds to a shorter format, and jumps for integers."""
     operand = args[0]
     value = func(operand.value, *args[1:], **kwargs)
     unit = operand.errors.unit
     if operand.error is None and (not operand.value.is_floating_point() or not value.is_floating_point()):
-        return bounded(value, None, unit)
+        return bounded_tensor(value, None, unit)
     if value.is_floating_point():
-        made = bounded(torch.empty_like(value), None, 0.0)
-        made.write(operand.value, None if operand.error is None else operand.error.to(value.device), unit)
-        return made
-    return _elementwise(func, args, kwargs)
+        tensor = bounded_tensor(torch.empty_like(value), None, 0.0)
+        tensor.write(operand.value, None if operand.error is None else operand.error.to(value.device), unit)
+        return tensor
+    return _bound_elementwise(func, args, kwargs)
 
 
-def _composed(func: Any, args: Any, kwargs: Any) -> Any:
+def _decompose(func: Any, args: Any, kwargs: Any) -> Any:
     """Decompose an operation; one without parts is bounded as one sum over all of its operands."""
     parts = COMPOSITIONS.get(_name_of(func)) or decomposition_table.get(func)
     if parts is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         parts = func.decompose
     if parts is None:
-        return _unknown(func, args, kwargs)
+        return _bound_unknown(func, args, kwargs)
     with Tracking(widens=False):
         return parts(*args, **kwargs)
 
 
-def _unknown(func: Any, args: Any, kwargs: Any) -> Any:
-    given = list(operands((args, kwargs)))
+def _bound_unknown(func: Any, args: Any, kwargs: Any) -> Any:
+    inputs = list(operands((args, kwargs)))
     unit = unit_among((args, kwargs))
-    terms = sum(each.value.numel() for each in given)
+    terms = sum(operand.value.numel() for operand in inputs)
     share = max(gamma(terms, accumulator_of(unit)) + _narrow(unit), share_of_largest(unit or FLOAT32))
-    for each in given:
-        if each.error is not None and each.value.numel():
-            share += float(each.error.max()) / max(float(_finite(_magnitude(each)).max()), 1e-300)
+    for operand in inputs:
+        if operand.error is not None and operand.value.numel():
+            share += float(operand.error.max()) / max(float(_finite(_magnitude(operand)).max()), 1e-300)
 
-    def entered(value: Any) -> Any:
+    def with_bound(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if not value.is_floating_point() or not value.numel():
-            return bounded(value, None, unit)
+            return bounded_tensor(value, None, unit)
         scale = _finite(value.double().abs()).max()
-        return bounded(value, (share * scale).expand(value.shape), unit)
+        return bounded_tensor(value, (share * scale).expand(value.shape), unit)
 
-    return tree_map(entered, func(*values_of(args), **values_of(kwargs)))
+    return tree_map(with_bound, func(*values_of(args), **values_of(kwargs)))
 
 
 _RULES: dict[str, Rule] = {
-    "sum": _summed,
-    "mean": _summed,
-    "cumsum": _summed,
-    "var": _variance,
-    "std": _variance,
-    "var_mean": _variance,
-    "std_mean": _variance,
-    "mm": _multiplied,
-    "bmm": _multiplied,
-    "convolution": _multiplied,
-    "index_add": _scattered,
-    "scatter_add": _scattered,
-    "_to_copy": _converted,
-    "convert_element_type": _converted,
-    "empty_strided": unchanged,
+    "sum": _bound_sum,
+    "mean": _bound_sum,
+    "cumsum": _bound_sum,
+    "var": _bound_variance,
+    "std": _bound_variance,
+    "var_mean": _bound_variance,
+    "std_mean": _bound_variance,
+    "mm": _bound_product,
+    "bmm": _bound_product,
+    "convolution": _bound_product,
+    "index_add": _bound_scatter,
+    "scatter_add": _bound_scatter,
+    "_to_copy": _bound_conversion,
+    "convert_element_type": _bound_conversion,
+    "empty_strided": run_exact,
 }
 
 
@@ -377,8 +395,8 @@ def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 
 def _logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
     largest = x.amax(dim, keepdim=True)
-    found = (x - largest).exp().sum(dim, keepdim=True).log() + largest
-    return found if keepdim else found.reshape(x.amax(dim).shape)
+    result = (x - largest).exp().sum(dim, keepdim=True).log() + largest
+    return result if keepdim else result.reshape(x.amax(dim).shape)
 
 
 def _finite_max(x: Tensor, dim: int) -> Tensor:
@@ -405,16 +423,16 @@ def _layer_norm(
     dims = list(range(-len(shape), 0))
     mean = x.mean(dims, keepdim=True)
     scale = (x.var(dims, correction=0, keepdim=True) + eps).rsqrt()
-    found = (x - mean) * scale
-    found = found if weight is None else found * weight
-    return found if bias is None else found + bias, mean, scale
+    result = (x - mean) * scale
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias, mean, scale
 
 
 def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
     dims = list(range(-len(shape), 0))
     scale = ((x * x).mean(dims, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
-    found = x * scale
-    return found if weight is None else found * weight, scale
+    result = x * scale
+    return result if weight is None else result * weight, scale
 
 
 COMPOSITIONS: Mapping[str, Callable[..., Any]] = {

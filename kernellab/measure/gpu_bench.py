@@ -32,9 +32,16 @@ from kernellab.measure.bench_jobs import (
     Readiness,
     RoundsJob,
     Setup,
-    shipped_hooks,
+    pickle_hooks,
 )
-from kernellab.measure.bench_setup import CommonMemory, LocalBench, bench_kernel, entered, needs_torch, require_followed
+from kernellab.measure.bench_setup import (
+    CommonMemory,
+    LocalBench,
+    bench_kernel,
+    needs_torch,
+    record_timing,
+    require_followed,
+)
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import (
@@ -43,8 +50,8 @@ from kernellab.measure.launches import (
     Implementation,
     KernelLaunch,
     Launches,
-    Measured,
-    measured_singly,
+    LaunchTimes,
+    measure_singly,
     on_device,
     require_good,
 )
@@ -83,14 +90,14 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         outputs=launches.outputs,
         has_hooks=launches.has_hooks,
         device=device,
-        placed=None if device is None else _Elsewhere(launches, device).launch_of,
+        placed=None if device is None else _LaunchesOnDevice(launches, device).launch_of,
         notes=launches.notes,
     )
     return gpu_bench(options, trials)
 
 
 @dataclass(slots=True)
-class _Elsewhere:
+class _LaunchesOnDevice:
     """Launches on copies of their arguments on another device, copied on first use."""
 
     launches: Launches
@@ -125,13 +132,13 @@ class WorkerBench:
     trials: Trials
     instead: Callable[[BenchOptions], Bench] | None = None
     stays: bool = False
-    _other: Bench | None = None
+    _fallback: Bench | None = None
     _setup: Setup | None = None
     _export: IpcExport | None = None
     _values: IpcExport | None = None
     _common: CommonMemory = field(default_factory=CommonMemory)
     _founders: list[Implementation] = field(default_factory=list)
-    _asks_torch: bool = False
+    _setup_needs_torch: bool = False
 
     def get_ready(self) -> None:
         """Load the needs of a measurement into the worker, in the background."""
@@ -140,34 +147,34 @@ class WorkerBench:
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will raise it; a lab may close meanwhile
-                self.trials.wait_ready(device, with_torch=self._goes_with_torch)
-                worker.prepare(self._getting_ready(device), _START_S)
+                self.trials.wait_ready(device, with_torch=self._uses_torch_worker)
+                worker.prepare(self._readiness_job(device), _START_S)
 
         in_background(run, name="kernellab-bench")
 
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         """Launch once to compare the outputs, then time; see `Bench.measure`.
 
         Raises:
             CannotExport: the worker cannot reach memory or hooks of the launch, and there is no other bench.
         """
-        if self._other is not None:
-            return self._other.measure(implementation, runs, stop_above_ms)
+        if self._fallback is not None:
+            return self._fallback.measure(implementation, runs, stop_above_ms)
         try:
             timing, kernel = self._answers([implementation], runs, stop_above_ms)[0]
             self._require_reached(timing)
         except CannotExport as exc:
-            self._leave(str(exc))
+            self._fall_back(str(exc))
             return self.measure(implementation, runs, stop_above_ms)
-        return self._accepted(timing, kernel, implementation)
+        return self._launch_times(timing, kernel, implementation)
 
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[Measured | KernellabError]:
+    ) -> list[LaunchTimes | KernellabError]:
         """Measure all in one request, and singly those without an answer. See `Bench.measure_all`."""
-        found: list[Measured | KernellabError] = []
+        results: list[LaunchTimes | KernellabError] = []
         try:
-            is_here = self._other is not None
+            is_here = self._fallback is not None
             answers = [] if is_here else self._answers(implementations, runs, stop_above_ms, loser_factor)
         except (CannotExport, WorkerTimeout, WorkerDied):  # measured singly, the one at fault raises it
             answers = []
@@ -175,10 +182,10 @@ class WorkerBench:
             if timing.bad_hook or timing.no_room:
                 break
             try:
-                found.append(self._accepted(timing, kernel, implementation))
+                results.append(self._launch_times(timing, kernel, implementation))
             except KernellabError as exc:
-                found.append(exc)
-        return found + measured_singly(self, implementations[len(found) :], runs, stop_above_ms)
+                results.append(exc)
+        return results + measure_singly(self, implementations[len(results) :], runs, stop_above_ms)
 
     def _answers(
         self,
@@ -192,16 +199,16 @@ class WorkerBench:
         Raises:
             CannotExport: the worker cannot reach memory or hooks of a launch.
         """
-        setup, kernels = self._prepared(implementations)
+        setup, kernels = self._setup_and_kernels(implementations)
         references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
         job = MeasureJob(setup, tuple(kernels), runs, stop_above_ms, references, manner, loser_factor)
         subject = f"{self.options.name} ({plural(len(kernels), 'config')})"
         if len(implementations) == 1:
             subject = implementations[0].name
-        timings = self._asked(bench_worker.measure, job, subject, self.options.timeout_s * len(kernels))
+        timings = self._run_job(bench_worker.measure, job, subject, self.options.timeout_s * len(kernels))
         return list(zip(timings, kernels, strict=False))
 
-    def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:
+    def _setup_and_kernels(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:
         """Return the setup and some launches as data.
 
         Raises:
@@ -210,7 +217,7 @@ class WorkerBench:
         for implementation in implementations:
             self._take(implementation)
             require_followed(implementation.kernel.effects)
-        return self._ready(), [self._kernel(each) for each in implementations]
+        return self._current_setup(), [self._kernel(each) for each in implementations]
 
     def _require_reached(self, timing: BenchTiming) -> None:
         """Raise where the worker lacks something that this process has.
@@ -223,7 +230,7 @@ class WorkerBench:
         if timing.no_room and self.instead is None:
             raise CannotExport(timing.no_room)
 
-    def _accepted(self, timing: BenchTiming, kernel: BenchKernel, implementation: Implementation) -> Measured:
+    def _launch_times(self, timing: BenchTiming, kernel: BenchKernel, implementation: Implementation) -> LaunchTimes:
         """Convert a timing to its result; raise as `require_good` does."""
         if kernel.hooks:
             self.options.notes.append(IN_WORKER)
@@ -231,7 +238,7 @@ class WorkerBench:
         launch = self.options.launch_of(implementation)
         if not launch.has_hooks:  # a hook may have changed the values that the launch loads
             self.trials.record_passed_launch(kernel.digest, self._device, launch.arguments, launch.grid)
-        return entered(timing, implementation, self.options, self._founders)
+        return record_timing(timing, implementation, self.options, self._founders)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
@@ -241,21 +248,21 @@ class WorkerBench:
         Raises:
             CannotExport: the worker cannot reach memory or hooks of a launch, and there is no other bench.
         """
-        if self._other is not None:
-            return self._other.compare(implementation, others)
+        if self._fallback is not None:
+            return self._fallback.compare(implementation, others)
         try:
-            setup, (kernel, *rest) = self._prepared([implementation, *others])
+            setup, (kernel, *rest) = self._setup_and_kernels([implementation, *others])
             job, count = CompareJob(setup, kernel, tuple(rest)), 1 + len(others)
             subject = f"{self.options.name} (the outputs of {count} configs)"
-            timings = self._asked(bench_worker.compare, job, subject, self.options.timeout_s * count)
+            timings = self._run_job(bench_worker.compare, job, subject, self.options.timeout_s * count)
             self._require_reached(timings[-1])
         except CannotExport as exc:
-            self._leave(str(exc))
+            self._fall_back(str(exc))
             return self.compare(implementation, others)
         self._require_good(timings[-1], others[len(timings) - 1])
         return [timing.differing for timing in timings]
 
-    def _leave(self, why: str) -> None:
+    def _fall_back(self, why: str) -> None:
         """Continue in the notebook's process, if the device is current there.
 
         Raises:
@@ -270,7 +277,7 @@ class WorkerBench:
             raise LaunchError(f"{self.options.name} cannot be timed on device {self._device}: {why}.")
         self._release()
         self.options.notes.append(f"timed in the notebook's own process: {why}")
-        self._other = self.instead(self.options)
+        self._fallback = self.instead(self.options)
 
     @property
     def _device(self) -> int:
@@ -278,37 +285,37 @@ class WorkerBench:
 
         return torch.cuda.current_device() if self.options.device is None else self.options.device
 
-    def _getting_ready(self, device: int) -> Job[Readiness, None]:
+    def _readiness_job(self, device: int) -> Job[Readiness, None]:
         readiness = Readiness(device, self.options.dtypes, self._needs_torch)
         return Job(bench_worker.get_ready, readiness, "Getting the bench ready")
 
     @property
     def _needs_torch(self) -> bool:
-        return self.options.needs_torch or self._asks_torch
+        return self.options.needs_torch or self._setup_needs_torch
 
     @property
-    def _goes_with_torch(self) -> bool:
-        return self.options.needs_torch or (self._asks_torch and not self.stays)
+    def _uses_torch_worker(self) -> bool:
+        return self.options.needs_torch or (self._setup_needs_torch and not self.stays)
 
     def _worker(self, device: int) -> Worker:
-        return self.trials.worker(device, with_torch=self._goes_with_torch)
+        return self.trials.worker(device, with_torch=self._uses_torch_worker)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""
-        if self._other is not None:
-            return self._other.interleave(implementations, rounds)
+        if self._fallback is not None:
+            return self._fallback.interleave(implementations, rounds)
         return self._rounds(implementations, rounds, warm=False)
 
     def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
         """Return the median times with a warm L2; see `Bench.warm`."""
-        if self._other is not None:
-            return self._other.warm(implementations, runs)
+        if self._fallback is not None:
+            return self._fallback.warm(implementations, runs)
         return [median(times) for times in self._rounds(implementations, runs, warm=True)]
 
     def close(self) -> None:
         """Let the worker free its copies."""
-        if self._other is not None:
-            self._other.close()
+        if self._fallback is not None:
+            self._fallback.close()
         self._release()
 
     def _release(self) -> None:
@@ -318,7 +325,7 @@ class WorkerBench:
         device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
         worker = self._worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds no memory; start the next one in time
-            self.trials.start(device, with_torch=self._goes_with_torch)
+            self.trials.start(device, with_torch=self._uses_torch_worker)
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
@@ -330,18 +337,18 @@ class WorkerBench:
     def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for implementation in implementations:
             self._take(implementation)
-        setup, by_graph = self._ready(), self.options.manner.by_graph
+        setup, by_graph = self._current_setup(), self.options.manner.by_graph
         job = RoundsJob(setup, tuple(map(self._kernel, implementations)), rounds, warm, by_graph)
         subject = f"{self.options.name} (the final of {len(implementations)} configs)"
         if any(implementation.config == NO_CONFIG for implementation in implementations):
             subject = " and ".join(implementation.name for implementation in implementations)
-        timings = self._asked(bench_worker.rounds, job, subject, self.options.timeout_s * len(implementations))
+        timings = self._run_job(bench_worker.rounds, job, subject, self.options.timeout_s * len(implementations))
         for timing in timings:
             self._require_good(timing, implementations[0])
             self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
-    def _asked(self, handler: Handler[Request, Answer], payload: Request, subject: str, timeout_s: float) -> Answer:
+    def _run_job(self, handler: Handler[Request, Answer], payload: Request, subject: str, timeout_s: float) -> Answer:
         assert self._setup is not None
         device = self._setup.device
         try:
@@ -374,17 +381,17 @@ class WorkerBench:
         """
         worker = self._worker(device)
         try:
-            self.trials.wait_ready(device, with_torch=self._goes_with_torch)
-            worker.prepare(self._getting_ready(device), _START_S)
+            self.trials.wait_ready(device, with_torch=self._uses_torch_worker)
+            worker.prepare(self._readiness_job(device), _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 
-    def _ready(self) -> Setup:
+    def _current_setup(self) -> Setup:
         if self._setup is None:
-            self._setup = self._made_setup()
+            self._setup = self._new_setup()
         return self._setup
 
-    def _made_setup(self) -> Setup:
+    def _new_setup(self) -> Setup:
         import torch
 
         device = self._device
@@ -393,7 +400,7 @@ class WorkerBench:
         values = IpcExport(device, frozenset())
         setup = self._common.setup(uuid4().hex, self.options, exported, values)
         if not self._needs_torch and needs_torch(setup):  # so that no launch's timeout covers its import
-            self._asks_torch = True
+            self._setup_needs_torch = True
             self._await_worker(device)
         torch.cuda.synchronize(device)
         self._export, self._values = (
@@ -405,7 +412,7 @@ class WorkerBench:
     def _kernel(self, implementation: Implementation) -> BenchKernel:
         launch = self.options.launch_of(implementation)
         specs = self._common.specs(launch, self._device)
-        return bench_kernel(implementation.kernel, launch, specs, shipped_hooks(launch))
+        return bench_kernel(implementation.kernel, launch, specs, pickle_hooks(launch))
 
     def _take(self, implementation: Implementation) -> None:
         """Add the memory of a launch to that of the bench."""

@@ -75,7 +75,7 @@ class MaskedLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class NeverRead:
+class UnreadElements:
     """Elements of an input that no program reads, though wrong elements of the output depend on them."""
 
     argument: str
@@ -86,7 +86,7 @@ class NeverRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialOutcome:
     """The outcome of launches on changed copies.
 
     ``strides`` has the strides of non-contiguous arguments, by name, if the launch is right on contiguous copies.
@@ -94,7 +94,7 @@ class Tried:
 
     strides: tuple[tuple[str, tuple[int, ...]], ...] = ()
     lanes: tuple[MaskedLanes, ...] = ()
-    never_read: tuple[NeverRead, ...] = ()
+    never_read: tuple[UnreadElements, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +113,19 @@ class Mismatch:
     unwritten: Any = None
     before: Any = None
     launches: int = 1
-    tried: Tried = Tried()
+    outcome: TrialOutcome = TrialOutcome()
 
 
 def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
     """Return at most two hints, the likeliest first."""
-    found: list[Hint] = []
+    hints: list[Hint] = []
     for rule in _RULES:
         text = next(rule.texts(mismatch), None)
         if text is not None:
-            found.append(Hint(rule.kind, text))
-        if len(found) == _AT_MOST or (text is not None and rule.is_whole):
+            hints.append(Hint(rule.kind, text))
+        if len(hints) == _AT_MOST or (text is not None and rule.is_whole):
             break  # it explains every element
-    return tuple(found)
+    return tuple(hints)
 
 
 def stores_nothing(kernel: str) -> str:
@@ -133,7 +133,7 @@ def stores_nothing(kernel: str) -> str:
     return f"{kernel} stores nothing: pass it an output and write to that, as in tl.store(out_ptr + offsets, value)."
 
 
-def _never_stored(facts: Mismatch) -> Iterator[str]:
+def _hint_no_store(facts: Mismatch) -> Iterator[str]:
     if facts.unwritten is None or not bool(facts.unwritten.all()):
         return
     sites = [site for site in facts.effects.sites if (site.argument, site.kind) == (facts.argument, Access.WRITE)]
@@ -145,11 +145,11 @@ def _never_stored(facts: Mismatch) -> Iterator[str]:
         yield f"No program stored to {facts.argument}: none came to its store{where}."
 
 
-def _accumulator(facts: Mismatch) -> Iterator[str]:
+def _hint_accumulation(facts: Mismatch) -> Iterator[str]:
     if facts.before is None or facts.got.is_complex() or not bool(facts.before.double().isfinite().all()):
         return
     held = facts.before.flatten().nonzero()
-    count = _added_launches(facts.got, facts.want, facts.before, facts.launches)
+    count = _count_added_launches(facts.got, facts.want, facts.before, facts.launches)
     if count is None:
         return
     if count > 1:
@@ -167,10 +167,10 @@ def _accumulator(facts: Mismatch) -> Iterator[str]:
         )
 
 
-def _transposed(facts: Mismatch) -> Iterator[str]:
+def _hint_transposition(facts: Mismatch) -> Iterator[str]:
     """Hint that an output holds its reference with the last two dimensions transposed in memory."""
     got, want = facts.got, facts.want
-    if not _is_whole(facts) or want.value.dim() < 2 or not _can_be_told(got, want):
+    if not _is_fully_written(facts) or want.value.dim() < 2 or not _is_distinctive(got, want):
         return
     error = None if want.error is None else want.error.mT.reshape(got.shape)
     if agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit)):
@@ -180,7 +180,7 @@ def _transposed(facts: Mismatch) -> Iterator[str]:
         )
 
 
-def _shifted(facts: Mismatch) -> Iterator[str]:
+def _hint_shift(facts: Mismatch) -> Iterator[str]:
     if facts.got.is_complex():
         return
     shift = _shift_of(facts.got, facts.want, facts.unwritten)
@@ -199,19 +199,19 @@ def _shift_words(facts: Mismatch, shift: _Shift) -> str:
     return f"[{', '.join(there)}] has what belongs to [{', '.join(names)}]"
 
 
-def _scaled(facts: Mismatch) -> Iterator[str]:
-    found = _factor_of(facts.got, facts.want) if _is_whole(facts) else None
-    if found is None:
+def _hint_factor(facts: Mismatch) -> Iterator[str]:
+    match = _factor_of(facts.got, facts.want) if _is_fully_written(facts) else None
+    if match is None:
         return
-    factor, name = found
+    factor, name = match
     if factor == -1:
         yield f"{facts.argument} is {facts.expression} with the other sign, in each element."
     else:
         yield f"{facts.argument} is {name} times {facts.expression}, in each element."
 
 
-def _format(facts: Mismatch) -> Iterator[str]:
-    if not _is_whole(facts):
+def _hint_format(facts: Mismatch) -> Iterator[str]:
+    if not _is_fully_written(facts):
         return
     kind = str(facts.got.dtype).removeprefix("torch.")
     largest = _wraps_at(facts.got, facts.want)
@@ -229,8 +229,8 @@ def _format(facts: Mismatch) -> Iterator[str]:
         )
 
 
-def _not_contiguous(facts: Mismatch) -> Iterator[str]:
-    for name, strides in facts.tried.strides:
+def _hint_strides(facts: Mismatch) -> Iterator[str]:
+    for name, strides in facts.outcome.strides:
         own = f"{name}.contiguous()" if name != facts.argument else "a contiguous one"
         yield (
             f"{name} is not contiguous (strides {strides}), and the kernel takes it to be: with {own}, "
@@ -238,8 +238,8 @@ def _not_contiguous(facts: Mismatch) -> Iterator[str]:
         )
 
 
-def _masked_lanes(facts: Mismatch) -> Iterator[str]:
-    for lanes in facts.tried.lanes:
+def _hint_masked_lanes(facts: Mismatch) -> Iterator[str]:
+    for lanes in facts.outcome.lanes:
         where = "" if lanes.line is None else f" in line {lanes.line}"
         why = "its other= is no neutral value" if lanes.has_other else "what they hold is not defined without other="
         yield (
@@ -248,17 +248,21 @@ def _masked_lanes(facts: Mismatch) -> Iterator[str]:
         )
 
 
-def _never_read(facts: Mismatch) -> Iterator[str]:
-    for found in facts.tried.never_read:
-        span = index_text(found.first) if found.count == 1 else f"{index_text(found.first)} to {index_text(found.last)}"
-        what = "1 element" if found.count == 1 else f"{found.count:,} of the {found.elements:,} elements"
+def _hint_unread(facts: Mismatch) -> Iterator[str]:
+    for unread in facts.outcome.never_read:
+        span = (
+            index_text(unread.first)
+            if unread.count == 1
+            else f"{index_text(unread.first)} to {index_text(unread.last)}"
+        )
+        what = "1 element" if unread.count == 1 else f"{unread.count:,} of the {unread.elements:,} elements"
         yield (
-            f"No program reads {what} of {found.argument}, {span}, on which {facts.expression} depends where "
+            f"No program reads {what} of {unread.argument}, {span}, on which {facts.expression} depends where "
             f"{facts.argument} is wrong: look at the grid, the ends of loops, and the masks."
         )
 
 
-def _is_whole(facts: Mismatch) -> bool:
+def _is_fully_written(facts: Mismatch) -> bool:
     return facts.unwritten is None or not bool(facts.unwritten.any())
 
 
@@ -279,13 +283,13 @@ def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | 
     At least half of the elements are wrong without it. With it, at least half of them stay inside, and at least 99 % of
     these are right.
     """
-    if not _can_be_told(got, want):
+    if not _is_distinctive(got, want):
         return None
     wrong = wrong_elements(got, want)
     if float(wrong.float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
         return None
-    found = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
-    return max(filter(None, found), key=lambda shift: shift.share, default=None)
+    shifts = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
+    return max(filter(None, shifts), key=lambda shift: shift.share, default=None)
 
 
 def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
@@ -293,7 +297,7 @@ def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
 
     Simple fractions, powers of two, integers and their square roots are named exactly, other factors by digits.
     """
-    if not _can_be_told(got, want) or got.is_complex():
+    if not _is_distinctive(got, want) or got.is_complex():
         return None
     a, b = got.double().flatten(), want.value.double().flatten()
     usable = b.isfinite() & a.isfinite()
@@ -317,7 +321,7 @@ def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue
     return ExpectedValue(value, want.error.double() * abs(factor) + rounded * FLOAT32)
 
 
-def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
+def _count_added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
     """Return how many launches were added to the initial contents: one, or all of them; else None."""
     for count in dict.fromkeys((1, launches)):
         total = before.double() + count * want.value.double()
@@ -352,7 +356,7 @@ def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
     """
     import torch
 
-    if not got.dtype.is_floating_point or not _can_be_told(got, want) or not bool(got.isfinite().all()):
+    if not got.dtype.is_floating_point or not _is_distinctive(got, want) or not bool(got.isfinite().all()):
         return None
     value, have = want.value.double(), got.double()
     if bool((have == have.round()).all()):
@@ -370,7 +374,7 @@ def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
     return None
 
 
-def _can_be_told(got: Any, want: ExpectedValue) -> bool:
+def _is_distinctive(got: Any, want: ExpectedValue) -> bool:
     """Whether a reference has enough distinct values for a resemblance to mean something."""
     if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
         return False
@@ -410,9 +414,9 @@ def _distances(got: Any, want: ExpectedValue) -> list[int]:
         place = min(place, len(b) - length)
         if b[place : place + length].unique().numel() < min(length, _DISTINCT_AT_LEAST):
             continue
-        found = [at - place for at in _places_of(b[place : place + length], a) if at != place]
-        if 0 < len(found) <= _PLACES_AT_MOST:
-            return found
+        distances = [at - place for at in _places_of(b[place : place + length], a) if at != place]
+        if 0 < len(distances) <= _PLACES_AT_MOST:
+            return distances
     return []
 
 
@@ -472,13 +476,13 @@ class _Rule:
 
 
 _RULES = (
-    _Rule(HintKind.STORES_NOTHING, _never_stored, is_whole=True),
-    _Rule(HintKind.ACCUMULATOR, _accumulator, is_whole=True),
-    _Rule(HintKind.NOT_CONTIGUOUS, _not_contiguous, is_whole=True),
-    _Rule(HintKind.TRANSPOSED, _transposed),
-    _Rule(HintKind.SHIFTED, _shifted),
-    _Rule(HintKind.SCALED, _scaled),
-    _Rule(HintKind.FORMAT, _format),
-    _Rule(HintKind.MASKED_LANES, _masked_lanes, is_whole=True),
-    _Rule(HintKind.NEVER_READ, _never_read),
+    _Rule(HintKind.STORES_NOTHING, _hint_no_store, is_whole=True),
+    _Rule(HintKind.ACCUMULATOR, _hint_accumulation, is_whole=True),
+    _Rule(HintKind.NOT_CONTIGUOUS, _hint_strides, is_whole=True),
+    _Rule(HintKind.TRANSPOSED, _hint_transposition),
+    _Rule(HintKind.SHIFTED, _hint_shift),
+    _Rule(HintKind.SCALED, _hint_factor),
+    _Rule(HintKind.FORMAT, _hint_format),
+    _Rule(HintKind.MASKED_LANES, _hint_masked_lanes, is_whole=True),
+    _Rule(HintKind.NEVER_READ, _hint_unread),
 )

@@ -77,7 +77,7 @@ class Launches:
     originals: Mapping[Config, Any] = field(default_factory=dict)
     common_hook: Hook | None = None
     notes: list[str] = field(default_factory=list)
-    _made: dict[Config, KernelLaunch] = field(default_factory=dict)
+    _launches: dict[Config, KernelLaunch] = field(default_factory=dict)
     _closures: dict[int, Closure] = field(default_factory=dict)  # by the id of the function, as are the binders
     _binders: dict[int, Any] = field(default_factory=dict)
     _values: dict[int, tuple[Any, Config]] = field(default_factory=dict)  # by the id of a `triton.Config`
@@ -92,7 +92,7 @@ class Launches:
     @property
     def closure_digest(self) -> str:
         """The hash of the kernel's text with that of its helpers."""
-        return next(iter(self._made.values())).job.closure.digest if self._made else ""
+        return next(iter(self._launches.values())).job.closure.digest if self._launches else ""
 
     @property
     def manner(self) -> Manner:
@@ -113,16 +113,16 @@ class Launches:
     def dtypes(self) -> tuple[tuple[str, int], ...]:
         """The dtypes of the tensors of the call, by torch's names for them, and the bytes of an element."""
         tensors = memory_of(self.given).values()
-        return tuple(sorted({(str(each.dtype).removeprefix("torch."), each.element_size()) for each in tensors}))
+        return tuple(sorted({(str(tensor.dtype).removeprefix("torch."), tensor.element_size()) for tensor in tensors}))
 
     def effective(self, config: Any) -> Config:
         """Convert a `triton.Config`; options of the call override its own."""
-        known = self._values.get(id(config))
-        if known is None or known[0] is not config:
-            known = self._values[id(config)] = config, Config.from_triton(config)
-        value = known[1]
-        given = {name: self.meta[name] for name in value.options if name in self.meta}
-        return value.with_values(given) if given else value
+        cached = self._values.get(id(config))
+        if cached is None or cached[0] is not config:
+            cached = self._values[id(config)] = config, Config.from_triton(config)
+        value = cached[1]
+        overrides = {name: self.meta[name] for name in value.options if name in self.meta}
+        return value.with_values(overrides) if overrides else value
 
     def of(self, config: Config, original: Any = None) -> KernelLaunch:
         """Return the launch of a config; ``original`` is the user's own, hook included.
@@ -130,20 +130,20 @@ class Launches:
         Raises:
             UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is invalid.
         """
-        if config not in self._made:
-            self._made[config] = self._launch(original or self.original(config))
-        return self._made[config]
+        if config not in self._launches:
+            self._launches[config] = self._launch(original or self.original(config))
+        return self._launches[config]
 
     def original(self, config: Config) -> Any:
         """Return the user's own `triton.Config`; for a config of a search, one with the hook that all others share.
 
         Such a hook sets block shapes of descriptors.
         """
-        found = self.originals.get(config)
-        if found is None:
-            found = config.to_triton()
-            found.pre_hook = self.common_hook
-        return found
+        original = self.originals.get(config)
+        if original is None:
+            original = config.to_triton()
+            original.pre_hook = self.common_hook
+        return original
 
     def with_arguments(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Launches:
         """Return the launches of the kernel on other arguments, sharing the caches that do not depend on arguments.
@@ -202,11 +202,11 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
     effects = compiled.effects
     if effects.unknown:
         return None
-    found = 0
+    total_bytes = 0
     for name, tensor in memory_of(arguments).items():
         size_bytes = tensor.numel() * tensor.element_size()
-        found += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
-    return found
+        total_bytes += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
+    return total_bytes
 
 
 def arithmetic(launch: KernelLaunch, compiled: Compiled) -> Arithmetic:
@@ -228,16 +228,16 @@ def on_device(launches: Launches, device: int) -> Launches:
     """Return the launches on copies of their arguments on a GPU; unchanged where all lie there."""
     import torch
 
-    def copied(storage: Any) -> Any:
+    def to_device(storage: Any) -> Any:
         data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         return data.to(f"cuda:{device}").untyped_storage()
 
-    copies = Copier(copied, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
+    copies = Copier(to_device, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
     args = tuple(map(copies.value, launches.args))
     meta = copies.of(launches.meta)
     if not copies.storages:
         return launches
-    return replace(launches, args=args, meta=meta, _made={})
+    return replace(launches, args=args, meta=meta, _launches={})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,7 +301,7 @@ def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
             raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
 
 
-def launched_on_copies(
+def launch_on_copies(
     runtime: Runtime,
     launch: KernelLaunch,
     effects: Effects,
@@ -328,7 +328,7 @@ def launched_on_copies(
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class LaunchTimes:
     """The times of one launch, and the group of equal outputs that its outputs belong to.
 
     Groups are numbered in order of their first launches, but for `NO_GROUP` and `NOT_COMPARED`. With a reference, group
@@ -350,7 +350,7 @@ class Bench(Protocol):
     def get_ready(self) -> None:
         """Load the needs of a measurement in the background, while kernels compile."""
 
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
 
         If the first two both take more than ``stop_above_ms``, the rest is skipped; one alone may be chance.
@@ -358,7 +358,7 @@ class Bench(Protocol):
 
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[Measured | KernellabError]:
+    ) -> list[LaunchTimes | KernellabError]:
         """Measure each as `measure` does; cut short those that take ``loser_factor`` times the best before them.
 
         The error of one that fails is returned in its place.
@@ -379,17 +379,17 @@ class Bench(Protocol):
         """Free the memory of the bench, here and in the worker."""
 
 
-def measured_singly(
+def measure_singly(
     bench: Bench, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None
-) -> list[Measured | KernellabError]:
+) -> list[LaunchTimes | KernellabError]:
     """Measure each by itself; errors are returned in place of results."""
-    found: list[Measured | KernellabError] = []
+    results: list[LaunchTimes | KernellabError] = []
     for implementation in implementations:
         try:
-            found.append(bench.measure(implementation, runs, stop_above_ms))
+            results.append(bench.measure(implementation, runs, stop_above_ms))
         except KernellabError as exc:
-            found.append(exc)
-    return found
+            results.append(exc)
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,10 +448,12 @@ def require_good(
     """
     if timing.no_room:
         raise KernellabError(timing.no_room)
-    name, kernel = implementation.name, implementation.kernel.kernel
+    name, kernel, effects = implementation.name, implementation.kernel.kernel, implementation.kernel.effects
     if timing.damages:
-        argument, what = damage_text(timing.damages[0], memory_names, touched(implementation.kernel.effects)[0])
-        place = _place_of_writes(implementation.kernel.effects, argument)
+        argument, what = damage_text(
+            timing.damages[0], memory_names, accessed_arguments(implementation.kernel.effects)[0]
+        )
+        place = _place_of_writes(effects, argument)
         raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=place, kernel=kernel)
     if timing.fault:
         raise RunError(f"{name} failed on the GPU: {first_line(timing.fault)}.", kernel=kernel)
@@ -468,7 +470,7 @@ def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
     return Place(site.location.file, site.line)
 
 
-def touched(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
+def accessed_arguments(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
     """Return the arguments that a launch may write and may read; all where an effect is unknown.
 
     ``behind`` is the memory reached through addresses among its arguments, None where that is not known.

@@ -82,8 +82,8 @@ def can_time(runtime: Runtime, target: Target | None = None) -> bool:
 def device_here(runtime: Runtime, index: int | None = None) -> Device:
     """Return the device that a lab measures on, with its ceilings if they are stored."""
     device = device_of(runtime.target, has_gpu=can_time(runtime), index=index)
-    found = kept_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
-    return device if found is None else replace(device, facts={**device.facts, "ceilings": found.as_dict()})
+    ceilings = load_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
+    return device if ceilings is None else replace(device, facts={**device.facts, "ceilings": ceilings.as_dict()})
 
 
 def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
@@ -96,11 +96,11 @@ def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
     if not device.name:
         raise UsageError("There is no GPU, so there are no ceilings to measure.")
     folder = runtime.compiler.folder.parent
-    found = None if fresh else kept_ceilings(folder, device.name, device.driver)
-    if found is None:
-        found = measured_ceilings(device.name, device.driver)
-        keep_ceilings(folder, found)
-    return found
+    ceilings = None if fresh else load_ceilings(folder, device.name, device.driver)
+    if ceilings is None:
+        ceilings = measure_ceilings(device.name, device.driver)
+        save_ceilings(folder, ceilings)
+    return ceilings
 
 
 def key_fields(
@@ -139,15 +139,15 @@ def key_of(fields: Mapping[str, Any]) -> str:
 
 
 def _values(launches: Launches, key: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, str]:
-    given = launches.given
-    return {name: _text(value) for name, value in {**{n: given[n] for n in key if n in given}, **sizes}.items()}
+    arguments = launches.given
+    return {name: _text(value) for name, value in {**{n: arguments[n] for n in key if n in arguments}, **sizes}.items()}
 
 
 def _sizes(launches: Launches) -> dict[str, str]:
-    given = launches.given
-    numbers = {name: _text(value) for name, value in members_of(given.items()) if isinstance(value, int | float)}
-    shapes = {name: str(tuple(tensor.shape)) for name, tensor in memory_of(given).items()}
-    strides = {f"{name}.strides": str(tuple(d.strides)) for name, d in given.items() if hasattr(d, "block_shape")}
+    arguments = launches.given
+    numbers = {name: _text(value) for name, value in members_of(arguments.items()) if isinstance(value, int | float)}
+    shapes = {name: str(tuple(tensor.shape)) for name, tensor in memory_of(arguments).items()}
+    strides = {f"{name}.strides": str(tuple(d.strides)) for name, d in arguments.items() if hasattr(d, "block_shape")}
     grid = {} if callable(launches.grid) else {"grid": str(checked_grid(launches.grid, launches.name))}
     return {**numbers, **shapes, **strides, **grid}
 
@@ -178,16 +178,16 @@ class Ceilings(Shown):
         return {**asdict(self), "tflops": dict(self.tflops)}
 
 
-def kept_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
+def load_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
     """Load the ceilings of an earlier measurement, or None; warn about an unreadable file."""
-    found = _entries(folder / _FILE).get(f"{device}, driver {driver}")
+    entry = _entries(folder / _FILE).get(f"{device}, driver {driver}")
     try:
-        return None if found is None else Ceilings(**found)
+        return None if entry is None else Ceilings(**entry)
     except TypeError:
         return None  # of another release
 
 
-def keep_ceilings(folder: Path, ceilings: Ceilings) -> None:
+def save_ceilings(folder: Path, ceilings: Ceilings) -> None:
     """Write ceilings to the folder's file; where that fails, they are measured again next time."""
     path = folder / _FILE
     entries = {**_entries(path), f"{ceilings.device}, driver {ceilings.driver}": ceilings.as_dict()}
@@ -199,7 +199,7 @@ def keep_ceilings(folder: Path, ceilings: Ceilings) -> None:
         os.replace(name, path)
 
 
-def measured_ceilings(device: str, driver: str) -> Ceilings:
+def measure_ceilings(device: str, driver: str) -> Ceilings:
     """Measure the current device by copies and products for a second; skip those that do not fit."""
     import torch  # only where there is a GPU
 
@@ -217,8 +217,8 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
             product()
             torch.cuda.synchronize()
             work[kind] = product
-    for each in work.values():
-        each()
+    for run in work.values():
+        run()
     times = dict(zip(work, watch.turns([Turn(launch) for launch in work.values()], _ROUNDS), strict=True))
     memory_gbps = max(2 * size / median(times.pop("copy")), 3 * size / median(times.pop("sum"))) / 1e6
     flops = 2 * side**3
@@ -249,7 +249,7 @@ def _products(side: int) -> dict[str, Callable[[], Any]]:
 
         return run
 
-    found = {
+    products = {
         "fp16": product(torch.float16),
         "bf16": product(torch.bfloat16),
         "tf32": product(torch.float32, tf32=True),
@@ -258,8 +258,8 @@ def _products(side: int) -> dict[str, Callable[[], Any]]:
     if hasattr(torch, "_scaled_mm") and torch.cuda.get_device_capability() >= (8, 9):
         a, b = operands(torch.float8_e4m3fn)
         one = torch.ones((), device="cuda")
-        found["fp8"] = lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    return found
+        products["fp8"] = lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    return products
 
 
 def _entries(path: Path) -> dict[str, Any]:

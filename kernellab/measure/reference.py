@@ -18,15 +18,15 @@ from kernellab.launch.memory import copied, with_tensors
 from kernellab.measure.comparison import ExpectedValue
 
 
-def taken_by(function: Any) -> list[str]:
+def keyword_names(function: Any) -> list[str]:
     """Return the names of a function's parameters, without ``*args`` and ``**kwargs``; none for None."""
     if function is None:
         return []
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [name for name, each in _parameters_of(function).items() if each.kind not in kinds]
+    return [name for name, parameter in _parameters_of(function).items() if parameter.kind not in kinds]
 
 
-def called(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> Any:
+def call_by_name(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> Any:
     """Call a function of the user with its parameters by name; those with a default may be missing.
 
     Raises:
@@ -34,7 +34,7 @@ def called(function: Any, available: Mapping[str, Any], what: str, owner: str = 
     """
     require_names(function, available, what, owner)
     try:
-        return function(**taken_of(function, available))
+        return function(**select_arguments(function, available))
     except KernellabError:
         raise
     except Exception as exc:
@@ -47,27 +47,27 @@ def require_names(function: Any, available: Mapping[str, Any], what: str, owner:
     Raises:
         UsageError: one is missing, or the function has no signature.
     """
-    missing = [name for name in required_by(function) if name not in available]
+    missing = [name for name in required_names(function) if name not in available]
     if missing:
         raise UsageError(f"{what} takes {', '.join(missing)}; {owner} {', '.join(available)}.")
 
 
-def taken_of(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:
+def select_arguments(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:
     """Select the values that a function takes by name."""
-    taken = taken_by(function)
-    return {name: value for name, value in available.items() if name in taken or takes_all(function)}
+    names = keyword_names(function)
+    return {name: value for name, value in available.items() if name in names or takes_any_name(function)}
 
 
-def required_by(function: Any) -> list[str]:
+def required_names(function: Any) -> list[str]:
     """Return the names of a function's parameters without a default."""
     parameters = _parameters_of(function)
-    return [name for name in taken_by(function) if parameters[name].default is inspect.Parameter.empty]
+    return [name for name in keyword_names(function) if parameters[name].default is inspect.Parameter.empty]
 
 
-def takes_all(function: Any) -> bool:
+def takes_any_name(function: Any) -> bool:
     """Whether a function takes any name, by ``**kwargs``."""
     return function is not None and any(
-        each.kind is inspect.Parameter.VAR_KEYWORD for each in _parameters_of(function).values()
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in _parameters_of(function).values()
     )
 
 
@@ -79,7 +79,7 @@ def _parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
         raise UsageError(f"{value_text(function)} does not tell what it takes; wrap it: lambda x: {name}(x).") from exc
 
 
-def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
+def invalid_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
     """Return the error for text that is no valid Python, worded on the user's text alone."""
     reason = exc.msg
     try:
@@ -134,7 +134,7 @@ class Reference:
     text: str
     values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     identity: str
-    _named: dict[frozenset[str], dict[str, ExpectedValue]] = field(default_factory=dict)
+    _matched: dict[frozenset[str], dict[str, ExpectedValue]] = field(default_factory=dict)
 
     def of(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         """Return the expected value of each output; ``outputs`` are the tensors that the kernel writes, by name.
@@ -143,41 +143,44 @@ class Reference:
             UsageError: the values do not belong to these outputs, by number, name or shape.
         """
         names = frozenset(outputs)
-        if names not in self._named:
-            self._named[names] = self._matched(outputs)
-        return self._named[names]
+        if names not in self._matched:
+            self._matched[names] = self._match_outputs(outputs)
+        return self._matched[names]
 
-    def copied(self) -> Reference:
+    def clone(self) -> Reference:
         """Clone the values: they may share memory with an argument that is about to change."""
 
         def twin(value: ExpectedValue | None) -> ExpectedValue | None:
             return None if value is None else replace(value, value=value.value.clone())
 
         if isinstance(self.values, tuple):
-            return replace(self, values=tuple(map(twin, self.values)), _named={})
-        return replace(self, values={name: twin(value) for name, value in self.values.items()}, _named={})
+            return replace(self, values=tuple(map(twin, self.values)), _matched={})
+        return replace(self, values={name: twin(value) for name, value in self.values.items()}, _matched={})
 
-    def _matched(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
+    def _match_outputs(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         written = ", ".join(outputs) or "nothing"
         if isinstance(self.values, tuple):
             if len(self.values) != len(outputs) or not any(self.values):
+                count = plural(len(self.values), "value")
                 raise UsageError(
-                    f"{_named(self.text)} gives {plural(len(self.values), 'value')} and the kernel writes {written}; "
+                    f"{_check_name(self.text)} gives {count} and the kernel writes {written}; "
                     "give one value per written argument, as a tuple in their order, None for one that is not to be "
                     "compared, or a dict by name."
                 )
-            found = dict(zip(outputs, self.values, strict=True))
+            values = dict(zip(outputs, self.values, strict=True))
         else:
             unknown = [name for name in self.values if name not in outputs]
             if unknown:
-                raise UsageError(f"{_named(self.text)} gives {unknown[0]}, and the kernel writes {written}.")
-            found = dict(self.values)
+                raise UsageError(f"{_check_name(self.text)} gives {unknown[0]}, and the kernel writes {written}.")
+            values = dict(self.values)
         return {
-            name: _like(value, outputs[name], name, self.text) for name, value in found.items() if value is not None
+            name: _match_shape(value, outputs[name], name, self.text)
+            for name, value in values.items()
+            if value is not None
         }
 
 
-def check_of(given: Any) -> ReferenceFunction:
+def check_of(check: Any) -> ReferenceFunction:
     """Convert the user's ``check=`` to a reference function.
 
     It may be a function of kernel parameters, an expression over them, or the values.
@@ -185,16 +188,16 @@ def check_of(given: Any) -> ReferenceFunction:
     Raises:
         UsageError: it is none of these.
     """
-    if isinstance(given, ReferenceFunction):
-        return given
-    if isinstance(given, str):
-        return _of_parameters(given)
-    if callable(given):
-        return _of_function(given)
-    if all(hasattr(each, "untyped_storage") for each in (given if isinstance(given, tuple | list) else (given,))):
-        return ReferenceFunction("check", lambda arguments: given, sources={})
+    if isinstance(check, ReferenceFunction):
+        return check
+    if isinstance(check, str):
+        return _from_expression(check)
+    if callable(check):
+        return _from_function(check)
+    if all(hasattr(value, "untyped_storage") for value in (check if isinstance(check, tuple | list) else (check,))):
+        return ReferenceFunction("check", lambda arguments: check, sources={})
     raise UsageError(
-        f"check is {value_text(given)}; expected a function of kernel parameters, or an expression over them."
+        f"check is {value_text(check)}; expected a function of kernel parameters, or an expression over them."
     )
 
 
@@ -218,7 +221,9 @@ def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check"
     """
     names = [name for name in _names_in(text, option) if name in namespace]
     sources = {name: namespace[name] for name in names if memory_of({name: namespace[name]})}
-    return ReferenceFunction(text, lambda given: _value_of(text, {**namespace, **given}, option), sources=sources)
+    return ReferenceFunction(
+        text, lambda arguments: _value_of(text, {**namespace, **arguments}, option), sources=sources
+    )
 
 
 def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Reference:
@@ -242,16 +247,16 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
             result = _with_values(check.values({}))
     changing = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
 
-    def entered(value: Any) -> ExpectedValue | None:
-        found = _entered(value, check.text)
-        shares = found is not None and found.value.untyped_storage().data_ptr() in changing
-        return replace(found, value=found.value.clone()) if found is not None and shares else found
+    def expected_value(value: Any) -> ExpectedValue | None:
+        expected = _expected_value(value, check.text)
+        shares = expected is not None and expected.value.untyped_storage().data_ptr() in changing
+        return replace(expected, value=expected.value.clone()) if expected is not None and shares else expected
 
     values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     if isinstance(result, Mapping):
-        values = {str(name): entered(value) for name, value in result.items()}
+        values = {str(name): expected_value(value) for name, value in result.items()}
     else:
-        values = tuple(map(entered, result if isinstance(result, tuple | list) else (result,)))
+        values = tuple(map(expected_value, result if isinstance(result, tuple | list) else (result,)))
     return Reference(check.text, values, _identity(values))
 
 
@@ -278,16 +283,16 @@ def bounded_values(
     """
     from kernellab.measure.tolerance import unit_of
 
-    def followed(taken: Callable[[Any], Any]) -> Any:
-        return function({name: with_tensors(value, taken) for name, value in arguments.items()})
+    def call_tracked(track: Callable[[Any], Any]) -> Any:
+        return function({name: with_tensors(value, track) for name, value in arguments.items()})
 
     tensors = [tensor for tensor in memory_of(arguments).values() if tensor.is_floating_point()]
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
         for widens in (True, False):
             with suppress(Exception):  # the plain call below raises the error of the function
-                from kernellab.measure.bounds import evaluated  # loads torch
+                from kernellab.measure.bounds import evaluate_with_bounds  # loads torch
 
-                return evaluated(followed, widens=widens, exact=exact)
+                return evaluate_with_bounds(call_tracked, widens=widens, exact=exact)
     unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
     return _with_values(function(copied(arguments)), unit)
 
@@ -303,17 +308,17 @@ def _with_values(result: Any, unit: float = 0.0) -> Any:
     return ExpectedValue(result.detach(), None, max(unit, unit_of(result.dtype))) if known else result
 
 
-def _entered(value: Any, text: str) -> ExpectedValue | None:
+def _expected_value(value: Any, text: str) -> ExpectedValue | None:
     import torch  # a launch needs it anyway
 
     if value is None or isinstance(value, ExpectedValue):
         return value
     if not isinstance(value, int | float | complex):
-        raise UsageError(f"{_named(text)} gives a {type(value).__name__}; expected tensors.")
+        raise UsageError(f"{_check_name(text)} gives a {type(value).__name__}; expected tensors.")
     return ExpectedValue(torch.as_tensor(value))
 
 
-def _of_parameters(text: str) -> ReferenceFunction:
+def _from_expression(text: str) -> ReferenceFunction:
     def values(arguments: Mapping[str, Any]) -> Any:
         import torch
         import triton
@@ -333,26 +338,26 @@ def _names_in(text: str, option: str) -> tuple[str, ...]:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as exc:
         how = f'write {option} "x + y"' if option.startswith("--") else 'write an expression, such as "x + y"'
-        raise no_python(text, exc, how, option) from exc
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in found if isinstance(node.ctx, ast.Store)}
+        raise invalid_python(text, exc, how, option) from exc
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return tuple(dict.fromkeys(n.id for n in found if n.id not in own and not hasattr(builtins, n.id)))
+    return tuple(dict.fromkeys(n.id for n in nodes if n.id not in own and not hasattr(builtins, n.id)))
 
 
-def _of_function(function: Callable[..., Any]) -> ReferenceFunction:
+def _from_function(function: Callable[..., Any]) -> ReferenceFunction:
     name = getattr(function, "__name__", type(function).__name__)
 
     def values(arguments: Mapping[str, Any]) -> Any:
         require_names(function, arguments, f"check {name}", "the kernel has")
         try:
-            return function(**taken_of(function, arguments))
+            return function(**select_arguments(function, arguments))
         except KernellabError:
             raise
         except Exception as exc:
             raise UsageError(f"check {name} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
-    return ReferenceFunction(ANONYMOUS if name == "<lambda>" else name, values, tuple(required_by(function)))
+    return ReferenceFunction(ANONYMOUS if name == "<lambda>" else name, values, tuple(required_names(function)))
 
 
 def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:
@@ -362,23 +367,23 @@ def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:
         raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
 
-def _like(value: ExpectedValue, output: Any, name: str, text: str) -> ExpectedValue:
+def _match_shape(value: ExpectedValue, output: Any, name: str, text: str) -> ExpectedValue:
     """Return a value in the shape and on the device of an output."""
 
-    def shaped(tensor: Any) -> Any:
+    def fit(tensor: Any) -> Any:
         tensor = tensor.to(output.device).detach()
         if tensor.numel() == 1 and output.numel() != 1 and tensor.dim() == 0:
             tensor = tensor.expand(output.shape)
         if tensor.numel() != output.numel():
             raise UsageError(
-                f"{_named(text)} has the shape {tuple(tensor.shape)} and {name} has {tuple(output.shape)}."
+                f"{_check_name(text)} has the shape {tuple(tensor.shape)} and {name} has {tuple(output.shape)}."
             )
         return tensor.reshape(output.shape).contiguous()
 
-    return replace(value, value=shaped(value.value), error=None if value.error is None else shaped(value.error))
+    return replace(value, value=fit(value.value), error=None if value.error is None else fit(value.error))
 
 
-def _named(text: str) -> str:
+def _check_name(text: str) -> str:
     if text == THE_FUNCTION:
         return text
     return "check" if text in {ANONYMOUS, "check"} else f"check {text!r}"
@@ -387,11 +392,11 @@ def _named(text: str) -> str:
 def _identity(values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]) -> str:
     """Return a hash of values from sums over their bytes, plain and by position, computed in place on a GPU."""
     named = values.items() if isinstance(values, Mapping) else enumerate(values)
-    text = repr([_RULES, *((name, None if value is None else _summed(value.value)) for name, value in named)])
+    text = repr([_RULES, *((name, None if value is None else _tensor_digest(value.value)) for name, value in named)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _summed(value: Any) -> tuple[Any, ...]:
+def _tensor_digest(value: Any) -> tuple[Any, ...]:
     import torch
 
     tensor = torch.as_tensor(value).detach().contiguous()

@@ -65,12 +65,12 @@ class Stopwatch:
         for number in range(rounds):
             for place in range(len(work)):
                 index = (place + number) % len(work)
-                begin, end, flushes[index] = self._taken(work[index], flushes[index])
+                begin, end, flushes[index] = self._launch_in_time(work[index], flushes[index])
                 events[index].append((begin, end))
         if meanwhile is not None:
             meanwhile()
         self.synchronize()
-        return [[begin.elapsed_time(end) for begin, end in each] for each in events]
+        return [[begin.elapsed_time(end) for begin, end in pairs] for pairs in events]
 
     def warm(self, turn: Turn, rounds: int) -> list[float]:
         """Return the milliseconds of launches with a warm L2, each right after an untimed launch of its own."""
@@ -81,14 +81,14 @@ class Stopwatch:
                     turn.before()
                 if wait is not None:
                     wait()
-                timed = self.bracketed(turn.launch)
+                timed = self.launch_between_events(turn.launch)
                 if turn.after is not None:
                     turn.after()
             events.append(timed)
         self.synchronize()
         return [begin.elapsed_time(end) for begin, end in events]
 
-    def bracketed(self, launch: Callable[[], Any]) -> tuple[Any, Any]:
+    def launch_between_events(self, launch: Callable[[], Any]) -> tuple[Any, Any]:
         """Launch between two events, and return the events."""
         begin, end = self.event(), self.event()
         begin.record()
@@ -96,14 +96,14 @@ class Stopwatch:
         end.record()
         return begin, end
 
-    def _taken(self, turn: Turn, flushes: int) -> tuple[Any, Any, int]:
+    def _launch_in_time(self, turn: Turn, flushes: int) -> tuple[Any, Any, int]:
         """Repeat a launch until it is not late; return its events and the flushes before it."""
         while True:
             if turn.before is not None:
                 turn.before()
             for _ in range(flushes):
                 self.flush()
-            begin, end = self.bracketed(turn.launch)
+            begin, end = self.launch_between_events(turn.launch)
             is_late = begin.query()
             if turn.after is not None:
                 turn.after()
@@ -156,14 +156,14 @@ def device_state() -> DeviceState:
         device = ctypes.c_void_p()
         if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(device)):
             return DeviceState()
-        clock = _asked(nvml.nvmlDeviceGetClockInfo, device, _SM_CLOCK)
-        temperature = _asked(nvml.nvmlDeviceGetTemperature, device, _GPU_TEMPERATURE)
+        clock = _query_nvml(nvml.nvmlDeviceGetClockInfo, device, _SM_CLOCK)
+        temperature = _query_nvml(nvml.nvmlDeviceGetTemperature, device, _GPU_TEMPERATURE)
     except (OSError, AttributeError):  # another vendor, another driver
         return DeviceState()
     return DeviceState(clock, temperature)
 
 
-def _asked(function: Any, device: ctypes.c_void_p, what: int) -> int | None:
+def _query_nvml(function: Any, device: ctypes.c_void_p, what: int) -> int | None:
     value = ctypes.c_uint()
     return None if function(device, ctypes.c_int(what), ctypes.byref(value)) else int(value.value)
 
@@ -244,6 +244,6 @@ def standing(rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: fl
     return Standing(leader, tuple(tied), tuple(lost), tuple(undecided), tuple(level))
 
 
-def preferred(tied: Sequence[int], resources: Mapping[int, tuple[float, ...]]) -> int:
+def tie_winner(tied: Sequence[int], resources: Mapping[int, tuple[float, ...]]) -> int:
     """Return the winner among tied configs: the one with the fewest resources, then the earlier in the list."""
     return min(tied, key=lambda index: (resources[index], index))

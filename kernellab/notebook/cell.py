@@ -303,7 +303,7 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Jud
     with cell.lab.compiling_for(options.target), starting_values(record, recorder, zeroed):
         if given is None:
             return opened()
-        return opened(reference_of(given.reference(cell.namespace), record.arguments).copied())
+        return opened(reference_of(given.reference(cell.namespace), record.arguments).clone())
 
 
 def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...], judged: Judged) -> list[Any]:

@@ -13,7 +13,7 @@ from kernellab._triton.kernel import is_kernel, jit_function
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.checked_run import checks_after
+from kernellab.measure.checked_run import check_last_launch
 from kernellab.measure.comparison import Check
 from kernellab.measure.reference import ReferenceFunction, expression_in
 
@@ -127,7 +127,7 @@ def _outcome(
     misfits: list[UsageError] = []
     for record in reversed(records):
         try:
-            return record, checks_after(reference, record, recorder, runtime)
+            return record, check_last_launch(reference, record, recorder, runtime)
         except UsageError as exc:  # it may be for an earlier one
             misfits.append(exc)
     raise misfits[0]

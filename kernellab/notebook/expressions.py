@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import parse_argstring
 from kernellab.errors import UsageError
 from kernellab.launch.calls import UserCall
 from kernellab.measure.config import Space
-from kernellab.measure.reference import no_python
+from kernellab.measure.reference import invalid_python
 
 
 def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
@@ -31,7 +31,7 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
     try:
         call = ast.parse(text, mode="eval").body
     except SyntaxError as exc:
-        raise no_python(text, exc, _options_first(text) or how) from exc
+        raise invalid_python(text, exc, _options_first(text) or how) from exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
         raise UsageError(f"{text!r} is no launch; {_options_first(text) or 'write kernel[grid](arguments)'}.")
     taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
@@ -51,7 +51,7 @@ def evaluated(
     try:
         code = compile(source, "<launch>", "eval")
     except SyntaxError as exc:
-        raise no_python(text, exc, how and f"write {how}", option) from exc
+        raise invalid_python(text, exc, how and f"write {how}", option) from exc
     try:
         return eval(code, {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
     except Exception as exc:

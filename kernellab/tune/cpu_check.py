@@ -15,7 +15,7 @@ from kernellab.launch.poison import poison
 from kernellab.launch.runtime import Interpret
 from kernellab.measure.comparison import compare
 from kernellab.measure.config import NO_GPU, Config, Status, reason_of
-from kernellab.measure.launches import KernelLaunch, Launches, call_hooks, set_to_zero, touched
+from kernellab.measure.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
 from kernellab.measure.reference import Reference
 
 SECONDS_AT_MOST = 20.0
@@ -97,7 +97,7 @@ class CpuCheck:
         except KernellabError as exc:
             return reason_of(exc)
         poisoned.lift()
-        written = touched(compiled.effects, copies.behind)[0]
+        written = accessed_arguments(compiled.effects, copies.behind)[0]
         memory = {**memory_of(copies.arguments), **copies.reached}
         outputs = {name: tensor for name, tensor in memory.items() if name in written}
         counted = self.launches.outputs

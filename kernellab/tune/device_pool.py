@@ -14,7 +14,7 @@ from statistics import median
 from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError, value_text
-from kernellab.measure.launches import Bench, Implementation, Measured
+from kernellab.measure.launches import Bench, Implementation, LaunchTimes
 from kernellab.workers.forks_and_interrupts import ProgressCallback, Stop, Work, run_in_parallel
 
 AGREEMENT = 0.03
@@ -33,7 +33,7 @@ class Taken:
     """The times of a candidate, or its error, with the place of its bench in the pool."""
 
     candidate: Implementation
-    result: Measured | KernellabError
+    result: LaunchTimes | KernellabError
     place: int
 
 
@@ -143,7 +143,7 @@ class DevicePool:
         taken = self._measured(0, candidate, runs, bound)
         self._pace.add(begin_s, self.clock())
         self._finished.append(taken)
-        is_good = isinstance(taken.result, Measured) and bool(taken.result.times_ms)
+        is_good = isinstance(taken.result, LaunchTimes) and bool(taken.result.times_ms)
         if is_good and len(self.makers) > 1 and self._pace.saves_s(self._left, len(self.makers)) >= WORTH_S:
             self._share(taken)
 
@@ -153,7 +153,7 @@ class DevicePool:
         if not tasks:
             return
         candidates, (_, runs, bound) = [candidate for candidate, _, _ in tasks], tasks[0]
-        results: Sequence[Measured | KernellabError]
+        results: Sequence[LaunchTimes | KernellabError]
         try:
             results = self.reference.measure_all(candidates, runs, bound(), self.loser_factor)
         except KernellabError as exc:
@@ -231,7 +231,7 @@ class DevicePool:
 
     def _share(self, taken: Taken) -> None:
         """Start the other devices; each joins if its time of one config agrees with the reference bench's."""
-        assert isinstance(taken.result, Measured)
+        assert isinstance(taken.result, LaunchTimes)
         try:
             expected_ms = self._median_ms(0, taken.candidate, taken.result)
         except KernellabError:
@@ -246,7 +246,7 @@ class DevicePool:
             thread.begin()
 
     def _join(
-        self, place: int, candidate: Implementation, measured: Measured, expected_ms: float, tell: ProgressCallback
+        self, place: int, candidate: Implementation, measured: LaunchTimes, expected_ms: float, tell: ProgressCallback
     ) -> None:
         try:
             if not self._agrees(place, candidate, measured, expected_ms):
@@ -257,7 +257,7 @@ class DevicePool:
         self._agreeing.append(place)
         self._measure_all(place, tell)
 
-    def _agrees(self, index: int, candidate: Implementation, measured: Measured, expected_ms: float) -> bool:
+    def _agrees(self, index: int, candidate: Implementation, measured: LaunchTimes, expected_ms: float) -> bool:
         names = f"device {self.devices[index]}", f"device {self.devices[0]}"
         try:
             self.bench(index).measure(candidate, 1, None)  # outputs are compared, and the device wakes up
@@ -272,7 +272,7 @@ class DevicePool:
             )
         return abs(off) <= AGREEMENT
 
-    def _median_ms(self, index: int, candidate: Implementation, measured: Measured) -> float:
+    def _median_ms(self, index: int, candidate: Implementation, measured: LaunchTimes) -> float:
         runs = int(1e3 * _AGREEMENT_S / max(median(measured.times_ms), 1e-6))
         rounds = min(_AGREEMENT_RUNS, max(len(measured.times_ms), runs))
         return median(self.bench(index).interleave([candidate], rounds)[0])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Bench, Implementation
-from kernellab.measure.timing import Standing, interval, preferred, standing
+from kernellab.measure.timing import Standing, interval, standing, tie_winner
 from kernellab.tune.device_pool import SharedRounds
 from kernellab.tune.result import Row, times_of
 
@@ -173,7 +173,7 @@ def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[
     policy = rounds.policy
     by_index = {candidate.index: candidate for candidate in rounds.finalists}
     together = [stand.leader, *stand.level]
-    winner = preferred(together, {index: rows[by_index[index].config].resources for index in together})
+    winner = tie_winner(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
     warm: dict[int, float] = {}
     if policy.warm_runs:

@@ -15,7 +15,7 @@ from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.measure.config import Config, Kept, Space
+from kernellab.measure.config import Config, NonJsonValue, Space
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
@@ -292,7 +292,7 @@ def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Con
 def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the fastest config that ran well, ``fits``, and can be restored from JSON."""
     times_ms = times_of(rows.values())
-    whole = [each for each in times_ms if not any(isinstance(value, Kept) for value in each.values.values())]
+    whole = [each for each in times_ms if not any(isinstance(value, NonJsonValue) for value in each.values.values())]
     return min(filter(fits, whole), key=times_ms.__getitem__, default=None)
 
 

@@ -14,7 +14,7 @@ from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, LaunchTimes
 from kernellab.measure.timing import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.cpu_check import AGREES
@@ -309,7 +309,7 @@ class Tuner:
         if type(result) not in _NOT_OF_A_CONFIG:
             self.record([self._rows[config]])
 
-    def _measured_row(self, candidate: Implementation, measured: Measured) -> Row:
+    def _measured_row(self, candidate: Implementation, measured: LaunchTimes) -> Row:
         row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel))
         row = replace(row, checked=self.policy.reference, outputs=self.policy.outputs)
         if not measured.times_ms:
@@ -318,7 +318,7 @@ class Tuner:
         timed = replace(row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms))
         return self._with_rate(timed, candidate)
 
-    def _group(self, taken: Taken, measured: Measured) -> str:
+    def _group(self, taken: Taken, measured: LaunchTimes) -> str:
         """Return the output group of a row; outputs unlike any that the bench keeps get a group of their own."""
         if measured.group == NOT_COMPARED or self.pool is None:
             return NOT_REPEATED

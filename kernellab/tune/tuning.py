@@ -22,10 +22,10 @@ from kernellab.measure.config import Config, Space, Status, configs_of
 from kernellab.measure.launches import (
     Bench,
     Launches,
+    accessed_arguments,
     arithmetic,
     implementation_of,
     moved_bytes,
-    touched,
     with_zeros,
 )
 from kernellab.measure.provenance import Device, key_fields, key_of
@@ -402,7 +402,7 @@ def _require_outputs(launches: Launches, config: Config, compiled: Compiled) -> 
     effects = compiled.effects
     if launches.outputs is None or effects.through:  # what lies behind addresses has names once it is reached
         return
-    mutated = touched(effects)[0]
+    mutated = accessed_arguments(effects)[0]
     written = [name for name in memory_of(launches.of(config).arguments) if name in mutated]
     unknown = sorted(launches.outputs - set(written))
     if unknown:

@@ -18,7 +18,7 @@ import kernellab
 from kernellab._triton import device_kernels as kernels
 from kernellab._triton.device_binaries import device_kernel
 from kernellab.gpu.device_view import COMPARED_DTYPES
-from kernellab.measure.comparison import difference_of
+from kernellab.measure.comparison import output_difference
 from kernellab.measure.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
 
 BLOCK = 64
@@ -83,7 +83,7 @@ def test_outputs_differ_where_the_comparison_of_tensors_says_so(
     as_float = largest.view(torch.float64)
     lab.run(kernels.differing_floats, programs(view.numel()), got, want, as_float, limits, found, *layout(want), **meta)
     count, distance, unknown = struct.unpack("<qdq", struct.pack("<3q", *found.tolist()))
-    expected = difference_of("out", got, want)
+    expected = output_difference("out", got, want)
     assert count == (0 if expected is None else expected.differing)
     if expected is not None:
         assert (None if unknown else distance) == expected.largest

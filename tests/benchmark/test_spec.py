@@ -11,7 +11,7 @@ import triton
 from kernellab.benchmark.spec import BenchmarkSpec, peers_by_name, swept_values, table_value
 from kernellab.errors import UsageError
 from kernellab.measure.config import Space
-from kernellab.measure.reference import called
+from kernellab.measure.reference import call_by_name
 
 NAMES = ("x_ptr", "n", "BLOCK")
 
@@ -69,10 +69,10 @@ def test_a_function_is_called_with_what_it_takes() -> None:
     def function(a: int, b: int = 7, **rest: int) -> tuple[int, int, dict[str, int]]:
         return a, b, rest
 
-    assert called(lambda a: a + 1, {"a": 1, "b": 2}, "it") == 2
-    assert called(function, {"a": 1, "c": 3}, "it") == (1, 7, {"c": 3})
+    assert call_by_name(lambda a: a + 1, {"a": 1, "b": 2}, "it") == 2
+    assert call_by_name(function, {"a": 1, "c": 3}, "it") == (1, 7, {"c": 3})
     with pytest.raises(UsageError, match="it takes q; there are a"):
-        called(lambda q: q, {"a": 1}, "it")
+        call_by_name(lambda q: q, {"a": 1}, "it")
 
 
 def test_values_are_shown_as_tables_hold_them() -> None:

@@ -15,7 +15,7 @@ from kernellab.benchmark.timer import TRIALS_OFF, GpuTimer, difference, returned
 from kernellab.errors import RunError
 from kernellab.launch.arguments import CannotExport
 from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.launches import Implementation, Measured, call_hooks
+from kernellab.measure.launches import Implementation, LaunchTimes, call_hooks
 from kernellab.measure.timing import DeviceState, Turn
 from tests.measure.test_timing import Device
 
@@ -85,10 +85,10 @@ class TwoProcesses:
     log: list[str] = field(default_factory=list)
     device: Device = field(default_factory=Device)
 
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         if implementation.name in self.unreachable:
             raise CannotExport(f"{implementation.name} cannot be shared")
-        return Measured((self.there_ms,) * runs)
+        return LaunchTimes((self.there_ms,) * runs)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.log.append(" ".join(each.name for each in implementations))

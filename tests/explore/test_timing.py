@@ -16,7 +16,7 @@ from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.explore.schedule import Superseded
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, LaunchTimes
 from kernellab.measure.reference import check_of
 from kernellab.target import parse_target
 from tests import samples
@@ -32,13 +32,13 @@ class MadeUp:
     met: list[list[int]] = field(default_factory=list)
     closed: int = 0
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         block = candidate.config.values["BLOCK"]
         if block == 512:
             raise RunError("an illegal memory access")
         if block == 1024:
             raise WorkerTimeout("it did not end")
-        return Measured((1.0,) * runs, int(block == 2048))
+        return LaunchTimes((1.0,) * runs, int(block == 2048))
 
     def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.met.append([candidate.config.values["BLOCK"] for candidate in candidates])

@@ -18,7 +18,7 @@ from kernellab.gpu.ipc import Memory, tensor_of, tensor_on
 from kernellab.gpu.redzones import Redzones, allocate_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
-from kernellab.measure.comparison import agree, difference_of
+from kernellab.measure.comparison import agree, output_difference
 from kernellab.measure.timing import Turn, driver_stopwatch
 
 pytestmark = [
@@ -72,9 +72,9 @@ def test_views_are_compared_as_tensors_are(layout: str, name: str) -> None:
     assert agree(view_of(same), view_of(want))
     assert not agree(view_of(other), view_of(want))
     known = torch.int64 if name.startswith("u") else want.dtype  # of the wider ones, torch knows little
-    expected = difference_of("out", other.to(known), want.to(known))
-    assert difference_of("out", view_of(other), view_of(want)) == expected
-    assert difference_of("out", view_of(same), view_of(want)) is None
+    expected = output_difference("out", other.to(known), want.to(known))
+    assert output_difference("out", view_of(other), view_of(want)) == expected
+    assert output_difference("out", view_of(same), view_of(want)) is None
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
@@ -83,7 +83,7 @@ def test_what_is_no_number_equals_itself_alone(name: str, wrong: float) -> None:
     want = values("dense", name)
     got = want.clone()
     got[7, 7] = wrong
-    found = difference_of("out", view_of(got), view_of(want))
+    found = output_difference("out", view_of(got), view_of(want))
     assert found is not None
     assert (found.differing, found.largest) == (1, None)
     assert agree(view_of(got), view_of(got.clone()))

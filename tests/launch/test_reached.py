@@ -16,7 +16,7 @@ from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import NOTHING, Copies, _live, apart, move_addresses, moved_address, reached, words_of
 from kernellab.measure.bench_jobs import Setup
-from kernellab.measure.bench_memory import copied
+from kernellab.measure.bench_memory import copy_memory
 from tests.kernels import pointers
 from tests.labs import shared_lab
 
@@ -145,7 +145,7 @@ def test_a_bench_restores_what_is_reached_and_lets_its_tables_point_to_copies(ke
     )
     view = TensorSpec(0, 0, (2,), (1,), "int64", 8)
     setup = Setup("test", 0, memories, frozenset({0, 1}), (view,), tables=Tables((view,)))
-    bench = copied(setup, originals, keeps_originals=keeps_originals, free_bytes=lambda: 1 << 40)
+    bench = copy_memory(setup, originals, keeps_originals=keeps_originals, free_bytes=lambda: 1 << 40)
     for _ in range(2):
         assert bench.tensors[0].view(torch.int64).tolist() == [bench.tensors[1].data_ptr() + 4, 0]
         assert bench.tensors[1].view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -164,7 +164,7 @@ def test_a_table_is_copied_where_only_what_is_written_is() -> None:
     tables = Tables((TensorSpec(0, 0, (2,), (1,), "int64", 8),))
     setup = Setup("test", 0, memories, frozenset({0, 1}), (), tables=tables)
     room = 2 * (4 << 20) + 2000
-    bench = copied(setup, originals, keeps_originals=False, free_bytes=lambda: room * 4 // 3)
+    bench = copy_memory(setup, originals, keeps_originals=False, free_bytes=lambda: room * 4 // 3)
     assert bench.redzones is not None
     assert [span is None for span in bench.redzones.spans] == [False, True]
     assert bench.tensors[0].view(torch.int64).tolist() == [0, data.data_ptr()]

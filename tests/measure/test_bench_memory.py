@@ -15,7 +15,7 @@ from kernellab.gpu.ipc import Memory
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.poison import fill
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup
-from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
+from kernellab.measure.bench_memory import BenchMemory, TooLarge, copy_memory
 from kernellab.measure.comparison import Check, OutputDifference, agree
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
@@ -161,7 +161,7 @@ def copies(*, read: frozenset[int], free_bytes: int = 1 << 40, keeps_originals: 
     """Return copies of two storages of four floats: the second is written."""
     originals = [(torch.arange(4.0) + index).view(torch.uint8) for index in range(2)]
     setup = Setup("test", 0, tuple(Memory(None, 16, 0, index > 0) for index in range(2)), read, (view(1),))
-    return copied(setup, originals, keeps_originals=keeps_originals, free_bytes=lambda: free_bytes)
+    return copy_memory(setup, originals, keeps_originals=keeps_originals, free_bytes=lambda: free_bytes)
 
 
 def test_copies_hold_what_the_originals_held() -> None:

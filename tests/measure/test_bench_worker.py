@@ -237,7 +237,7 @@ def test_of_a_batch_the_best_so_far_bounds_the_next_and_a_fault_ends_it(monkeypa
         asked.append(limit_ms)
         return answers[len(asked) - 1]
 
-    monkeypatch.setattr(Workbench, "_measured", measured)
+    monkeypatch.setattr(Workbench, "_measure_kernel", measured)
     bench, batch = Gpu().bench(), replace(job(limit_ms=9.0), kernels=(KERNEL,) * 6, loser_factor=1.5)
     assert bench.measure(batch) == answers
     assert asked == [9.0, 6.0, 3.0, 3.0]

@@ -9,28 +9,28 @@ import pytest
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.measure.provenance import keep_ceilings, kept_ceilings
+from kernellab.measure.provenance import load_ceilings, save_ceilings
 from tests.benchmark.frames import CEILINGS
 
 
 def test_ceilings_are_found_again_for_the_same_device_and_driver(tmp_path: Path) -> None:
     other = replace(CEILINGS, device="NVIDIA A100", memory_gbps=1400.0)
-    keep_ceilings(tmp_path / "store", CEILINGS)
-    keep_ceilings(tmp_path / "store", other)
-    assert kept_ceilings(tmp_path / "store", CEILINGS.device, CEILINGS.driver) == CEILINGS
-    assert kept_ceilings(tmp_path / "store", other.device, other.driver) == other
-    assert kept_ceilings(tmp_path / "store", CEILINGS.device, "another") is None
+    save_ceilings(tmp_path / "store", CEILINGS)
+    save_ceilings(tmp_path / "store", other)
+    assert load_ceilings(tmp_path / "store", CEILINGS.device, CEILINGS.driver) == CEILINGS
+    assert load_ceilings(tmp_path / "store", other.device, other.driver) == other
+    assert load_ceilings(tmp_path / "store", CEILINGS.device, "another") is None
 
 
 def test_a_folder_without_ceilings_has_none(tmp_path: Path) -> None:
-    assert kept_ceilings(tmp_path, "NVIDIA H200", "1") is None
+    assert load_ceilings(tmp_path, "NVIDIA H200", "1") is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
 def test_a_broken_file_is_a_miss_with_a_warning(tmp_path: Path, text: str) -> None:
     (tmp_path / "ceilings.json").write_text(text)
     with pytest.warns(UserWarning, match=r"ceilings\.json cannot be read"):
-        assert kept_ceilings(tmp_path, "NVIDIA H200", "1") is None
+        assert load_ceilings(tmp_path, "NVIDIA H200", "1") is None
 
 
 def test_without_a_gpu_there_is_nothing_to_measure() -> None:

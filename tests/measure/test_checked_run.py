@@ -9,7 +9,7 @@ import torch
 
 import kernellab
 from kernellab.errors import CheckFailed
-from kernellab.measure.checked_run import checks_of
+from kernellab.measure.checked_run import check_outputs
 from kernellab.measure.reference import check_of, reference_of
 from tests.measure import hinted_kernels as kernels
 
@@ -155,4 +155,4 @@ def checks(lab: kernellab.Lab, kernel: Any, grid: tuple[int, ...], *args: Any, c
     with lab.launches.recording(poison=True) as recorder:
         bound[grid](*args, **meta)
     (record,) = recorder.records.values()
-    return checks_of(reference, function, record, recorder, lab.launches)
+    return check_outputs(reference, function, record, recorder, lab.launches)

@@ -17,7 +17,7 @@ from kernellab.measure.comparison import (
     agree,
     compare,
     detail_of,
-    difference_of,
+    output_difference,
 )
 from kernellab.measure.reference import check_of, reference_of
 from kernellab.measure.tolerance import FLOAT32
@@ -182,11 +182,11 @@ def test_outputs_of_two_configs_agree_within_a_share_of_the_largest() -> None:
 def test_a_difference_of_two_launches_counts_elements_and_has_the_largest() -> None:
     want = torch.zeros(8)
     got = want.clone()
-    assert difference_of("out", got, want) is None
+    assert output_difference("out", got, want) is None
     got[2:4] = torch.tensor([1.0, -3.0])
-    assert difference_of("out", got, want) == OutputDifference("out", 2, 8, 3.0)
+    assert output_difference("out", got, want) == OutputDifference("out", 2, 8, 3.0)
     got[0] = float("nan")
-    found = difference_of("out", got, want)
+    found = output_difference("out", got, want)
     assert found == OutputDifference("out", 3, 8, None)
     assert found.text == "out differs in 3 of 8 elements"
 

@@ -31,8 +31,8 @@ from kernellab.ir.operations import Access
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, tensors_of
 from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
 from kernellab.measure.bench_setup import CommonMemory, needs_torch
-from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
-from kernellab.measure.launches import BenchOptions, require_good, touched
+from kernellab.measure.gpu_bench import WorkerBench, _LaunchesOnDevice
+from kernellab.measure.launches import BenchOptions, accessed_arguments, require_good
 from kernellab.workers.worker import Job
 from tests.tune.fakes import candidate_of, config
 
@@ -51,13 +51,13 @@ def site(argument: str, kind: Access) -> Site:
 
 def test_an_atomic_reads_and_writes() -> None:
     effects = Effects(("x", "y"), (site("x", Access.READ), site("y", Access.ATOMIC)))
-    assert touched(effects) == (frozenset({"y"}), frozenset({"x", "y"}))
+    assert accessed_arguments(effects) == (frozenset({"y"}), frozenset({"x", "y"}))
 
 
 def test_an_unknown_effect_touches_everything() -> None:
     unknown = UnknownEffect(None, "tt.mystery", 0, HERE, "not in the tables")
     everything = frozenset({"x", "y"})
-    assert touched(Effects(("x", "y"), (), (unknown,))) == (everything, everything)
+    assert accessed_arguments(Effects(("x", "y"), (), (unknown,))) == (everything, everything)
 
 
 def test_views_have_the_names_that_effects_give_them() -> None:
@@ -172,7 +172,7 @@ def test_memory_that_only_torch_can_map_is_timed_where_torch_is_imported_already
 
 def test_no_two_setups_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
-    names = [worker_bench(FakeWorker())._made_setup().name for _ in range(20)]  # objects of one address, often
+    names = [worker_bench(FakeWorker())._new_setup().name for _ in range(20)]  # objects of one address, often
     assert len(set(names)) == 20
 
 
@@ -227,7 +227,7 @@ def test_a_device_without_memory_for_the_arguments_is_the_fault_of_no_config(mon
     monkeypatch.setattr("kernellab.measure.gpu_bench.on_device", full)
     launches: Any = None
     bench = worker_bench(FakeWorker())
-    bench.options = replace(bench.options, placed=_Elsewhere(launches, 1).launch_of)
+    bench.options = replace(bench.options, placed=_LaunchesOnDevice(launches, 1).launch_of)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"CUDA out of memory\. Tried to allocate 2.00 GiB; free memory") as raised:
             bench.measure(CANDIDATE, 3, None)
@@ -328,7 +328,7 @@ def test_trials_are_told_of_launches_that_went_well(timing: BenchTiming, has_hoo
     found: list[Any] = []
     trials: Any = SimpleNamespace(
         worker=lambda device, with_torch: SimpleNamespace(run=lambda job, timeout_s: [timing], pid=1),
-        passed=lambda *launch: found.append(launch),
+        record_passed_launch=lambda *launch: found.append(launch),
     )
     launch: Any = SimpleNamespace(
         **{**vars(LAUNCH), "has_hooks": has_hooks, "before": (), "after": None, "options": {}}

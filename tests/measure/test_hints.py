@@ -7,7 +7,7 @@ import torch
 
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.hints import HintKind, Mismatch, Tried, hints_on
+from kernellab.measure.hints import HintKind, Mismatch, TrialOutcome, hints_on
 from kernellab.measure.tolerance import FLOAT32
 
 G = torch.Generator().manual_seed(2)
@@ -152,6 +152,6 @@ def test_whole_numbers_are_no_sign_of_a_format_of_fewer_bits() -> None:
 
 
 def test_the_likeliest_comes_first_and_there_are_two_at_most() -> None:
-    tried = Tried(strides=(("x", (2,)),))
-    assert list(hinted(X.T.reshape(48, 32).clone(), X, tried=tried)) == [HintKind.NOT_CONTIGUOUS]
+    outcome = TrialOutcome(strides=(("x", (2,)),))
+    assert list(hinted(X.T.reshape(48, 32).clone(), X, outcome=outcome)) == [HintKind.NOT_CONTIGUOUS]
     assert len(hinted((2 * X.to(torch.float16)).float(), X)) <= 2

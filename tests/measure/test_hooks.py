@@ -19,9 +19,9 @@ from kernellab.measure.bench_jobs import (
     Manner,
     bound_hooks,
     hook_calls,
-    loaded_hooks,
+    pickle_hooks,
     sets_blocks_alone,
-    shipped_hooks,
+    unpickle_hooks,
 )
 from kernellab.measure.bench_worker import _counts
 from kernellab.measure.config import Config
@@ -78,14 +78,14 @@ def test_hooks_work_on_the_memory_of_the_bench_in_another_process() -> None:
     fill = 7.0
     launch = launch_of(triton.Config({"BLOCK": 8}, pre_hook=lambda named: named["out_ptr"].fill_(fill)))
     memory = torch.zeros(4 * N, dtype=torch.uint8)
-    data = shipped_hooks(launch)
-    bound_hooks(loaded_hooks(data), SPECS, [memory]).before()
+    data = pickle_hooks(launch)
+    bound_hooks(unpickle_hooks(data), SPECS, [memory]).before()
     assert memory.view(torch.float32).tolist() == [fill] * N
     assert OUT.tolist() == [0.0] * N
 
 
 def test_a_launch_without_hooks_takes_nothing_along() -> None:
-    assert shipped_hooks(launch_of(triton.Config({"BLOCK": 8}))) == b""
+    assert pickle_hooks(launch_of(triton.Config({"BLOCK": 8}))) == b""
 
 
 def test_a_hook_that_cannot_be_taken_along_is_told() -> None:
@@ -93,12 +93,12 @@ def test_a_hook_that_cannot_be_taken_along_is_told() -> None:
     lock = threading.Lock()
     launch = launch_of(triton.Config({"BLOCK": 8}, pre_hook=lambda named: lock.locked()))
     with pytest.raises(CannotExport, match="hooks that cannot be taken along"):
-        shipped_hooks(launch)
+        pickle_hooks(launch)
 
 
 def test_a_hook_that_cannot_be_made_again_is_told() -> None:
     with pytest.raises(BadHook, match="ModuleNotFoundError"):
-        loaded_hooks(b"cabsent_module\nhook\n.")
+        unpickle_hooks(b"cabsent_module\nhook\n.")
 
 
 def test_what_an_autotuner_says_about_timing_is_known() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.measure.timing import interval, preferred, ratio_interval, standing
+from kernellab.measure.timing import interval, ratio_interval, standing, tie_winner
 
 TIMES = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=40)
 
@@ -71,7 +71,7 @@ def test_every_finalist_stands_in_one_place(rounds: dict[int, list[float]]) -> N
 
 
 def test_a_tie_goes_to_fewer_resources_then_to_the_earlier_config() -> None:
-    assert preferred([4, 2, 7], {4: (0, 100), 2: (0, 200), 7: (0, 100)}) == 4
+    assert tie_winner([4, 2, 7], {4: (0, 100), 2: (0, 200), 7: (0, 100)}) == 4
 
 
 def test_level_is_what_ties_within_half_the_margin() -> None:

@@ -16,7 +16,7 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.bench_jobs import NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
-from kernellab.measure.launches import Implementation, Measured, measured_singly
+from kernellab.measure.launches import Implementation, LaunchTimes, measure_singly
 from kernellab.target import Target
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
@@ -78,22 +78,22 @@ class FakeBench:
     def get_ready(self) -> None:
         self.ready += 1
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         self.measured.append(candidate.config)
         if candidate.config in self.differences:
-            return Measured((), 1, self.differences[candidate.config])
+            return LaunchTimes((), 1, self.differences[candidate.config])
         times: list[float] = []
         while len(times) < runs:
             times.append(self._launch(candidate.config))
             if stop_above_ms is not None and len(times) == 2 and min(times) > stop_above_ms:
                 break
-        return Measured(tuple(times), self.groups.get(candidate.config, 0))
+        return LaunchTimes(tuple(times), self.groups.get(candidate.config, 0))
 
     def measure_all(
         self, candidates: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[Measured | KernellabError]:
+    ) -> list[LaunchTimes | KernellabError]:
         self.batches.append([candidate.config for candidate in candidates])
-        return measured_singly(self, candidates, runs, stop_above_ms)
+        return measure_singly(self, candidates, runs, stop_above_ms)
 
     def compare(
         self, candidate: Implementation, others: Sequence[Implementation]

@@ -16,7 +16,7 @@ from kernellab.errors import RunError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, LaunchTimes
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, remark_of
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
@@ -32,7 +32,7 @@ class Keeping(FakeBench):
 
     kept: list[int] = field(default_factory=list)
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         measured = FakeBench.measure(self, candidate, runs, stop_above_ms)
         if measured.difference:
             return measured

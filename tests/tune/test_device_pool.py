@@ -11,7 +11,7 @@ import pytest
 from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, LaunchTimes
 from kernellab.tune.device_pool import DevicePool, SharedRounds, checked_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune
@@ -154,12 +154,12 @@ class Numbering(Device):
     kinds: Mapping[Config, str] = field(default_factory=dict)
     met: list[str] = field(default_factory=list)
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         measured = FakeBench.measure(self, candidate, runs, stop_above_ms)
         kind = self.kinds.get(candidate.config, "right")
         if kind not in self.met:
             self.met.append(kind)
-        return Measured(measured.times_ms, self.met.index(kind))
+        return LaunchTimes(measured.times_ms, self.met.index(kind))
 
     def compare(
         self, candidate: Implementation, others: Sequence[Implementation]

@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.errors import CompileError, RunError
 from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, Measured
+from kernellab.measure.launches import Implementation, LaunchTimes
 from kernellab.tune.finals import Final, FinalRounds, Policy, settle
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
@@ -70,7 +70,7 @@ def test_without_finalists_there_is_no_winner() -> None:
 class FlukyBench(FakeBench):
     """Measures its first config a tenth too fast before the final."""
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         measured = super().measure(candidate, runs, stop_above_ms)
         share = 0.9 if candidate.index == 0 else 1.0
         return replace(measured, times_ms=tuple(share * each for each in measured.times_ms))
@@ -89,7 +89,7 @@ class Diary(FakeBench):
     asked: list[str] = field(default_factory=list)
     failures: int = 0
 
-    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         self.asked.append("measure")
         return FakeBench.measure(self, candidate, runs, stop_above_ms)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 
-from kernellab.measure.config import Config, Kept, Space, Status
+from kernellab.measure.config import Config, NonJsonValue, Space, Status
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import key_of
 from kernellab.store import Store
@@ -54,7 +54,7 @@ def test_the_fastest_that_ran_well_and_fits_is_the_best_known() -> None:
 
 
 def test_values_that_the_store_keeps_as_text_are_no_start() -> None:
-    kept = replace(A, parameters=(("MODE", Kept("Mode.FAST", "a key")),))
+    kept = replace(A, parameters=(("MODE", NonJsonValue("Mode.FAST", "a key")),))
     assert best_known(rows(row(kept, 1.0)), anything) is None
 
 

@@ -16,7 +16,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Config, Space
 from kernellab.measure.launches import Launches
-from kernellab.measure.reference import taken_by, takes_all
+from kernellab.measure.reference import keyword_names, takes_any_name
 from kernellab.registry import Registry
 from kernellab.target import multiprocessors
 from kernellab.tune.autotune import environment_of
@@ -69,7 +69,7 @@ def tuned_over(
     kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)
     given = {**dict(zip(names, call.args, strict=False)), **call.meta}
-    known = () if takes_all(spec.inputs) else (*names, *taken_by(spec.inputs))
+    known = () if takes_any_name(spec.inputs) else (*names, *keyword_names(spec.inputs))
     cases = cases_of(over, known)
     launches = Launches(kernel, grid, (), given, environment.device.target)
     originals = candidates_of(launches, spec.configs)

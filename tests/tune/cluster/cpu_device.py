@@ -18,7 +18,7 @@ import kernellab
 from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.launches import Implementation, Launches, Measured, launched_on_copies, measured_singly
+from kernellab.measure.launches import Implementation, Launches, LaunchTimes, launch_on_copies, measure_singly
 from kernellab.measure.provenance import Device, device_of
 from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab
@@ -70,15 +70,15 @@ class InterpretedBench:
     def get_ready(self) -> None:
         """Load nothing."""
 
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         """Launch once; that run counts, however slow."""
-        return Measured((self._milliseconds(implementation),))
+        return LaunchTimes((self._milliseconds(implementation),))
 
     def measure_all(
         self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[Measured | KernellabError]:
+    ) -> list[LaunchTimes | KernellabError]:
         """Launch each once."""
-        return measured_singly(self, implementations, runs, stop_above_ms)
+        return measure_singly(self, implementations, runs, stop_above_ms)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
@@ -100,5 +100,5 @@ class InterpretedBench:
     def _milliseconds(self, implementation: Implementation) -> float:
         launch: Any = implementation.launch
         begin = time.perf_counter()
-        launched_on_copies(self.runtime, launch, implementation.kernel.effects, "cpu", self.timeout_s)
+        launch_on_copies(self.runtime, launch, implementation.kernel.effects, "cpu", self.timeout_s)
         return 1e3 * (time.perf_counter() - begin)
