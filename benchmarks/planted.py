@@ -27,7 +27,7 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError
-from kernellab.explain.asking import AskedLaunch, device_of, time_of
+from kernellab.explain.asking import LaunchRequest, device_of, launch_seconds
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
@@ -106,15 +106,15 @@ def named(name: str) -> tuple[KernelCall, KernelCall | None, Any]:
     return kernel.call, None, kernel.inputs
 
 
-def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> AskedLaunch:
+def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> LaunchRequest:
     grid, arguments = call.of(inputs)
     asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
-    return AskedLaunch(*asked, call.kernel, grid, (), arguments)
+    return LaunchRequest(*asked, call.kernel, grid, (), arguments)
 
 
 def implementation_of(
     lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]
-) -> tuple[AskedLaunch, Implementation]:
+) -> tuple[LaunchRequest, Implementation]:
     found = call_in(lab, call, inputs)
     return found, found.implementation()
 
@@ -135,13 +135,13 @@ def static(names: Iterable[str], pool: ProcessPoolExecutor, folder: str) -> dict
 def on_gpu(lab: kernellab.Lab, facts: Facts, call: KernelCall, inputs: dict[str, Any]) -> Facts:
     """Return facts with the time of the launch and the ceilings of the GPU."""
     asked, implementation = implementation_of(lab, call, inputs)
-    return replace(facts, device=device_of(asked), time_s=time_of(asked, implementation, _TIMEOUT_S))
+    return replace(facts, device=device_of(asked), time_s=launch_seconds(asked, implementation, _TIMEOUT_S))
 
 
 def gain_of(lab: kernellab.Lab, pair: Planted, inputs: dict[str, Any], slow_s: float) -> float:
     """Return how many times faster the fixed half is, for the same work."""
     asked, implementation = implementation_of(lab, pair.fixed, inputs)
-    fixed_s = time_of(asked, implementation, _TIMEOUT_S)
+    fixed_s = launch_seconds(asked, implementation, _TIMEOUT_S)
     return pair.work(inputs) * slow_s / fixed_s
 
 

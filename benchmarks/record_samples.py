@@ -101,14 +101,14 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.explain.asking import AskedLaunch
+    from kernellab.explain.asking import LaunchRequest
     from kernellab.explain.profilers import Sampler, numbered_binary
     from kernellab.views.cards.explanation import profile_card
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:
         asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
-        call = AskedLaunch(*asked, kernel, grid, arguments, meta)
+        call = LaunchRequest(*asked, kernel, grid, arguments, meta)
         implementation = call.implementation()
         (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
         with numbered_binary(implementation.kernel) as (binary, is_numbered):

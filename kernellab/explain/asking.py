@@ -37,7 +37,7 @@ BestConfig = Callable[[Launches], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class AskedLaunch:
+class LaunchRequest:
     """A call of a kernel to explain or profile for a target.
 
     ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
@@ -81,7 +81,7 @@ class AskedLaunch:
         with self.runtime.compiling(launches.name):
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
 
-    def _recorded_launch(self, key: str | int) -> AskedLaunch:
+    def _recorded_launch(self, key: str | int) -> LaunchRequest:
         """Return the latest recorded launch of a stored kernel, on new arguments of the recorded shapes.
 
         Raises:
@@ -98,7 +98,7 @@ class AskedLaunch:
         return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
 
 
-def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
+def reproducer_of(call: LaunchRequest, implementation: Implementation) -> str:
     """Return the text of a module that repeats a launch, on inputs of the same shapes.
 
     Raises:
@@ -110,7 +110,7 @@ def reproducer_of(call: AskedLaunch, implementation: Implementation) -> str:
     return reproducer_text(launch.job.closure, launch_of(call.kernels, record), result_of(compiled))
 
 
-def sample_launch(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
+def sample_launch(call: LaunchRequest, implementation: Implementation, timeout_s: float) -> Profile:
     """Sample the launch of a call on the current GPU, in a worker of its own.
 
     Raises:
@@ -123,7 +123,7 @@ def sample_launch(call: AskedLaunch, implementation: Implementation, timeout_s: 
     return profile_of(implementation, Sampler(device, timeout_s, trials), device_name(device))
 
 
-def with_counters(profile: Profile, call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
+def with_counters(profile: Profile, call: LaunchRequest, implementation: Implementation, timeout_s: float) -> Profile:
     """Return a profile with the hardware counters of Nsight Compute, or with a note why there are none."""
     with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
         path = Path(folder, "reproducer.py")
@@ -143,7 +143,7 @@ _LAUNCH_MS = 0.1  # of flushing the L2 before each timed launch
 _LEAST_ROUNDS, _MOST_ROUNDS = 7, 60
 
 
-def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False) -> Explanation:
+def explanation_of(call: LaunchRequest, timeout_s: float, *, samples: bool = False) -> Explanation:
     """Explain the time of a call's launch; with ``samples``, also from its profile.
 
     Raises:
@@ -161,11 +161,11 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
     measured = None
     if call.has_gpu:
         profile = sample_launch(call, implementation, timeout_s) if samples else None
-        measured = RunFacts(time_of(call, implementation, timeout_s), profile)
+        measured = RunFacts(launch_seconds(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
 
 
-def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:
+def explanation_from(call: LaunchRequest, implementation: Implementation, measured: RunFacts | None) -> Explanation:
     """Explain a compiled launch, which was timed where there is a GPU."""
     traffic, why_not = _traffic_or_reason(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
@@ -184,7 +184,7 @@ def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, 
     return traffic, ""
 
 
-def device_of(call: AskedLaunch) -> DeviceRates:
+def device_of(call: LaunchRequest) -> DeviceRates:
     """Return the rates of a call's device: as measured on the GPU, else from the table of data sheets."""
     table = device_of_table(call.target)
     if not call.has_gpu:
@@ -195,7 +195,7 @@ def device_of(call: AskedLaunch) -> DeviceRates:
     return measured_device(table, ceilings_here(call.runtime), multiprocessors(), int(properties.L2_cache_size))
 
 
-def time_of(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> float:
+def launch_seconds(call: LaunchRequest, implementation: Implementation, timeout_s: float) -> float:
     """Return the seconds that a launch takes with a flushed L2: the median of some, in the GPU worker.
 
     Raises:
@@ -214,7 +214,7 @@ def time_of(call: AskedLaunch, implementation: Implementation, timeout_s: float)
 _NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a machine with one, the same call samples."
 
 
-def profile_with_explanation(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
+def profile_with_explanation(call: LaunchRequest, timeout_s: float, *, counters: bool) -> Profile:
     """Return the profile of a call; without samples, with the findings of its explanation as notes.
 
     With ``counters``, it includes those of Nsight Compute, or a note why there are none.

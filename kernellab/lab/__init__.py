@@ -479,7 +479,7 @@ class Lab(Workspace):
         return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
 
     def _call(self, verb: str, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Any) -> Any:
-        from kernellab.explain.asking import AskedLaunch
+        from kernellab.explain.asking import LaunchRequest
         from kernellab.tune.autotune import best_of
 
         if isinstance(kernel, str | int) and (grid is not None or args or meta):
@@ -487,4 +487,4 @@ class Lab(Workspace):
         if not isinstance(kernel, str | int):
             require_launch(f"lab.{verb}", kernel, grid, args, meta)
         best = partial(best_of, self.launches, self.kernels)
-        return AskedLaunch(self.launches, self.kernels, self.bind, best, self.target, kernel, grid, args, meta)
+        return LaunchRequest(self.launches, self.kernels, self.bind, best, self.target, kernel, grid, args, meta)

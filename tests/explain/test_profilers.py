@@ -12,7 +12,7 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.explain.asking import AskedLaunch, reproducer_of
+from kernellab.explain.asking import LaunchRequest, reproducer_of
 from kernellab.explain.profilers import (
     METRICS,
     ProfilerRefusal,
@@ -49,10 +49,10 @@ class RecordedSampler(Sampler):
 
 
 @pytest.fixture(scope="module")
-def call(lab: kernellab.Lab) -> AskedLaunch:
+def call(lab: kernellab.Lab) -> LaunchRequest:
     case = next(iter(all_cases().values()))
     arguments = {**case.fresh_arguments(), **case.meta}
-    return AskedLaunch(
+    return LaunchRequest(
         lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target, case.kernel, case.grid, (), arguments
     )
 
@@ -62,7 +62,7 @@ def text_of(kernel: str, **lines: int) -> str:
     return hatchet(frame(kernel, *frames))
 
 
-def test_sessions_end_once_the_leading_lines_are_apart(call: AskedLaunch) -> None:
+def test_sessions_end_once_the_leading_lines_are_apart(call: LaunchRequest) -> None:
     found = call.implementation()
     clear = text_of(found.kernel.kernel, n1=90_000, n2=10_000)
     sampler = RecordedSampler(clear, clear, clear)
@@ -71,7 +71,7 @@ def test_sessions_end_once_the_leading_lines_are_apart(call: AskedLaunch) -> Non
     assert profile.instructions[0].address == 0
 
 
-def test_few_samples_ask_for_more_launches(call: AskedLaunch) -> None:
+def test_few_samples_ask_for_more_launches(call: LaunchRequest) -> None:
     found = call.implementation()
     close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
     sampler = RecordedSampler(*[close] * 6)
@@ -80,14 +80,14 @@ def test_few_samples_ask_for_more_launches(call: AskedLaunch) -> None:
     assert sampler.rounds[-1] > 10 * sampler.rounds[0]
 
 
-def test_time_ends_sessions_that_tell_nothing(call: AskedLaunch) -> None:
+def test_time_ends_sessions_that_tell_nothing(call: LaunchRequest) -> None:
     found = call.implementation()
     close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
     profile = profile_of(found, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
     assert profile.sessions == 2
 
 
-def test_where_the_numbers_are_lost_the_lines_are_sampled(call: AskedLaunch) -> None:
+def test_where_the_numbers_are_lost_the_lines_are_sampled(call: LaunchRequest) -> None:
     found = call.implementation()
     name = found.kernel.kernel
     lost = hatchet(frame(name, long_scoreboard=50_000))
@@ -97,19 +97,19 @@ def test_where_the_numbers_are_lost_the_lines_are_sampled(call: AskedLaunch) -> 
     assert profile.instructions == ()
 
 
-def test_a_refusal_is_a_sentence_and_no_error(call: AskedLaunch) -> None:
+def test_a_refusal_is_a_sentence_and_no_error(call: LaunchRequest) -> None:
     profile = profile_of(call.implementation(), RecordedSampler(ProfilerRefusal("Not here.")), "GPU")
     assert (profile.refused, profile.samples) == ("Not here.", 0)
 
 
-def test_no_sample_at_all_is_said(call: AskedLaunch) -> None:
+def test_no_sample_at_all_is_said(call: LaunchRequest) -> None:
     found = call.implementation()
     texts = [hatchet(frame("something_else", wait=3))] * 6
     profile = profile_of(found, RecordedSampler(*texts), "GPU", clock=lambda: 0.0)
     assert profile.refused.startswith("No sample fell on the kernel")
 
 
-def test_a_worker_that_dies_of_the_kernel_is_an_error(call: AskedLaunch) -> None:
+def test_a_worker_that_dies_of_the_kernel_is_an_error(call: LaunchRequest) -> None:
     with pytest.raises(WorkerDied):
         profile_of(call.implementation(), RecordedSampler(WorkerDied("The kernel ended its worker.")), "GPU")
 
@@ -144,14 +144,16 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
     assert len(profile.frame) == 0
 
 
-def test_the_reproducer_makes_the_launch_again(call: AskedLaunch) -> None:
+def test_the_reproducer_makes_the_launch_again(call: LaunchRequest) -> None:
     found = call.implementation()
     text = reproducer_of(call, found)
     assert f"def {found.kernel.kernel}(" in text
     compile(text, "reproducer.py", "exec")
 
 
-def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(lab: kernellab.Lab, call: AskedLaunch) -> None:
+def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(
+    lab: kernellab.Lab, call: LaunchRequest
+) -> None:
     case = next(iter(all_cases().values()))
     kernel = lab.bind(case.kernel)
     lab.kernels.add(kernel)

@@ -141,18 +141,18 @@ def _product_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operatio
         wide = f"{kind[0]}{2 * width_of(kind)}"
         numbers = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{width_of(wide) // 8}")
 
-        def widened(x: Array, y: Array, *rest: Array) -> Array:
+        def wide_product(x: Array, y: Array, *rest: Array) -> Array:
             product = numbers_of(x, kind).astype(numbers) * numbers_of(y, kind).astype(numbers)
             return bits_of(product + numbers_of(rest[0], wide) if rest else product, wide)
 
-        return widened
+        return wide_product
     function = high_product if "hi" in parts else np.multiply
 
-    def plain(x: Array, y: Array, *rest: Array) -> Array:
+    def product_of(x: Array, y: Array, *rest: Array) -> Array:
         product = function(numbers_of(x, kind), numbers_of(y, kind))
         return bits_of(product + numbers_of(rest[0], kind) if rest else product, kind)
 
-    return plain
+    return product_of
 
 
 def high_product(x: Array, y: Array) -> Array:
@@ -249,7 +249,7 @@ def _setp_operation(parts: tuple[str, ...]) -> Operation | None:
         compare = _either_nan if name == "nan" else lambda x, y: ~_either_nan(x, y)
     if compare is None:
         return None
-    joined = next((_BITWISE[part] for part in parts[2:-1] if part in _BITWISE), None)
+    combine = next((_BITWISE[part] for part in parts[2:-1] if part in _BITWISE), None)
 
     def decide(x: Array, y: Array, *rest: Array) -> Array:
         left, right = numbers_of(x, kind), numbers_of(y, kind)
@@ -258,7 +258,7 @@ def _setp_operation(parts: tuple[str, ...]) -> Operation | None:
             result = result | np.isnan(left) | np.isnan(right)
         elif left.dtype.kind == "f" and name == "ne":
             result = result & ~np.isnan(left) & ~np.isnan(right)
-        return joined(result, rest[0]) if joined is not None and rest else result
+        return combine(result, rest[0]) if combine is not None and rest else result
 
     return decide
 
