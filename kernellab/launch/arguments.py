@@ -38,7 +38,7 @@ TRITON_DTYPES = {
 
 
 class CannotExport(Exception):
-    """An argument cannot be exported to another process; the text says which, and why."""
+    """An argument cannot be exported to another process; the text has its name and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class SharedBlock:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """One storage: where it lies in the block, and its address in the process of its owner. All in bytes.
+    """One storage: its offset in the block, and its address in the process of its owner. All in bytes.
 
     Of one that is not whole, only the elements of arguments are there.
     """
@@ -98,7 +98,7 @@ class DescriptorSpec:
 
     @staticmethod
     def of(value: Any, base: TensorSpec) -> DescriptorSpec:
-        """Return a descriptor of Triton's as data, over a tensor that is data already."""
+        """A Triton descriptor as data, over a tensor that is data already."""
         return DescriptorSpec(
             base=base,
             shape=tuple(map(int, value.shape)),
@@ -137,7 +137,7 @@ ArgumentSpec = TensorSpec | DescriptorSpec | TupleSpec | ScalarSpec | DtypeSpec
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: the grid, the arguments by name, the memory they lie in.
+    """One launch: the grid, the arguments by name, and their memory.
 
     ``uninitialised`` names arguments whose contents count as never written; of a tuple, its members: ``outs[1]``.
     """
@@ -159,7 +159,7 @@ def members_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]
 
 
 def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
+    """The tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
     found: dict[str, Any] = {}
     for name, value in members_of(arguments.items()):
         if hasattr(value, "untyped_storage"):
@@ -172,7 +172,7 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def spec_of(
     name: str, value: Any, tensor: Callable[[str, Any], TensorSpec], other: Callable[[str, Any], ArgumentSpec]
 ) -> ArgumentSpec:
-    """Return an argument as data: of tensors what ``tensor`` gives, of what is no argument of a kernel ``other``."""
+    """An argument as data; ``tensor`` converts tensors, ``other`` values that are no kernel arguments."""
     if isinstance(value, tuple):
         items = tuple(spec_of(f"{name}[{i}]", item, tensor, other) for i, item in enumerate(value))
         return TupleSpec(items, type(value).__name__, getattr(value, "_fields", None))
@@ -202,7 +202,7 @@ def leaves_of(name: str, spec: ArgumentSpec) -> Iterator[tuple[str, ArgumentSpec
 
 
 def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
-    """Return every tensor of an argument with its name, that of a descriptor too."""
+    """Every tensor of an argument with its name, that of a descriptor too."""
     bases = ((n, leaf.base if isinstance(leaf, DescriptorSpec) else leaf) for n, leaf in leaves_of(name, spec))
     return [(n, tensor) for n, tensor in bases if isinstance(tensor, TensorSpec)]
 
@@ -212,7 +212,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def ranges_of(arguments: Mapping[str, Any]) -> Ranges:
-    """Return where the storages of CPU tensors lie."""
+    """The address ranges of the storages of CPU tensors."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted({found for _, value in members_of(arguments.items()) for found in _range_of(value)}):
         if merged and start < merged[-1][1]:
@@ -230,7 +230,7 @@ def _range_of(value: Any) -> Iterator[tuple[int, int]]:
 
 
 def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
-    """Return a CPU tensor as a view of one of the storages.
+    """A CPU tensor as a view of one of the storages.
 
     Raises:
         LaunchError: it cannot be taken along: another device, sparse, without memory.
@@ -257,7 +257,7 @@ def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
 
 
 def require_memory(name: str, tensor: Any) -> None:
-    """Refuse a tensor whose storage ends before its last element, where a look at it would end the process.
+    """Refuse a tensor whose storage ends before its last element: an access would crash the process.
 
     Raises:
         LaunchError: the storage of the tensor was resized or freed.
@@ -271,7 +271,7 @@ def require_memory(name: str, tensor: Any) -> None:
 
 
 def other_spec(name: str, value: Any) -> ArgumentSpec:
-    """Return a dtype or ``tl.constexpr`` as data.
+    """A dtype or ``tl.constexpr`` as data.
 
     Raises:
         LaunchError: it is something else.
@@ -288,7 +288,7 @@ def other_spec(name: str, value: Any) -> ArgumentSpec:
 
 
 def _is_reinterpreted(value: Any) -> bool:
-    """Tell whether a value comes from ``triton.reinterpret``: a tensor under another type."""
+    """Whether a value comes from ``triton.reinterpret``: a tensor under another type."""
     return type(value).__name__ == "TensorWrapper" and hasattr(value, "base")
 
 
@@ -312,7 +312,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
 
 
 def _is_on_cpu(value: Any) -> bool:
-    """Tell whether a value is a tensor with memory that this process can read."""
+    """Whether a value is a tensor with memory that this process can read."""
     if not hasattr(value, "data_ptr") or getattr(getattr(value, "device", None), "type", None) != "cpu":
         return False
     return str(getattr(value, "layout", "")) == "torch.strided" and type(value).__name__ != "FakeTensor"

@@ -1,4 +1,4 @@
-"""The boundary of the public verbs: what a call may hold, and what of it belongs to the kernel.
+"""Checks of calls to the public verbs, of grids and of arguments.
 
 `verb` stands before each of them: a call that does not fit its signature, or an option that holds what it may not, is a
 `UsageError` before anything happens, worded the same everywhere. An option that has the name of a parameter of the
@@ -39,14 +39,14 @@ _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class CallRule:
-    """What an option may hold: ``allows`` tells, ``expected`` says it in words."""
+    """The check of an option: ``allows`` tests a value, ``expected`` words it for errors."""
 
     expected: str
     allows: Callable[[Any], bool]
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a finite real number; True and False are none."""
+    """Whether a value is a finite real number; True and False are none."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -79,7 +79,7 @@ def _has_numbers(value: object) -> bool:
 
 
 def _is_executor(value: Any) -> bool:
-    """Tell whether calls can be handed over: as to an executor, or a client or a view of ipyparallel."""
+    """Whether a value runs calls elsewhere: an executor, or a client or view of ipyparallel."""
     return any(callable(getattr(value, name, None)) for name in ("submit", "apply_async", "load_balanced_view"))
 
 
@@ -187,13 +187,13 @@ def _rule_of(parameter: inspect.Parameter, known: Mapping[str, CallRule]) -> Cal
 
 
 def _label_of(function: Callable[..., Any]) -> str:
-    """Return how messages call a verb: ``lab.run``."""
+    """The name of a verb in messages: ``lab.run``."""
     owner, _, name = function.__qualname__.rpartition(".")
     return "kernellab.Lab" if name == "__init__" else f"{_OWNERS.get(owner, 'kernellab')}.{name}"
 
 
 def _given(signature: inspect.Signature, label: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call gives to each parameter.
+    """The arguments of a call by parameter.
 
     Raises:
         UsageError: the call does not fit the signature.
@@ -210,7 +210,7 @@ def _given(signature: inspect.Signature, label: str, args: tuple[Any, ...], name
 def _with_kernel_arguments(
     signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any], misplaced: list[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call that gives ``misplaced`` keywords to the kernel, by position, where it has such parameters."""
+    """The call with ``misplaced`` keywords passed to the kernel, by position, if it has such parameters."""
     from kernellab._triton.kernel import is_kernel, parameter_names, pass_by_position  # keeps `import kernellab` light
 
     before = list(signature.parameters).index("args")
@@ -223,7 +223,7 @@ def _with_kernel_arguments(
 
 
 def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel, named: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for a keyword that neither verb nor kernel has, and that is nearly one of the verb's."""
+    """Raise `UsageError` for an unknown keyword that resembles one of the verb's."""
     from kernellab._triton.kernel import is_kernel, parameter_names  # keeps `import kernellab` light
 
     own = [name for name, each in signature.parameters.items() if each.default is not inspect.Parameter.empty]
@@ -235,7 +235,7 @@ def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel,
 
 @dataclass(frozen=True, slots=True)
 class UserCall:
-    """A kernel with what the user gives it: ``kernel[grid](*args, **meta)``. A magic may name it by a label."""
+    """A call ``kernel[grid](*args, **meta)`` by the user. A magic may name the kernel by a label."""
 
     kernel: Kernel
     grid: Any
@@ -244,7 +244,7 @@ class UserCall:
 
 
 def require_kernel(kernel: Kernel) -> None:
-    """Raise `UsageError` for what is not a Triton kernel, or has more than one autotuner."""
+    """Raise `UsageError` unless the value is a Triton kernel with one autotuner at most."""
     from kernellab._triton.interpreted import require_compiled
     from kernellab._triton.kernel import is_kernel, require_one_tuner
 
@@ -255,7 +255,7 @@ def require_kernel(kernel: Kernel) -> None:
 
 
 def require_grid(grid: Any, what: str) -> None:
-    """Raise `UsageError` for what cannot be a grid: mostly the first argument of the kernel, where the grid is missing.
+    """Raise `UsageError` for an impossible grid: mostly the kernel's first argument, where the grid is missing.
 
     ``what`` is the call: ``lab.tune``.
     """
@@ -268,7 +268,7 @@ def require_grid(grid: Any, what: str) -> None:
 
 
 def is_grid_function(grid: object) -> bool:
-    """Tell whether a grid is computed from the arguments: it can be called, and is neither a kernel nor a constant."""
+    """Whether a grid is a function of the arguments, and neither a kernel nor a constant."""
     from kernellab._triton.kernel import constexpr_value, is_kernel
 
     return callable(grid) and not is_kernel(grid) and constexpr_value(grid) is grid
@@ -277,7 +277,7 @@ def is_grid_function(grid: object) -> bool:
 def require_launch(
     what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...] = (), meta: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse what cannot be launched: no kernel, no grid, or tensors that no kernel takes. ``what`` is the call.
+    """Refuse a launch without kernel or grid, or with tensors that no kernel takes. ``what`` is the call.
 
     Raises:
         UsageError, LaunchError: it says which.
@@ -296,7 +296,7 @@ def require_launch(
 
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the function and options of a plain kernel, or of every config of an autotuned one."""
+    """The function and options of a plain kernel, or of every config of an autotuned one."""
     from kernellab._triton.kernel import variants
 
     require_kernel(kernel)
@@ -304,7 +304,7 @@ def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) 
 
 
 def named_arguments(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given arguments by parameter name."""
+    """The arguments of a call by parameter name."""
     by_name = {name: value for name, value in meta.items() if name in function.arg_names}
     return {**dict(zip(function.arg_names, args, strict=False)), **by_name}
 
@@ -323,7 +323,7 @@ class GridFailed(Exception):
 
 
 class CheckedGrid:
-    """A grid as the user gave it, evaluated and checked at launch, together with the arguments that Triton bound.
+    """The user's grid, evaluated and checked at launch, with the arguments that Triton bound.
 
     ``grid`` is what is evaluated: what was ``given``, or the extents that came of that.
     """
@@ -335,7 +335,7 @@ class CheckedGrid:
         self.arguments: Mapping[str, Any] = {}
 
     def __call__(self, bound: Mapping[str, Any]) -> Grid3:
-        """Return the extents for arguments that Triton bound, which are kept; see `checked_grid`."""
+        """The extents for the bound arguments, which are stored; see `checked_grid`."""
         self.arguments = bound
         try:
             given = self.grid(bound) if is_grid_function(self.grid) else self.grid
@@ -353,7 +353,7 @@ class CheckedGrid:
 
 
 def checked_grid(grid: Any, name: str) -> Grid3:
-    """Return a grid of one to three extents as three.
+    """A grid of one to three extents as three.
 
     Raises:
         LaunchError: it has another form, or an extent is negative.
@@ -378,7 +378,7 @@ def checked_grid(grid: Any, name: str) -> Grid3:
 
 
 def require_launchable(grid: Grid3, name: str, target: Target) -> None:
-    """Refuse a grid that the CPU would take and no device of the target does.
+    """Refuse a grid that the interpreter could run and no device of the target can.
 
     Raises:
         LaunchError: an extent is beyond what CUDA launches.
@@ -393,7 +393,7 @@ def require_launchable(grid: Grid3, name: str, target: Target) -> None:
 
 
 class GridErrors(AbstractContextManager[None]):
-    """Lets an exception of the user's own grid function out as itself, its trace beginning in the user's code.
+    """Re-raises an exception of the user's grid function with the trace beginning in the user's code.
 
     No generator: frames of contextlib would show in the user's trace.
     """
@@ -412,7 +412,7 @@ def launch_error(
     exc: Exception,
     target: Target,
 ) -> KernellabError | None:
-    """Return the error for an exception of a launch, or None where it says all by itself.
+    """The lab's error for an exception of a launch, or None if the exception is clear by itself.
 
     ``arguments`` are those bound by name, ``args`` and ``meta`` what the user gave.
     """
@@ -462,18 +462,18 @@ class MockTensor:
     address: int = _ALIGNED_ADDRESS
 
     def data_ptr(self) -> int:
-        """Return the made-up address, of which only the alignment counts."""
+        """A fake address; only its alignment counts."""
         return self.address
 
 
 def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return arguments with a mock for each tensor; None if one (a descriptor) has none."""
+    """The arguments with a mock for each tensor; None if there is a descriptor, which has no mock."""
     found = {name: _mock(value) for name, value in arguments.items()}
     return None if any(hasattr(value, "block_shape") for value in found.values()) else found
 
 
 def from_annotations(kernel: JitKernel) -> dict[str, Any] | None:
-    """Return arguments for a jit function whose parameters are all annotated with Triton types or have a default.
+    """Arguments for a jit function whose parameters all have Triton type annotations or defaults.
 
     ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
     """

@@ -1,11 +1,10 @@
-"""The memory of a launch: which tensors hold it, what is reached through addresses, and copies of both.
+"""The memory of a launch: its tensors, memory reached through addresses, and copies of both.
 
-Addresses are among the arguments as numbers or in tables; the effects tell which arguments' values become some. Each
-lies in the storage of a tensor that is alive, or on a GPU in a block that torch's allocator has given out, or nobody is
-known to own it.
+Addresses are among the arguments as numbers or in tables; the effects name these arguments. An address lies in the
+storage of a live tensor, or on a GPU in a block that torch's allocator has given out; else its owner is unknown.
 
-Objects with ``data_ptr()`` and ``dtype`` that are no tensors stand for memory as well: as much as they tell themselves
-(``shape``, ``numel``, ``nbytes``), or as the tensor has that owns the address.
+Objects with ``data_ptr()`` and ``dtype`` that are no tensors stand for memory as well. Its size is their own ``shape``,
+``numel`` or ``nbytes``, or that of the tensor that owns the address.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ Moves = Sequence[tuple[int, int, int]]
 
 
 def numbers_of(arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Return the integers among the arguments, by name; ``sizes[1]`` for a member of a tuple."""
+    """The integers among the arguments, by name; ``sizes[1]`` for a member of a tuple."""
     members = members_of(arguments.items())
     return {n: int(v) for n, v in members if isinstance(v, numbers.Integral) and not isinstance(v, bool)}
 
 
 def span_of(tensor: Any) -> tuple[int, int]:
-    """Return the address of the first element of a tensor, and that of the end of its last one."""
+    """The address of a tensor's first element, and that of the end of its last one."""
     start = int(tensor.data_ptr())
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def words_of(tensor: Any) -> Any:
-    """Return what lies between the first and the last element of a tensor as words of 64 bits, a view of its memory.
+    """The memory from the first to the last element of a tensor, viewed as 64-bit words.
 
     A word that is not aligned to its size, which no kernel can load, is left out.
     """
@@ -61,12 +60,12 @@ def words_of(tensor: Any) -> Any:
 
 
 def moved_address(address: int, moves: Moves) -> int:
-    """Return where an address lies in the copy of its memory; one that lies in none stays what it is."""
+    """The address in the copy of its memory; unchanged if no memory of ``moves`` holds it."""
     return next((to + address - start for start, size, to in moves if start <= address < start + size), address)
 
 
 def move_addresses(words: Any, moves: Moves) -> None:
-    """Change every word that is an address in some memory to the same place in the copy of that memory."""
+    """Replace every word that is an address in some memory by the same place in the copy."""
     import torch  # keeps `import kernellab` light
 
     if not moves or not words.numel():
@@ -83,7 +82,7 @@ def move_addresses(words: Any, moves: Moves) -> None:
 
 @dataclass(slots=True)
 class Copier:
-    """Copies arguments with their layout; what shared memory before shares it in the copies.
+    """Copies arguments with their layout; arguments that share memory share it in the copies.
 
     ``copy_storage`` makes one storage of another, on the same device or a different one. A tensor for which ``moves``
     is false stays what it is.
@@ -94,11 +93,11 @@ class Copier:
     storages: dict[tuple[Any, int], Any] = field(default_factory=dict)
 
     def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments by name on copies of their memory."""
+        """The arguments by name on copies of their memory."""
         return {name: self.value(each) for name, each in arguments.items()}
 
     def value(self, value: Any) -> Any:
-        """Return one argument on copies of its memory."""
+        """One argument on a copy of its memory."""
         return with_tensors(value, self._tensor)
 
     def _tensor(self, tensor: Any) -> Any:
@@ -116,7 +115,7 @@ class Copier:
 
 
 def with_tensors(value: Any, replaced: Callable[[Any], Any]) -> Any:
-    """Return an argument with each tensor in it replaced: alone, in tuples, under descriptors and other types."""
+    """An argument with each tensor in it replaced: alone, in tuples, under descriptors and other types."""
 
     def changed(name: str, member: Any) -> Any:
         if hasattr(member, "untyped_storage"):
@@ -131,7 +130,7 @@ def with_tensors(value: Any, replaced: Callable[[Any], Any]) -> Any:
 
 
 def _with_members(name: str, value: Any, changed: Callable[[str, Any], Any]) -> Any:
-    """Return an argument, or a tuple of the same kind, with what ``changed`` makes of a member and its name."""
+    """An argument, or a tuple of the same kind, with each member replaced by ``changed(name, member)``."""
     if isinstance(value, tuple):
         members = [_with_members(f"{name}[{i}]", member, changed) for i, member in enumerate(value)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
@@ -139,12 +138,12 @@ def _with_members(name: str, value: Any, changed: Callable[[str, Any], Any]) -> 
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with all their memory copied."""
+    """The arguments with all their memory copied."""
     return Copier().of(arguments)
 
 
 def size_bytes(arguments: Mapping[str, Any]) -> int:
-    """Return the bytes of all memory among the arguments, each storage once."""
+    """The bytes of all memory among the arguments, each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in memory_of(arguments).values()}
     return sum(storages.values())
 
@@ -172,12 +171,12 @@ class Reached:
     through: frozenset[str] = frozenset()
 
     def joined(self, other: Reached) -> Reached:
-        """Return what two forms of a kernel reach on the same arguments."""
+        """The union of the memory that two variants of a kernel reach on the same arguments."""
         sets = (getattr(self, name) | getattr(other, name) for name in _SETS)
         return Reached({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
 
     def addresses_in(self, name: str, value: Any) -> list[tuple[int, Any, int]]:
-        """Return the addresses in an argument: the position of the word, who owns it, and the distance in bytes."""
+        """The addresses in an argument: position of the word, owning tensor, and offset in bytes."""
         if name not in self.tables | self.numbers:
             return []
         words = [value] if name in self.numbers else words_of(value).tolist()
@@ -195,7 +194,7 @@ NOTHING = Reached()
 
 
 def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reached:
-    """Return the memory that a launch reaches through the arguments that its effects name, and through that again.
+    """The memory that a launch reaches through the arguments in its effects, also through several steps.
 
     ``device`` is the type of the one that it runs on. Addresses that no live tensor owns lead nowhere.
     """
@@ -236,7 +235,7 @@ def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reac
 
 
 def device_of(arguments: Mapping[str, Any]) -> str:
-    """Return the type of the device that a launch on these arguments runs on."""
+    """The device type on which a launch with these arguments runs."""
     import torch
 
     found = {tensor.device.type for tensor in memory_of(arguments).values()}
@@ -244,7 +243,7 @@ def device_of(arguments: Mapping[str, Any]) -> str:
 
 
 def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors that no argument covers with its own view."""
+    """The tensors that no argument covers with its own view."""
     views = [span_of(tensor) for tensor in memory_of(arguments).values()]
     spans = {name: span_of(tensor) for name, tensor in tensors.items()}
     covered = {n for n, (start, end) in spans.items() if any(a <= start and end <= b for a, b in views)}
@@ -253,14 +252,14 @@ def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str,
 
 
 def with_reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> dict[str, Any]:
-    """Return the arguments of a launch and, by names of its own, what it reaches through addresses among them."""
+    """The arguments of a launch with the memory that it reaches through addresses, under names of its own."""
     found = reached(arguments, effects, device).tensors
     return {**arguments, **(apart(found, arguments) if found else {})}
 
 
 @dataclass(slots=True)
 class Copies:
-    """The arguments of a launch on copies of their memory, that behind their addresses included.
+    """The arguments of a launch on copies of their memory, also of the memory behind their addresses.
 
     ``device`` is the type of the one that the launch runs on, ``originals`` are its arguments, ``behind`` is what they
     reach. ``reached`` are copies of that, which the addresses in the copied ``arguments`` hold for as long as it lives.
@@ -290,11 +289,11 @@ class Copies:
 
     @property
     def everything(self) -> dict[str, Any]:
-        """The copied arguments and, by names of its own, what they reach."""
+        """The copied arguments with the copies of the memory that they reach."""
         return {**self.arguments, **apart(self.reached, self.arguments)}
 
     def take_back_addresses(self) -> None:
-        """Let the tables hold addresses of the originals again, for who copies them back."""
+        """Restore the original addresses in the tables, before these are copied back."""
         self._move_tables(tuple((copy, size, start) for start, size, copy in self._moves))
 
     def _move_tables(self, moves: Moves) -> None:
@@ -304,25 +303,25 @@ class Copies:
 
 
 def tensors_at(addresses: Sequence[int], device: str) -> dict[str, Any]:
-    """Return the memory of the live tensors that own some of the addresses, named after the first in each."""
+    """The memory of the live tensors that own some of the addresses, named after the first in each."""
     found = _owners(device).behind(addresses)
     return {f"memory at {addresses[position]:#x}": tensor for position, tensor in found}
 
 
 @dataclass(frozen=True, slots=True)
 class _Owners:
-    """Who owns memory: the first and the last-plus-one address of each, in ascending order, and a tensor in it."""
+    """Owners of memory: start and end addresses in ascending order, and a tensor in each range."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     tensors: tuple[Any, ...]
 
     def of(self, tensor: Any) -> Any:
-        """Return the live tensor that owns the memory of ``tensor``."""
+        """The live tensor that owns the memory of ``tensor``."""
         return self.tensors[bisect.bisect_right(self.starts, tensor.data_ptr()) - 1]
 
     def behind(self, addresses: Any) -> Iterator[tuple[int, Any]]:
-        """Yield the memory of each owner of some of the addresses, with the position of the first that it owns."""
+        """The memory of each owner of some of the addresses, with the position of the first that it owns."""
         import numpy as np
 
         words = np.asarray(addresses).astype(np.uint64).reshape(-1)
@@ -337,7 +336,7 @@ class _Owners:
 
 
 def _owners(device: str) -> _Owners:
-    """Return the owners of all memory that a kernel on this type of device can reach."""
+    """The owners of all memory that a kernel on this type of device can reach."""
     spans = list(_live(device))
     if device == "cuda":
         spans += _given_out(spans)
@@ -350,7 +349,7 @@ def _owners(device: str) -> _Owners:
 
 
 def _live(device: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield the span of the storage of every live tensor, and the tensor."""
+    """The storage span of every live tensor, and the tensor."""
     import torch
 
     objects, reachable = gc.get_objects(), {device, "cpu"}
@@ -373,7 +372,7 @@ def _live(device: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
-    """Yield the blocks that torch's allocator has given out, and that no tensor of Python's holds."""
+    """The blocks that torch's allocator has given out and that no Python tensor holds."""
     import torch
 
     starts = {start for start, _, _ in known}
@@ -388,7 +387,7 @@ def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, An
 
 
 def _whole(tensor: Any) -> Any:
-    """Return all elements of the storage of a tensor, one after the other."""
+    """All elements of a tensor's storage, as a vector."""
     import torch
 
     storage, dtype = tensor.untyped_storage(), tensor.dtype
@@ -402,7 +401,7 @@ _TORCH_NAMES = {triton: torch for torch, triton in TRITON_DTYPES.items()}
 
 
 def tensors_for_pointers(name: str, value: Any) -> Any:
-    """Return an argument with tensors in the place of pointers, those in a tuple too; they share the memory.
+    """An argument with its pointers, also in tuples, replaced by tensors on the same memory.
 
     Raises:
         LaunchError: nobody knows how much memory a pointer stands for, or it has no dtype of Triton.
@@ -413,14 +412,14 @@ def tensors_for_pointers(name: str, value: Any) -> Any:
 def call_with_tensors(
     names: Sequence[str], args: tuple[Any, ...], meta: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, by position and by name, with tensors in the place of pointers."""
+    """The arguments of a call, by position and by name, with pointers replaced by tensors."""
     named = zip_longest(names, args, fillvalue="an argument too many")
     by_position = tuple(tensors_for_pointers(name, value) for (name, value), _ in zip(named, args, strict=False))
     return by_position, {name: tensors_for_pointers(name, value) for name, value in meta.items()}
 
 
 def _tensor_for(name: str, value: Any) -> Any:
-    """Return a tensor for a pointer, anything else as it is."""
+    """A tensor for a pointer; anything else as it is."""
     others = ("untyped_storage", "block_shape", "base")  # a tensor, a descriptor, and what `triton.reinterpret` returns
     if not (hasattr(value, "data_ptr") and hasattr(value, "dtype")) or any(hasattr(value, name) for name in others):
         return value
@@ -453,7 +452,7 @@ def _tensor(name: str, value: Any) -> Any:
 
 
 def _dtype(name: str, dtype: Any) -> Any:
-    """Return the dtype of torch for one of torch, or by a name of Triton's, numpy's or torch's."""
+    """The torch dtype of a dtype by torch, Triton or numpy."""
     import torch
 
     said = str(dtype).rsplit(".", 1)[-1]
@@ -464,7 +463,7 @@ def _dtype(name: str, dtype: Any) -> Any:
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """Return the shape that an object tells, as far as its elements lie one after the other."""
+    """The shape of an object without strides, whose elements are contiguous; else None."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple | list) or any(hasattr(value, name) for name in ("stride", "strides")):
         return None
@@ -472,7 +471,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _told_bytes(value: Any, itemsize: int) -> int:
-    """Return the size that an object tells, or one below 0."""
+    """The size in bytes by an object's own attributes, or a negative number."""
     steps = getattr(value, "stride", None)
     if callable(steps) and hasattr(value, "shape"):
         pairs = zip(value.shape, steps(), strict=True)

@@ -1,6 +1,6 @@
-"""What a launch leaves is looked at: elements that it never writes, and NaN that it makes.
+"""Checks of a launch's outputs: elements that it never writes, and NaN that it creates.
 
-What a kernel only writes is filled with a pattern before the launch, so that an element that it never writes shows.
+Arguments that a kernel only writes are filled with a pattern before the launch, which shows the unwritten elements.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def key_of(tensor: Any) -> Key:
-    """Return what tells a view of memory from others: address, shape and strides."""
+    """The key of a view of memory: address, shape and strides."""
     return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
 
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """An output that holds the pattern, and what it held before."""
+    """An output filled with the pattern, and its earlier contents."""
 
     name: str
     tensor: Any
@@ -53,7 +53,7 @@ class _Filled:
 
 @dataclass(slots=True)
 class Poison:
-    """The outputs that were filled, until `lift`."""
+    """The filled outputs, until `lift`."""
 
     filled: tuple[_Filled, ...] = ()
     unwritten: dict[str, Any] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class Poison:
 
     @property
     def fills(self) -> dict[str, float | None]:
-        """What the elements held before that were not written, where that is one value; ask once it was lifted."""
+        """The earlier value of the unwritten elements, if it is the same for all; valid after `lift`."""
         return {each.name: fill_of(each.before[self.unwritten[each.name]]) for each in self.filled}
 
     @bypass_modes()
     def lift(self) -> None:
-        """Give elements that were not written their values back.
+        """Restore the values of elements that were not written.
 
         ``unwritten`` then holds a mask of them per argument, ``changed`` how many elements differ from before.
         """
@@ -89,13 +89,13 @@ def fill(tensor: Any) -> None:
 
 
 def held_in(tensor: Any) -> Any:
-    """Return the mask of the elements that hold the pattern; of a complex number, both parts do."""
+    """The mask of the elements that hold the pattern; of a complex number, both parts do."""
     mask = bits_of(tensor) == _pattern_of(tensor)
     return mask.all(-1) if tensor.is_complex() else mask
 
 
 def fill_of(values: Any) -> float | None:
-    """Return the value that all elements of a tensor hold, or None."""
+    """The common value of all elements of a tensor, or None."""
     if not values.numel() or values.is_complex():
         return None
     first = values.flatten()[0]
@@ -104,7 +104,7 @@ def fill_of(values: Any) -> float | None:
 
 @bypass_modes()
 def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = False) -> Poison:
-    """Fill each tensor that the kernel writes and does not read, until what was there is brought back.
+    """Fill each tensor that the kernel writes and does not read with the pattern.
 
     Those that share memory with another argument stay, as do integers of so few bits that each may be a result, unless
     the arguments are ``copies`` of the lab.
@@ -134,7 +134,7 @@ def _written_only(arguments: Mapping[str, Any], effects: Effects) -> Iterator[tu
 
 
 def pattern_of(dtype: str, size_bytes: int) -> int:
-    """Return the bits that an element is filled with, by torch's name of a dtype that is not complex."""
+    """The bits of the pattern, by torch's name of a dtype that is not complex."""
     return _PATTERNS.get(dtype) or _LIKELY[size_bytes]
 
 
@@ -152,7 +152,7 @@ def _real(dtype: Any) -> Any:
 
 
 def bits_of(tensor: Any) -> Any:
-    """Return the bits of the elements as integers, a view of their memory; of a complex number, those of both parts."""
+    """The bits of the elements as integers, a view of their memory; of a complex number, both parts."""
     import torch
 
     data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
@@ -161,7 +161,7 @@ def bits_of(tensor: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LaunchChecks:
-    """Which checks the launches of a thread go through; ``kernels`` are the names of those concerned, empty for all.
+    """The checks of a thread's launches; ``kernels`` are the names of the checked kernels, empty for all.
 
     ``bounds`` tries each launch in the GPU worker, on copies between redzones, and not the first of its kind alone:
     writes out of bounds are found there. On the CPU every access is checked anyway.
@@ -173,12 +173,12 @@ class LaunchChecks:
     launched: set[str] = field(default_factory=set, compare=False)
 
     def of(self, kernel: str) -> LaunchChecks:
-        """Return the checks of a kernel, whose launch is noted in ``launched``."""
+        """The checks of a kernel; its launch is added to ``launched``."""
         self.launched.add(kernel)
         return self if not self.kernels or kernel in self.kernels else LaunchChecks()
 
     def in_vain(self) -> str:
-        """Return which of the named kernels were not launched, in a sentence; "" where all were."""
+        """A warning about the named kernels that were not launched; "" if all were."""
         missing = ", ".join(sorted(self.kernels - self.launched))
         others = f"; it launched {', '.join(sorted(self.launched))}" if self.launched else ""
         return f"checking: this thread launched no {missing} through the lab{others}." if missing else ""

@@ -1,12 +1,12 @@
-"""Who is told of launches, each of its own thread, and what is recorded of them while somebody watches.
+"""Observers of launches, per thread, and the records of launches.
 
 In the timeline of a profiler, that of torch or one that shows NVTX, a launch has a mark under the name of its kernel.
 Launches of programs are marked always, and cost a microsecond for it; those that take the fast path are marked inside
 `marked_launches` alone.
 
-A grid function such as ``lambda meta: (triton.cdiv(count, meta["BLOCK"]),)`` names variables of a notebook. Outside of
-it only what the kernel itself is given is at hand. So grids and references are kept with symbolic arguments: each
-variable is replaced by the parameter that held its value.
+A grid function such as ``lambda meta: (triton.cdiv(count, meta["BLOCK"]),)`` names variables of a notebook, which
+exist only there. So grids and references are stored with symbolic arguments: each variable is replaced by the parameter
+that had its value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid.
+    """A successful launch: the jit function, arguments by name, options and grid.
 
     ``given_grid`` is the grid as the user gave it: extents, or a function of the arguments by name. ``before`` samples
     what the arguments held that it read and changed.
@@ -63,7 +63,7 @@ Observe = Callable[[Launched], None]
 
 
 class Observers:
-    """The observers of each thread, in the order in which they came."""
+    """The observers of each thread, in the order of their registration."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -71,7 +71,7 @@ class Observers:
 
     @contextmanager
     def added(self, observe: Observe, follows: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Tell ``observe`` of the launches of this thread inside a with statement.
+        """Report the launches of this thread inside a with statement to ``observe``.
 
         Also of those of another thread in which ``follows`` holds: torch runs the backward pass of a GPU in such.
         """
@@ -86,7 +86,7 @@ class Observers:
 
     @contextmanager
     def withheld(self) -> Iterator[None]:
-        """Mark what this thread does inside a with statement as the lab's own doing."""
+        """Mark the launches of this thread inside a with statement as the lab's own."""
         self._local.withheld = self.is_withheld + 1
         try:
             yield
@@ -95,7 +95,7 @@ class Observers:
 
     @property
     def is_withheld(self) -> int:
-        """How many with statements of `withheld` this thread is in."""
+        """The number of nested with statements of `withheld` in this thread."""
         return getattr(self._local, "withheld", 0)
 
     @property
@@ -104,7 +104,7 @@ class Observers:
         return bool(self._listening())
 
     def tell(self, launched: Launched) -> None:
-        """Tell the observers of this thread of a launch."""
+        """Report a launch to the observers of this thread."""
         for observe in self._listening():
             observe(launched)
 
@@ -151,7 +151,7 @@ def record_of(
     grid: CheckedGrid | None = None,
     where: str = "nowhere",
 ) -> LaunchRecord:
-    """Return the record of a launch of a bound jit function that this thread is making; it counts none yet."""
+    """The record of a launch that this thread is making; its count is 0."""
     owner = kernel.launched_as
     try:
         closure = decorated_closure_of(owner)
@@ -164,7 +164,7 @@ def record_of(
 
 
 def can_read(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether arguments can be read now: not where a launch on a GPU goes into a CUDA graph."""
+    """Whether arguments can be read now: False while a CUDA graph captures a launch on a GPU."""
     import torch  # a launch needs it anyway
 
     on_gpu = any(tensor.is_cuda for tensor in memory_of(arguments).values())
@@ -198,17 +198,17 @@ class Recorder:
     lock: Any = field(default_factory=rlock)
 
     def has(self, kernel: JitKernel, compiled: Compiled) -> bool:
-        """Tell whether a specialization of a kernel was launched or compiled before."""
+        """Whether a specialization of a kernel was launched or compiled before."""
         return (id(kernel.fn.__code__), compiled.digest) in self.records
 
     @bypass_modes()
     def keep_before(self, arguments: Mapping[str, Any], effects: Effects) -> None:
-        """Keep what a launch that comes now may change, so that it can be undone."""
+        """Save the memory that the next launch may change, so that it can be undone."""
         wanted = [number for record in self.records.values() for number in (record.first, record.last) if number]
         self.undo.begin(arguments, effects, wanted)
 
     def sample_earlier(self, arguments: Mapping[str, Any], effects: Effects) -> None:
-        """Sample what earlier launches have read and one that comes now may change."""
+        """Sample the inputs of earlier launches that the next launch may change."""
         if storages := changing_storages(arguments, effects):
             for record in self.records.values():
                 read = samples_of_changing(record.arguments, record.compiled.effects, storages)
@@ -224,7 +224,7 @@ class Recorder:
         given_grid: Any = None,
         before: Mapping[str, ValueSample] = MappingProxyType({}),
     ) -> None:
-        """Enter a launch; of a compile alone, ``grid`` is None, and of an empty grid ``run``."""
+        """Record a launch; ``grid`` is None for a compile alone, ``run`` for an empty grid."""
         with self.lock:
             key = (id(kernel.fn.__code__), compiled.digest)
             if key not in self.records:
@@ -238,7 +238,7 @@ class Recorder:
             record.first = record.first or record.last
 
     def last_run(self, kernel: Kernel) -> Run:
-        """Return what the last launch did.
+        """The run of the last launch.
 
         Raises:
             LaunchError: ``kernel`` launched nothing.
@@ -253,7 +253,7 @@ class Recorder:
 
 
 class Switch:
-    """Counts the recorders of all threads; while there is one, all launches go the slow way.
+    """Counts the recorders of all threads; while there is one, all launches take the slow path.
 
     In a thread where somebody wants to, ``send`` launches kernels in their place.
     """
@@ -265,7 +265,7 @@ class Switch:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Send all launches the slow way inside a with statement."""
+        """Send all launches the slow path inside a with statement."""
         with self._lock:
             self.slow += 1
         try:
@@ -285,7 +285,7 @@ class Switch:
 
     @property
     def send(self) -> Callable[..., Any] | None:
-        """What makes the launches of this thread, from kernel, grid, arguments and options; None for the kernel."""
+        """The function that makes this thread's launches from (kernel, grid, arguments, options), or None."""
         return getattr(self._local, "send", None)
 
 
@@ -294,7 +294,7 @@ _THREAD = threading.local()
 
 @contextmanager
 def marked(name: str) -> Iterator[None]:
-    """Mark what happens inside a with statement as the launch of a kernel.
+    """Mark a with statement in profiler timelines as the launch of a kernel.
 
     torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is no operation of torch, so
     that no tracer takes it into a graph.
@@ -310,7 +310,7 @@ def marked(name: str) -> Iterator[None]:
 
 @contextmanager
 def marked_launches() -> Iterator[None]:
-    """Mark each launch, of any kernel and thread, inside a with statement; known launches take a longer way for it."""
+    """Mark each launch, of any kernel and thread, in profiler timelines; launches leave the fastest path for it."""
 
     def enter(name: str) -> None:
         leave()  # a launch that failed never ended
@@ -350,7 +350,7 @@ def _mark(name: str) -> Iterator[None]:
 
 
 def symbolic_grid(grid: FunctionType, arguments: Mapping[str, Any]) -> str:
-    """Return a grid function as the text of a lambda over the kernel's parameters, or "" where it cannot be said so."""
+    """A grid function as the text of a lambda over the kernel's parameters, or "" if that is impossible."""
     try:
         node = _as_lambda(grid)
     except SourceError:
@@ -363,7 +363,7 @@ def symbolic_grid(grid: FunctionType, arguments: Mapping[str, Any]) -> str:
 
 
 def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Return the text of an expression with every name of ``scope`` replaced, or "" where one stands for nothing."""
+    """An expression as text with every name of ``scope`` replaced by a parameter, or "" if one has none."""
     bound = {each.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for each in part.args.args}
     replacement: dict[str, ast.expr] = {}
     for part in ast.walk(node):
@@ -376,7 +376,7 @@ def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Map
 
 
 def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | None:
-    """Return an expression with its large numbers as the parameters that had these values.
+    """An expression with its large numbers replaced by the parameters of these values.
 
     What no parameter had is a number of the user's. None where several parameters had it.
     """
@@ -399,7 +399,7 @@ class _Replaced(ast.NodeTransformer):
 
 
 def _as_lambda(grid: FunctionType) -> ast.Lambda | None:
-    """Return a lambda, or a function that is one return statement, as a lambda."""
+    """A lambda, or a function of one return statement, as a lambda."""
     if grid.__name__ == "<lambda>":
         return lambda_definition(grid)[2]
     node = ast.parse(textwrap.dedent(definition(grid)[0])).body[0]
@@ -412,7 +412,7 @@ def _as_lambda(grid: FunctionType) -> ast.Lambda | None:
 
 
 def _symbol_of(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """Return what stands for a name: a parameter, an extent of one, or a module; None where nothing does."""
+    """The symbol of a name: a parameter, an extent of one, or a module; None if there is none."""
     if name not in scope:
         return name if hasattr(builtins, name) else None
     value = scope[name]
@@ -429,7 +429,7 @@ def _symbol_of(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]
 
 
 def _symbols_of_number(value: int, arguments: Mapping[str, Any]) -> list[str]:
-    """Return what a number may stand for: parameters that hold it, else extents of tensors. Only one is an answer.
+    """The possible symbols of a number: parameters of that value, else extents. It must be unique to be used.
 
     A parameter that holds the stride of a tensor, which an extent may equal by chance, is one of two. The length of a
     vector is that of the rows or columns of a matrix, where one has it.

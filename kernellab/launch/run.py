@@ -1,4 +1,4 @@
-"""Launches elsewhere and what comes of them: checked runs on the CPU, trials on a GPU, as data; what a launch changed.
+"""Results of launches outside the notebook's process: checked runs on the CPU, trials on a GPU.
 
 `kernellab.interpreter` makes the former, `kernellab.gpu.trial` the latter.
 """
@@ -26,7 +26,7 @@ from kernellab.workers.worker import Failure, Worker
 
 @dataclass(frozen=True, slots=True)
 class LaneFill:
-    """A value for the masked lanes of the loads in a line, in place of what they would hold."""
+    """A value for the masked lanes of the loads in a line, in place of the usual one."""
 
     file: str
     line: int
@@ -35,14 +35,14 @@ class LaneFill:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A wish to be told what a launch reads and who writes what; ``fill`` changes what some masked lanes hold."""
+    """A request for `ElementAccesses`; ``fill`` changes the values of some masked lanes."""
 
     fill: LaneFill | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedLoad:
-    """A load of ``argument`` some of whose lanes were masked off; ``has_other`` where it says what these hold."""
+    """A load of ``argument`` with masked lanes; ``has_other`` is whether it sets their value."""
 
     argument: str
     file: str
@@ -52,7 +52,7 @@ class MaskedLoad:
 
 @dataclass(frozen=True, slots=True)
 class ElementAccesses:
-    """What a launch did with the elements of each argument, in their order.
+    """The reads and writes of a launch by element, per argument.
 
     ``read`` holds a byte per element, 1 where some program read it; ``writers`` an int32 per element, 1 + the number
     of the program that last wrote it, 0 for none.
@@ -64,7 +64,7 @@ class ElementAccesses:
 
 
 class FindingKind(StrEnum):
-    """What a checked run can find."""
+    """The kinds of findings of a checked run."""
 
     OUT_OF_BOUNDS = "out_of_bounds"
     OUTSIDE_VIEW = "outside_view"
@@ -98,7 +98,7 @@ class Finding:
 
 
 def finding_words(finding: Finding) -> str:
-    """Return what a checked run saw, with argument, line and program."""
+    """A finding in words, with argument, line and program."""
     place = [finding.kind.value.replace("_", " ")]
     if finding.argument:
         place.append(f"of {finding.argument}")
@@ -110,7 +110,7 @@ def finding_words(finding: Finding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InterpretJob:
-    """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it.
+    """A launch with its kernel and constexprs, as the interpreter worker gets it.
 
     ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
     ``watch``, the answer tells what the launch did with each element.
@@ -126,7 +126,7 @@ class InterpretJob:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a launch in a worker.
+    """The outcome of a launch in a worker.
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
     ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note. A run that
@@ -146,7 +146,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Run(Shown):
-    """One launch that ended well.
+    """One successful launch.
 
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that
     holds memory (0 where nothing did); ``where`` is ``"interpreter"`` or ``"gpu"``. ``output`` is what the kernel
@@ -167,7 +167,7 @@ _WARNINGS_AT_MOST = 3
 
 
 def show_unrecorded(run: Run) -> None:
-    """Print what a kernel printed, and warn of what its checked run found, where no report shows them."""
+    """Print a kernel's output, and warn of the findings of its checked run, if no report shows them."""
     sys.stdout.write(run.output)
     found = [finding for finding in run.findings if finding.severity is Severity.WARNING]
     for finding in found[:_WARNINGS_AT_MOST]:
@@ -180,7 +180,7 @@ def show_unrecorded(run: Run) -> None:
 def observed(
     compiled: Compiled, arguments: Mapping[str, Any], launch: Callable[[], Any], grid: Callable[[], Any]
 ) -> tuple[Any, Run]:
-    """Launch once; return what Triton returned and the run.
+    """Launch once; return Triton's handle and the run.
 
     What the kernel may write is copied before, where the free memory allows it, and compared bit by bit after.
     ``seconds`` is the time on the device, without the compile.
@@ -219,7 +219,7 @@ _MOST_BYTES_TO_COPY = 256 << 20
 
 
 def on_cpu(arguments: Mapping[str, Any], effects: Effects | None = None) -> dict[str, Any]:
-    """Return the arguments of a launch on copies of their memory on the CPU; views of one storage stay so.
+    """The arguments of a launch on CPU copies of their memory; views of one storage stay so.
 
     By names of its own, what the launch reaches through addresses among them goes along, as its ``effects`` tell.
 
@@ -234,7 +234,7 @@ def on_cpu(arguments: Mapping[str, Any], effects: Effects | None = None) -> dict
 def run_on_cpu(
     arguments: Mapping[str, Any], run: Callable[[dict[str, Any]], Run], effects: Effects | None = None
 ) -> Run:
-    """Run a launch on copies of its arguments on the CPU; what it changed is copied back once it ended well.
+    """Run a launch on CPU copies of its arguments; after success, changes are copied back.
 
     Tensors that are on the CPU already are given to it as they are.
     """
@@ -256,7 +256,7 @@ def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A launch that is to be tried: Triton's handle, its files, what is known of the kernel, the arguments by name.
+    """A trial launch: Triton's handle, its files, the compiled kernel, the arguments by name.
 
     ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None. One that is
     ``forced`` is made whatever is known of launches like it.
@@ -273,7 +273,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """A trial that went well, or, as ``notes`` say, could not be made.
+    """A successful trial, or, as ``notes`` say, an impossible one.
 
     ``has_launched`` tells that it was the launch: it ran on the notebook's own memory.
     """
@@ -284,37 +284,37 @@ class TrialResult:
 
 
 class Trials(Protocol):
-    """Where trial launches happen: workers, one per device; without ``enabled``, nothing is tried."""
+    """Trial launches in workers, one per device; without ``enabled``, there are none."""
 
     enabled: bool
 
     def apart(self, timeout_s: float) -> Trials:
-        """Return trials in other workers, which are there as soon as these; to be closed before these."""
+        """Trials in other workers, which start as fast as these; close them before these."""
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
 
     def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
-        """Return once the worker of a device can launch.
+        """Wait until the worker of a device can launch.
 
         Raises:
             WorkerTimeout, WorkerDied: it does not start.
         """
 
     def prepare(self) -> None:
-        """Start the worker of the current device in the background, unless that was done before."""
+        """Start the worker of the current device in the background, unless it was started before."""
 
     def close(self) -> None:
         """Stop the workers."""
 
     def worker(self, device: int, *, with_torch: bool = False) -> Worker:
-        """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
+        """The worker of a device, started with its first job; the one ``with_torch`` is another process."""
 
     def has_passed(self, digest: str) -> bool:
-        """Tell whether a compiled kernel went well on the current device in this session."""
+        """Whether a compiled kernel succeeded on the current device in this session."""
 
     def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
-        """Note that a launch of a compiled kernel went well elsewhere in a worker, on copies between redzones."""
+        """Record that a launch of a compiled kernel succeeded in a worker elsewhere, on copies between redzones."""
 
     def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
         """Launch in the worker of the current device.

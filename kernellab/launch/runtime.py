@@ -1,4 +1,4 @@
-"""Runtime of bound kernels: where they run, and errors in the user's words."""
+"""Runtime of bound kernels: device, trials, recording, and errors in the user's words."""
 
 from __future__ import annotations
 
@@ -68,27 +68,27 @@ class Runtime:
     _recorders: tuple[Recorder, ...] = ()
 
     def start_workers(self, *, compiling: bool = True) -> None:
-        """Start what compiles, unless others do, and with a GPU what tries launches, in the background."""
+        """Start compile workers, if ``compiling``, and with a GPU the trial worker, in the background."""
         if compiling:
             self.compiler.pool.start()
         if self.trials is not None and self.trials.enabled:
             self.trials.prepare()
 
     def is_offline(self) -> bool:
-        """Tell whether there is no GPU to launch on."""
+        """Whether there is no GPU to launch on."""
         return self.offline is not None
 
     @property
     def device(self) -> str:
-        """Where the tensors of launches lie, as torch names it."""
+        """torch's name of the device of a launch's tensors."""
         return "cpu" if self.is_offline() else "cuda"
 
     def interprets(self) -> bool:
-        """Tell whether the launches of this thread go to the interpreter: without a GPU all do, else on request."""
+        """Whether the launches of this thread go to the interpreter: all without a GPU, else on request."""
         return self.is_offline() or self._asked.interpret
 
     def close(self) -> None:
-        """Stop the GPU workers, and take the offline driver away; a lab that comes may take the kernels over."""
+        """Stop the GPU workers and remove the offline driver; a later lab may bind the kernels again."""
         self.is_closed = True
         if self.trials is not None:
             self.trials.close()
@@ -96,7 +96,7 @@ class Runtime:
             self.offline.deactivate()
 
     def go_offline(self) -> None:
-        """Go on without a GPU: launches run on the CPU, and an offline driver stands in for it."""
+        """Continue without a GPU: launches run on the CPU, with an offline driver in its place."""
         from kernellab._triton.drivers import OfflineDriver  # keeps `import kernellab` light
 
         self.trials = self.tune = None
@@ -104,7 +104,7 @@ class Runtime:
         self.activate()
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
+        """Tune an autotuned kernel for a launch on the GPU; None if it will not be launched there."""
         asked = self._asked
         if self.tune is None or not asked.run:
             return None
@@ -152,7 +152,7 @@ class Runtime:
             return self._launch_unlooked(call, warmup)
 
     def _launch_unlooked(self, call: LaunchCall, warmup: bool) -> Any:
-        """Launch without a look at what the outputs hold."""
+        """Launch without the NaN check."""
         __tracebackhide__ = True
         recorder = self.recorder
         if warmup or not self._asked.run:
@@ -174,18 +174,18 @@ class Runtime:
         return handle
 
     def effects_of(self, handle: Any) -> Effects | None:
-        """Return the effects of what a launch returned; None where this runtime has not compiled it."""
+        """The effects of a launched handle; None if another runtime compiled it."""
         compiled = self._compiled.get(getattr(handle, "hash", ""))
         return None if compiled is None else compiled.effects
 
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
-        """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
+        """The error to raise for a failed launch on the fast path: the lab's, else the original."""
         call = LaunchCall(kernel, args, meta, CheckedGrid(kernel, None))
         return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
 
     @bypass_modes()
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
-        """Run a launch of an `ASTSource` that the offline driver was handed."""
+        """Run a launch that the offline driver got for an `ASTSource`."""
         compiled, runs = self._sources.get(src), getattr(self._local, "runs", None)
         arguments = {name: tensors_for_pointers(name, value) for name, value in arguments.items()}
         if compiled is not None:
@@ -216,16 +216,16 @@ class Runtime:
         return run
 
     def compiling(self, kernel: str) -> AbstractContextManager[None]:
-        """Return the context in which a kernel compiles, watched where somebody watches."""
+        """The context in which a kernel compiles, with its progress reported."""
         return nullcontext() if self.compile_reporter is None else self.compile_reporter(kernel)
 
     def report_to(self, live: Any) -> None:
-        """Let ``live`` show how far launches, compiles, tunings and benchmarks have come."""
+        """Let ``live`` show the progress of launches, compiles, tunings and benchmarks."""
         self.reporter, self.tuning_reporter, self.compile_reporter = live, live.tuning, live.compiling
         self.benchmark_reporter, self.dispatch_reporter = live.benchmark, live.dispatch
 
     def activate(self) -> None:
-        """Make the offline driver Triton's active one, where this lab has one."""
+        """Make the offline driver Triton's active one, if this lab has one."""
         if self.offline is not None:
             self.offline.activate()
 
@@ -283,12 +283,12 @@ class Runtime:
 
     @property
     def recorder(self) -> Recorder | None:
-        """What records the launches of this thread or task: its own recorder, or one that follows it."""
+        """The recorder of this thread or task: its own, or one that follows it."""
         return self._recording.get() or next((each for each in reversed(self._recorders) if each.follows()), None)
 
     @property
     def _asked(self) -> Recorder:
-        """What the recorder of this thread, if there is one, asks of launches."""
+        """The recorder's wishes for launches of this thread; the defaults without a recorder."""
         return self.recorder or _NOT_RECORDED
 
     def _recorded(self, recorder: Recorder, call: LaunchCall) -> Any:
@@ -312,7 +312,7 @@ class Runtime:
 
     @contextmanager
     def _runs_kept(self) -> Iterator[list[Run]]:
-        """Collect the runs on the CPU of one launch; those of a signal handler amid it are not among them."""
+        """Collect the CPU runs of one launch, without those of a signal handler amid it."""
         before, self._local.runs = getattr(self._local, "runs", None), []
         try:
             yield self._local.runs
@@ -321,11 +321,11 @@ class Runtime:
 
     @property
     def _is_kept(self) -> bool:
-        """Whether a launch of the user's own code that nobody records is kept."""
+        """Whether an unrecorded launch by the user's own code is stored."""
         return self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
 
     def _tell(self, call: LaunchCall, handle: Any) -> None:
-        """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""
+        """Report a launch to observers, and store it if the user's own code made it; skip empty grids."""
         kernel, grid = call.kernel, call.grid
         if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or self._is_kept):
             return
@@ -342,7 +342,7 @@ class Runtime:
             self.keep(record)
 
     def _sampled(self, call: LaunchCall) -> tuple[dict[str, Any], Effects | None]:
-        """Sample what a launch is to change of what it reads; return its arguments and effects, None if unknown."""
+        """Sample the inputs that a launch will change; return its arguments and effects, None if unknown."""
         __tracebackhide__ = True
         handle, arguments = self._resolved(call), call.arguments
         if handle is None:
@@ -356,7 +356,7 @@ class Runtime:
 
     @contextmanager
     def _poisoned(self, recorder: Recorder, call: LaunchCall) -> Iterator[Poison]:
-        """Poison the outputs of a launch where the recorder wants it, and note what the launch did not write."""
+        """Poison the outputs of a launch if the recorder asks for it, and record the unwritten elements."""
         __tracebackhide__ = True
         arguments, effects = self._sampled(call)
         if effects is not None and recorder.undoes:
@@ -374,7 +374,7 @@ class Runtime:
             recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
     def _measured(self, recorder: Recorder, call: LaunchCall) -> tuple[Any, Run | None]:
-        """Launch on the GPU; the first launch of a specialization is compared with what its outputs held before."""
+        """Launch on the GPU; the first launch of a specialization is compared with its earlier outputs."""
         __tracebackhide__ = True
         handle = self._resolved(call)
         if handle is None:
@@ -407,7 +407,7 @@ class Runtime:
         return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self) -> bool:
-        """Tell whether what was never launched on the GPU is tried in its worker first."""
+        """Whether new specializations are tried in the GPU worker first."""
         return self.trials is not None and self.trials.enabled and self._asked.isolate
 
     def _tried_first(self, call: LaunchCall) -> Any:
@@ -419,7 +419,7 @@ class Runtime:
         return self._through_triton(call)
 
     def _trial(self, call: LaunchCall, handle: Any) -> TrialResult:
-        """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
+        """Try a specialization in the GPU worker unless it has passed; the grid is evaluated once."""
         __tracebackhide__ = True
         assert self.trials is not None
         forced = self._checks_of(call).bounds
@@ -441,7 +441,7 @@ class Runtime:
     def repeated(
         self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
     ) -> ElementAccesses:
-        """Run a launch again on the CPU, on copies of its arguments there; return what it did with each element.
+        """The element accesses of a launch, from a repeat on CPU copies of its arguments.
 
         Raises:
             KernellabError: it fails, or takes longer.
@@ -455,7 +455,7 @@ class Runtime:
     def _closer(
         self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
-        """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
+        """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""
         from kernellab.launch.run import on_cpu
 
         try:
@@ -467,18 +467,18 @@ class Runtime:
         return None
 
     def _resolved(self, call: LaunchCall) -> Any:
-        """Return Triton's handle of what a launch will run, compiled if need be; None where a hook of Triton has it."""
+        """Triton's handle of a launch, compiled if needed; None if a hook of Triton's replaces the compile."""
         __tracebackhide__ = True
         return self._in_users_words(call, partial(call.kernel.resolve, call.args, call.meta))
 
     def _through_triton(self, call: LaunchCall, warmup: bool = False) -> Any:
-        """Let Triton launch, or with ``warmup`` only specialize and compile; return its handle."""
+        """Launch with Triton, or with ``warmup`` only specialize and compile; return its handle."""
         __tracebackhide__ = True
         given = (call.args, call.meta, call.grid, warmup, call.are_hooks_called)
         return self._in_users_words(call, partial(call.kernel.launch_with_triton, *given))
 
     def _in_users_words(self, call: LaunchCall, step: Callable[[], Any]) -> Any:
-        """Return what a step of a launch returns; what Triton raises there becomes an error of the lab."""
+        """Run a step of a launch; Triton's exceptions become errors of the lab."""
         __tracebackhide__ = True
         with GridErrors():
             try:
@@ -493,7 +493,7 @@ class Runtime:
 
 
 def _require_fit(compiled: Compiled) -> None:
-    """Raise `CannotRun` for what exceeds a limit that Triton itself does not compare when it loads a kernel."""
+    """Raise `CannotRun` if a kernel exceeds a limit that Triton does not check at load."""
     if not compiled.resources.fits:
         message = f"{compiled.kernel} cannot run on {compiled.target}: {compiled.resources.why_not}."
         raise CannotRun(message, kernel=compiled.kernel)

@@ -1,4 +1,4 @@
-"""The arguments of a launch on the CPU in memory that another process maps.
+"""The arguments of a CPU launch in memory that is shared with a worker process.
 
 All storages have a place in one block. Of a small one, or one that is mostly elements of arguments, everything is
 copied there; of a large one with small views in it only their elements, and the rest of its place takes no memory. A
@@ -44,7 +44,7 @@ _MOST_BYTES_ALWAYS_WHOLE = 1 << 20
 
 @dataclass(slots=True)
 class SharedArguments:
-    """Arguments in shared memory: the launch as data, and what is needed to bring results back."""
+    """Arguments in shared memory: the launch as data, and the state to copy results back."""
 
     launch: Launch
     _arguments: Mapping[str, object]
@@ -53,7 +53,7 @@ class SharedArguments:
 
     @property
     def copied_bytes(self) -> int:
-        """How much of the arguments' memory was copied."""
+        """The copied bytes of the arguments' memory."""
         tensors = _tensors(self.launch.arguments)
         return sum(
             storage.size_bytes if storage.is_whole else sum(_element_bytes(t) for t in tensors if t.storage == index)
@@ -61,7 +61,7 @@ class SharedArguments:
         )
 
     def take_back(self, written: frozenset[int]) -> dict[str, int]:
-        """Copy the storages of some indices, which a clean run has written to, into the user's tensors.
+        """Copy the storages that a clean run has written back into the user's tensors.
 
         Returns the number of changed elements per argument that holds memory; elements count as changed when their
         bits differ.
@@ -74,7 +74,7 @@ class SharedArguments:
         return changed
 
     def close(self) -> None:
-        """Give the memory back; where a profiler or debugger holds a frame that uses it, it goes with that frame."""
+        """Release the memory; if a debugger's frame still uses it, it is released with that frame."""
         with contextlib.suppress(BufferError):
             self._mapping.close()
         self._file.close()
@@ -85,7 +85,7 @@ class SharedArguments:
                 worker[...] = user
 
     def _parts(self, index: int) -> Iterator[tuple[Any, Any]]:
-        """Yield what is copied of a storage, as arrays in the user's memory and in the block."""
+        """The copied parts of a storage, as arrays in the user's memory and in the block."""
         user, worker = self._user_bytes(index), self._worker_bytes(index)
         if self.launch.storages[index].is_whole:
             yield user, worker
@@ -95,7 +95,7 @@ class SharedArguments:
                 yield _elements(user, spec, once=True), _elements(worker, spec, once=True)
 
     def _user_bytes(self, index: int) -> Any:
-        """Return the user's memory as a numpy array; the arguments keep it alive."""
+        """The user's memory as a numpy array; the arguments keep it alive."""
         import numpy as np
 
         spec = self.launch.storages[index]
@@ -122,7 +122,7 @@ class SharedArguments:
 
 
 def _elements(memory: Any, spec: TensorSpec, *, once: bool = False) -> Any:
-    """Return the elements of a tensor in the bytes of its storage; ``once``, those that its layout repeats."""
+    """The elements of a tensor in the bytes of its storage; with ``once``, without repetition by zero strides."""
     import numpy as np
 
     bits = np.dtype(f"V{spec.itemsize}" if spec.itemsize not in {1, 2, 4, 8} else f"u{spec.itemsize}")
@@ -150,7 +150,7 @@ def in_shared_memory(
     uninitialised: frozenset[str] = frozenset(),
     is_whole: bool = False,
 ) -> Iterator[SharedArguments]:
-    """Yield the arguments of a launch as data, and give their memory back at the end.
+    """Yield the arguments of a launch in shared memory, which is released at the end.
 
     ``arguments`` are bound by name: CPU tensors, ``TensorDescriptor``s, numbers, strings, None, dtypes of
     ``triton.language``, and tuples of such. Values of constexprs that are none of these are left out by the caller.
@@ -188,7 +188,7 @@ def _tensors(arguments: tuple[tuple[str, ArgumentSpec], ...]) -> list[TensorSpec
 
 
 def _storages(ranges: Ranges, tensors: Sequence[TensorSpec] | None) -> tuple[tuple[StorageSpec, ...], int]:
-    """Return where each range lies in the block, and the size of that in bytes; without ``tensors``, all are whole."""
+    """The place of each range in the block, and the block's bytes; without ``tensors``, all are whole."""
     specs, size_bytes = [], 0
     for index, (start, end) in enumerate(ranges):
         offset = size_bytes + _ALIGNMENT + (start - size_bytes) % _ALIGNMENT
@@ -201,19 +201,19 @@ def _storages(ranges: Ranges, tensors: Sequence[TensorSpec] | None) -> tuple[tup
 
 
 def _element_bytes(spec: TensorSpec) -> int:
-    """Return the size of the elements of a tensor, of those that its layout repeats once."""
+    """The bytes of a tensor's elements, without repetition by zero strides."""
     return spec.itemsize * math.prod(
         size for size, stride in zip(spec.shape, spec.strides, strict=True) if stride or not size
     )
 
 
 def _bytes_of_pages(spec: TensorSpec) -> int:
-    """Return how much memory the pages with elements of a tensor have, or more."""
+    """An upper bound of the bytes of the pages with a tensor's elements."""
     return min(spec.span_bytes + 2 * _PAGE_BYTES, _element_bytes(spec) // spec.itemsize * _PAGE_BYTES)
 
 
 def _block(size_bytes: int, needed_bytes: int) -> tuple[IO[bytes], str, mmap.mmap]:
-    """Return memory that another process can map by its path and that no crash can leave behind.
+    """Memory that another process can map by its path and that no crash can leave behind.
 
     It lies in memory, where no more than ``needed_bytes`` of it are taken, or in a deleted file in the folder for
     temporary files where memory is short.
@@ -251,7 +251,7 @@ def _file_on_disk(size_bytes: int) -> IO[bytes] | None:
 
 
 def _available_bytes() -> int:
-    """Return how much memory Linux says can be had without swapping."""
+    """The bytes of memory that Linux calls available without swapping."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         found = next((line for line in lines if line.startswith("MemAvailable:")), None)
     return int(found.split()[1]) * 1024 if found is not None else 1 << 62

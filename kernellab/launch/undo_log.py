@@ -1,8 +1,8 @@
-"""What memory held before each launch, for references that are computed after it.
+"""Memory contents before each launch, for references that are computed after it.
 
-A reference is computed from what the arguments held before the launch, and compared with what the launch left. At the
-end of a cell both are gone where a kernel updates its argument in place, or where a later one wrote there. So each
-launch keeps what it may change; undoing the launches since, the last one first, gives the state before any of them.
+A reference is computed from the arguments before the launch, and compared with the outputs after it. At the end of a
+cell both may be overwritten, by the kernel itself or by a later one. So each launch saves the memory that it may
+change; undoing launches from the last one back restores the state before any of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_BYTES_IN_ALL = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Bytes that launch ``number`` may change, as a view, and what they held before it."""
+    """Bytes that launch ``number`` may change, as a view, and their contents before it."""
 
     number: int
     memory: Any
@@ -30,7 +30,7 @@ class _Change:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where the bytes lie: address and number."""
+        """The place of the bytes: address and number."""
         return self.memory.data_ptr(), self.memory.numel()
 
 
@@ -46,7 +46,7 @@ class UndoLog:
     _changes: list[_Change] = field(default_factory=list)
 
     def begin(self, arguments: Mapping[str, Any], effects: Effects, wanted: Iterable[int]) -> None:
-        """Keep what the next launch may change; of earlier launches, only those ``wanted`` can be undone from now."""
+        """Save the memory that the next launch may change; of earlier launches, only ``wanted`` stay undoable."""
         import torch  # a launch needs it anyway
 
         self._forget_but(wanted)
@@ -59,12 +59,12 @@ class UndoLog:
                     self._keep(name, _bytes_of(tensor))
 
     def is_kept(self, number: int, names: Iterable[str]) -> bool:
-        """Tell whether arguments of a launch can have the values back that they had before it."""
+        """Whether the earlier values of a launch's arguments can be restored."""
         return not any(each == (number, name) for each in self.too_large for name in names)
 
     @contextmanager
     def before(self, number: int) -> Iterator[None]:
-        """Let memory hold what it held before launch ``number``, inside a with statement."""
+        """Restore the memory contents before launch ``number``, inside a with statement."""
         undone = []
         try:
             for change in reversed(self._changes):
@@ -90,7 +90,7 @@ class UndoLog:
             self._changes.append(_Change(self.number, memory, held))
 
     def _forget_but(self, wanted: Iterable[int]) -> None:
-        """Drop what no state before or after a wanted launch needs: of each place, the first change since counts."""
+        """Drop changes that no wanted state needs: per place, the first change since counts."""
         needed = set()
         for number in {at for launch in wanted for at in (launch, launch + 1)}:
             first: dict[tuple[int, int], _Change] = {}
@@ -102,7 +102,7 @@ class UndoLog:
 
 
 def _bytes_of(tensor: Any) -> Any:
-    """Return what lies between the first and the last element of a tensor as bytes, a view of its memory."""
+    """The memory from the first to the last element of a tensor, viewed as bytes."""
     import torch  # a launch needs it anyway
 
     storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""Kernels by id, name and version, and what is known of their launches: the side table, listing, recorded launches."""
+"""Kernels by id, name and version, with the history of their launches: side table, listing, recorded launches."""
 
 from kernellab.registry.kernels import (
     Registry,

@@ -1,4 +1,4 @@
-"""Times that the store keeps, each with what it holds for: which kernel, launched how, and under what conditions."""
+"""Times in the store, each with its kernel, its launch and the conditions of the measurement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = frozenset({Status.COMPILE_ERROR, Status.CANNOT_RUN, Status.FAULT, Statu
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what a launch was measured: the text of the kernel (a hash), Triton and the driver of the GPU."""
+    """The conditions of a measurement: the text of the kernel (a hash), Triton, and the driver of the GPU."""
 
     kernel: str
     triton: str
@@ -35,11 +35,11 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class LaunchKind:
-    """What tells the launches of a kernel apart, whatever they are measured under.
+    """The key of a launch, without the conditions of its measurement.
 
-    ``sizes`` are those that its measurements are kept by, as text: the values of an autotuner's ``key``, else numbers
-    and shapes. ``types`` are the parameters with their types, ``aligned`` the places of those that are divisible by 16.
-    ``manner`` is what else counts: constants, options, CUDA graphs, the implementation of a benchmark.
+    ``sizes`` are texts: the values of an autotuner's ``key``, else numbers and shapes. ``types`` are parameters with
+    their types, ``aligned`` the positions of those that are divisible by 16. ``manner`` has all else: constants,
+    options, CUDA graphs, the implementation of a benchmark.
     """
 
     kernel: str
@@ -53,7 +53,7 @@ class LaunchKind:
 
 @dataclass(frozen=True, slots=True)
 class KeptTime:
-    """The outcome of one config in the store, with what it holds for.
+    """The stored outcome of one config, with its launch and conditions.
 
     ``id`` is that of the row, ``version`` the label of the version it was entered under. ``config`` is a text that
     equal configs share, ``words`` the config for people, ``parameters`` the names of what it sets.
@@ -85,9 +85,9 @@ class KeptTime:
 
 
 def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
-    """Return what was measured on a GPU of the kernels of a store, or of all versions of one name, the latest last.
+    """The GPU measurements of all kernels of a store, or of all versions of one name, the latest last.
 
-    Peers of benchmarks are left out: nothing tells which version of torch they are of.
+    Peers of benchmarks are left out: the store has no version of torch for them.
     """
     known = store.versions()
     versions = {version.id: version for version in known if kernel in (None, version.name)}
@@ -101,7 +101,7 @@ _Subject = tuple[str, LaunchKind, Conditions]
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Makes times of rows. What rows share is read once: those of one tuning have one key, those of many a config."""
+    """Reads times from rows; shared keys and configs are parsed once."""
 
     versions: Mapping[int, Version]
     labels: Mapping[str, Version]
@@ -120,7 +120,7 @@ class _Reader:
         created: float,
         *details: Any,
     ) -> KeptTime | None:
-        """Return the time of a row; None where it was not measured, or is a peer's.
+        """The time of a row; None if it was not measured, or is a peer's.
 
         Raises:
             MalformedData: not written by a lab.
@@ -160,7 +160,7 @@ class _Reader:
 
 
 def _config(text: str) -> tuple[str, str, frozenset[str]]:
-    """Return a config of the store: its text that equal ones share, its words, the names of what it sets."""
+    """A stored config: its key, its words, and the names of its parameters."""
     stored = parse_json(text)
     require_config(stored)
     config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **stored})
@@ -168,7 +168,7 @@ def _config(text: str) -> tuple[str, str, frozenset[str]]:
 
 
 def _subject(version: Version, key: str, device: str, labels: Mapping[str, Version]) -> _Subject | None:
-    """Return what a measurement is of; None for a peer of a benchmark, and for a key that no lab wrote."""
+    """The subject of a measurement; None for a peer of a benchmark, and for a foreign key."""
     fields = fields_of_key(key)
     if "bench" in fields:
         name = str(fields["bench"])
@@ -205,14 +205,14 @@ def _pairs(tagged: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _aligned(attributes: Any) -> Iterator[int]:
-    """Yield the places of parameters that are divisible by 16; what else a Triton assumes differs by its version."""
+    """The positions of parameters divisible by 16; other assumptions differ between versions of Triton."""
     for path, assumed in _pairs(attributes):
         if "tt.divisibility" in json.dumps(assumed) and isinstance(path, list):
             yield from (place for place in path[1:2] if type(place) is int)
 
 
 def fields_of_key(key: str) -> Mapping[str, Any]:
-    """Return what the key of a measurement says, by name; nothing of one that no lab made."""
+    """The fields in the key of a measurement, by name; empty for a foreign key."""
     try:
         found = json.loads(key)
     except (ValueError, RecursionError):
@@ -221,7 +221,7 @@ def fields_of_key(key: str) -> Mapping[str, Any]:
 
 
 def launch_words(launches: Collection[LaunchKind]) -> dict[LaunchKind, str]:
-    """Return launches in words: of the sizes of each kernel, those in which its launches differ."""
+    """Launches in words: the sizes by which the launches of one kernel differ."""
     kernels: dict[str, list[LaunchKind]] = {}
     for launch in launches:
         kernels.setdefault(launch.kernel, []).append(launch)
@@ -240,7 +240,7 @@ def _words(launch: LaunchKind, others: Collection[LaunchKind]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """What differs between two conditions: ``what`` is ``kernel``, ``Triton`` or ``driver``."""
+    """One difference of two conditions: ``what`` is ``kernel``, ``Triton`` or ``driver``."""
 
     what: str
     before: str
@@ -253,7 +253,7 @@ class ConditionChange:
 
 
 def changes_between(before: KeptTime, after: KeptTime) -> tuple[ConditionChange, ...]:
-    """Return in what the conditions of two measurements differ; a version of a kernel is told by its label."""
+    """The differences of the conditions of two measurements; kernels appear as the labels of their versions."""
     old, new = before.conditions, after.conditions
     pairs = (
         ("kernel", before.version, after.version, old.kernel != new.kernel),
@@ -264,18 +264,18 @@ def changes_between(before: KeptTime, after: KeptTime) -> tuple[ConditionChange,
 
 
 def fastest(times: Collection[KeptTime]) -> KeptTime | None:
-    """Return the fastest that ran well, or None."""
+    """The fastest successful measurement, or None."""
     good = [time for time in times if time.status is Status.OK and time.time_ms]
     return min(good, key=lambda time: time.time_ms or 0.0, default=None)
 
 
 def latest(times: Collection[KeptTime]) -> dict[str, KeptTime]:
-    """Return the latest measurement of each config, by the text of the config."""
+    """The latest measurement of each config, by the key of the config."""
     return {time.config: time for time in sorted(times, key=lambda time: (time.created, time.id))}
 
 
 def ratio_of(before: KeptTime, after: KeptTime) -> Interval | None:
-    """Return how many times longer the later takes, with bounds by those of both medians; None where one has none."""
+    """The ratio of the later median to the earlier, with bounds from both; None where one has no bounds."""
     old, new = before.interval, after.interval
     if old is None or new is None:
         return None
@@ -283,10 +283,10 @@ def ratio_of(before: KeptTime, after: KeptTime) -> Interval | None:
 
 
 def is_within(ratio: Interval, margin: float) -> bool:
-    """Tell whether two medians are equal but for a share, in either direction."""
+    """Whether two medians differ by at most a share, in either direction."""
     return 1 / (1 + margin) <= ratio.median <= 1 + margin
 
 
 def is_apart(ratio: Interval, margin: float) -> bool:
-    """Tell whether the intervals of two medians lie apart, and these differ by more than a share."""
+    """Whether two intervals are disjoint, and their medians differ by more than a share."""
     return not ratio.low <= 1 <= ratio.high and not is_within(ratio, margin)

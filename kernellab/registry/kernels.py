@@ -1,4 +1,4 @@
-"""The side table: every kernel of the lab under an id, a name and a version, and what is kept of its launches.
+"""The side table: every kernel of the lab under an id, a name and a version, with the history of its launches.
 
 Ids go to kernels and kernels to ids in constant time, as in the side tables that graph compilers keep beside a graph
 that can hold plain numbers only. What the table holds is also in the store, so a name outlives the session. Of a launch
@@ -39,7 +39,7 @@ _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets a
 
 
 def revived(version: Version) -> Any:
-    """Return the kernel of a version from the store, decorators and all; its files have the names of the version."""
+    """The kernel of a stored version with its decorators; its files are named after the version."""
     from kernellab._triton.loading import load  # most sessions never ask
 
     entered = enumerate(version.closure.functions)
@@ -49,7 +49,7 @@ def revived(version: Version) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A kernel, or what its decorators wrap, with the kernel itself and its version; of an epoch of the database."""
+    """An entered kernel, or one of its layers (``layer``), with its version and the epoch of the database."""
 
     layer: weakref.ref[Any]
     owner: weakref.ref[Any]
@@ -76,7 +76,7 @@ class Registry:
     _lock: threading.RLock = field(default_factory=rlock)
 
     def add(self, kernel: Kernel, name: str | None = None, closure: Closure | None = None) -> Version:
-        """Enter a kernel, under ``name`` or its own; it is in the store when this returns.
+        """Enter a kernel, under ``name`` or its own; it is in the store on return.
 
         ``closure`` is what it was at a launch, else it is taken as it is now. An unchanged one gives the version it had
         before. The jit function under autotuners and heuristics is found by the same entry.
@@ -95,7 +95,7 @@ class Registry:
         return version
 
     def launched(self, kernel: Kernel, closure: Closure | None) -> Version | None:
-        """Return the version of a kernel as it was at a launch, or None where it was never entered.
+        """The version of a kernel at a launch, or None if the kernel was never entered.
 
         That is a new one where a helper, or a value that it captures, is not what it was; and it is the kernel's
         version from then on. What is launched by way of its decorators, or without them, is the same kernel.
@@ -120,7 +120,7 @@ class Registry:
         return version
 
     def current(self, kernel: Kernel) -> Version:
-        """Return the version of a kernel as it is now; it is entered where that is new.
+        """The current version of a kernel; a new one is entered.
 
         Raises:
             SourceError: the source of the kernel cannot be found.
@@ -130,7 +130,7 @@ class Registry:
         return self.launched(owner, decorated_closure_of(owner)) or self.add(kernel)
 
     def of_session(self, version: Version) -> Any | None:
-        """Return the launchable kernel of a version that was launched in this session, or None.
+        """The launchable kernel of a version that was launched in this session, or None.
 
         What was not may come from elsewhere: its text is not executed for anything but a launch that the user makes.
         """
@@ -141,7 +141,7 @@ class Registry:
         self._launched.add(version.id)
 
     def version_of(self, kernel: Kernel) -> Version:
-        """Return id, name and version of a kernel of this session.
+        """The version, with id and name, of a kernel of this session.
 
         Raises:
             UnknownName: it was never entered.
@@ -153,26 +153,26 @@ class Registry:
         return version
 
     def is_new(self, kernel: Kernel) -> bool:
-        """Tell whether nothing is kept under the name of a kernel."""
+        """Whether the store has no version under the name of a kernel."""
         return _name_of(kernel) not in self
 
     def known(self, kernel: Kernel) -> Version | None:
-        """Return the version of a kernel of this session, or None where it was never entered."""
+        """The version of a kernel of this session, or None if it was never entered."""
         entry = self._entries.get(id(kernel))
         return entry.version if entry is not None and entry.layer() is kernel else None
 
     def label_of(self, kernel: Kernel) -> str:
-        """Return ``name@version`` of a kernel, or its bare name where it was never entered."""
+        """``name@version`` of a kernel, or its bare name if it was never entered."""
         version = self.known(kernel)
         return _name_of(kernel) if version is None else version.label
 
     def owner_of(self, kernel: Kernel) -> Any:
-        """Return the entered kernel, decorators and all, that ``kernel`` is or is the jit function of."""
+        """The entered kernel with its decorators, for itself or for its jit function."""
         owner = None if self.known(kernel) is None else self._entries[id(kernel)].owner()
         return kernel if owner is None else owner
 
     def __getitem__(self, key: str | int) -> Any:
-        """Return a launchable kernel by name, ``name@version`` or id.
+        """The launchable kernel of a name, ``name@version`` or id.
 
         A bare name is the version that this session defined last, else the newest in the store. With a version, the
         kernel is what it was then, also where a helper of it was defined anew since.
@@ -186,7 +186,7 @@ class Registry:
             return self.bind(kernel)
 
     def version(self, key: str | int) -> Version:
-        """Return the version that a name, ``name@version`` or id stands for, as `__getitem__` does.
+        """The version of a name, ``name@version`` or id, as in `__getitem__`.
 
         Raises:
             UnknownName: there is none.
@@ -196,7 +196,7 @@ class Registry:
         return self._by_id(key) if isinstance(key, int) else self._by_label(key)
 
     def remove(self, key: str | int) -> Version:
-        """Delete a version with its history from the store; who holds the kernel keeps it.
+        """Delete a version with its history from the store; live kernel objects stay usable.
 
         Raises:
             UnknownName: there is none.
@@ -225,7 +225,7 @@ class Registry:
         return iter(self.store.versions())
 
     def add_constants(self, constants: Mapping[str, Any]) -> int:
-        """Keep the constant arguments of a launch; return their id."""
+        """Store the constant arguments of a launch for this session; return their id."""
         if not isinstance(constants, Mapping):
             raise UsageError(value_message("constants", constants, "a dict of arguments by name", owner="lab.kernels"))
         with self._lock:
@@ -233,7 +233,7 @@ class Registry:
             return len(self._constants) - 1
 
     def constants(self, number: int) -> Mapping[str, Any]:
-        """Return the constant arguments that `add_constants` kept.
+        """The constant arguments that `add_constants` stored.
 
         Raises:
             UnknownName: there is no such id.
@@ -245,7 +245,7 @@ class Registry:
             return self._constants[number]
 
     def _enter(self, kernel: Kernel, version: Version, *, is_current: bool = True) -> None:
-        """Enter a kernel, and what its decorators wrap; ``is_current`` if its name stands for this version now."""
+        """Enter a kernel with its layers; with ``is_current`` its name now means this version."""
         epoch = self.store.database.epoch()
         with self._lock:
             self._kernels[version.id] = kernel
@@ -275,7 +275,7 @@ class Registry:
 
 
 def _known(name: str, kernels: list[tuple[str, str]]) -> str:
-    """Return what there is in place of an unknown kernel: versions of the name, names like it, or those of some."""
+    """Alternatives to an unknown kernel, for its error: versions of the name, similar names, or some names."""
     names = sorted({known for known, _ in kernels})
     known = [label for kept, label in kernels if kept == name] or get_close_matches(name, names) or names
     shown = ", ".join(sorted(known)[:_NAMED_AT_MOST])
@@ -284,7 +284,7 @@ def _known(name: str, kernels: list[tuple[str, str]]) -> str:
 
 
 def _layers(kernel: Kernel) -> Iterator[Any]:
-    """Yield a kernel and what its decorators wrap, down to the jit function."""
+    """A kernel and the objects that its decorators wrap, down to the jit function."""
     from kernellab._triton.kernel import is_jit_function  # keeps `import kernellab` light
 
     yield kernel
@@ -294,14 +294,14 @@ def _layers(kernel: Kernel) -> Iterator[Any]:
 
 
 def _name_of(kernel: Kernel) -> str:
-    """Return the name of a kernel; autotuners and heuristics have none of their own."""
+    """The name of a kernel; autotuners and heuristics have none of their own."""
     while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
         kernel = kernel.fn
     return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
 def _is_still(kernel: Kernel, version: Version) -> bool:
-    """Tell whether a kernel of this session, with the helpers it has now, is what was entered."""
+    """Whether a kernel of this session, with its present helpers, is still the entered version."""
     try:
         return _is_of(decorated_closure_of(kernel), version)
     except SourceError:
@@ -309,26 +309,26 @@ def _is_still(kernel: Kernel, version: Version) -> bool:
 
 
 def _is_of(closure: Closure, version: Version) -> bool:
-    """Tell whether a closure is that of a version, but for the text of decorators, which a revived kernel has not."""
+    """Whether a closure is that of a version; the decorators' text, which a revived kernel lacks, does not count."""
     kept = version.closure
     return version_digest(replace(closure, decorators=kept.decorators)) == version_digest(kept)
 
 
 def version_digest(closure: Closure) -> str:
-    """Return the hash that tells versions apart: by what they compute, and how they are decorated (their configs)."""
+    """The hash of a version: its code, and its decorators with their configs."""
     wrappers = json.dumps(jsonable(closure.wrappers))
     return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()
 
 
 def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:
-    """Return the version of ``kernel`` that a record launched, or None where it was never entered."""
+    """The version of ``kernel`` that a record launched, or None if it was never entered."""
     return kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
 
 
 def remember(
     kernels: Registry, kernel: Kernel, record: LaunchRecord, check: str = "", by: LaunchedBy = "launch"
 ) -> Version | None:
-    """Enter the launches of a record into the store, if ``kernel`` was entered; committed when this returns.
+    """Store the launches of a record, if ``kernel`` was entered; committed on return.
 
     They belong to the version that was launched, which is returned. ``check`` is the reference of the outputs, as an
     expression over the kernel's parameters; ``by`` tells a trial by `Lab.run` from a launch.
@@ -346,7 +346,7 @@ def remember(
 
 
 def keep(kernels: Registry, record: LaunchRecord) -> None:
-    """Enter a launch of a kept kernel that nobody recorded; what is in its way here is no matter of the launch."""
+    """Store an unrecorded launch of an entered kernel; errors are ignored, so that the launch goes on."""
     if kernels.known(record.owner) is None and kernels.known(record.kernel) is None:
         return
     with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
@@ -354,7 +354,7 @@ def keep(kernels: Registry, record: LaunchRecord) -> None:
 
 
 def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
-    """Return the launch that a record stands for."""
+    """The storable launch of a record."""
     compiled = record.compiled
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
     arguments = [
@@ -384,7 +384,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
 
 
 def result_of(compiled: Compiled) -> Result:
-    """Return the summary of a compiled kernel."""
+    """The summary of a compiled kernel."""
     import triton
 
     effects = compiled.effects
@@ -404,7 +404,7 @@ def result_of(compiled: Compiled) -> Result:
 
 
 def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({})) -> Argument:
-    """Return the description of one argument, with the values of ``before`` where its launch has changed them."""
+    """The description of one argument, with the values in ``before`` if the launch changed them."""
     from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
 
     value = constexpr_value(value)
@@ -429,7 +429,7 @@ def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = Mappi
 
 
 def _layout_of(descriptor: Any) -> dict[str, Any] | None:
-    """Return the layout in shared memory that a descriptor of Gluon has, as its class and fields; else None."""
+    """The shared-memory layout of a Gluon descriptor, as its class and fields; else None."""
     layout = getattr(descriptor, "layout", None)
     if not dataclasses.is_dataclass(layout):
         return None
@@ -438,14 +438,14 @@ def _layout_of(descriptor: Any) -> dict[str, Any] | None:
 
 
 def _alias(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the earlier argument that is the same memory in the same layout, or ""."""
+    """The earlier argument with the same memory and layout, or ""."""
     layout = _layout(arguments[name])
     earlier = itertools.takewhile(lambda other: other != name, arguments)
     return next((other for other in earlier if layout is not None and _layout(arguments[other]) == layout), "")
 
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
-    """Return where the elements of a tensor lie; None of what has none."""
+    """Address, dtype, shape and strides of a tensor; None if it has no elements."""
     if not hasattr(value, "untyped_storage") or not value.numel():
         return None
     return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
@@ -470,7 +470,7 @@ def _tensor(name: str, tensor: Any, before: ValueSample | None) -> Argument:
 
 
 def _bounds(tensor: Any, sample: ValueSample | None) -> tuple[float | None, float | None]:
-    """Return the least and the largest finite value of a sample of a tensor; None of complex ones."""
+    """The least and the largest finite value of a sample of a tensor; None of complex ones."""
     import torch  # keeps `import kernellab` light
 
     if sample is None or tensor.is_complex():
@@ -487,7 +487,7 @@ def _bounds(tensor: Any, sample: ValueSample | None) -> tuple[float | None, floa
 
 
 def _small_values(tensor: Any, sample: ValueSample | None) -> tuple[int, ...] | None:
-    """Return all values of a small tensor of integers."""
+    """All values of a small tensor of integers, else None."""
     if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL or tensor.device.type == "meta":
         return None
     return () if sample is None else tuple(map(int, sample.runs[0].cpu().tolist()))

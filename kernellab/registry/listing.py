@@ -32,7 +32,7 @@ from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """One version. Times are seconds since 1970, but ``best_ms``; ``where`` tells what that was measured on.
+    """One version. Times are seconds since 1970; ``where`` is the device of ``best_ms``.
 
     ``config`` is the best config that was measured, else the one of the last launch, in words; ``launches`` counts all,
     and ``runs`` the trials by `Lab.run`, which are none.
@@ -54,7 +54,7 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Shown):
-    """The versions that a search found: by how well their names match, then by name and number. ``now`` is when.
+    """The results of a search, best match of the name first, then by name and number. ``now`` is its time.
 
     After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
     """
@@ -67,7 +67,7 @@ class Listing(Shown):
 
 @dataclass(frozen=True, slots=True)
 class LoadedVersion(Shown):
-    """A version that was brought back: the names it was given in the namespace, and what of it could not be."""
+    """A version loaded into a namespace: the names it got there, and the parts that are missing."""
 
     row: VersionRow
     source: str
@@ -76,7 +76,7 @@ class LoadedVersion(Shown):
 
 
 def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | None = None) -> Listing:
-    """Return the versions whose name, tags, notes or source contain ``search``; of these, the ids of ``only``.
+    """The versions whose name, tags, notes or source contain ``search``; only those with ids in ``only``, if set.
 
     Those that are called so come first, then those whose name begins so, then those whose name contains it.
     """
@@ -124,17 +124,17 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
 
 
 def config_words(config: Mapping[str, Any]) -> str:
-    """Return a config in words: ``BLOCK=128, num_warps=4``."""
+    """A config in words: ``BLOCK=128, num_warps=4``."""
     return ", ".join(f"{name}={value}" for name, value in config.items() if value is not None)
 
 
 def search(kernels: Registry, text: str) -> Listing:
-    """Return the kept versions whose name, tags, notes or source contain ``text``."""
+    """The stored versions whose name, tags, notes or source contain ``text``."""
     return listing(kernels.store, time.time(), text)
 
 
 def labelled(kernels: Registry, key: str) -> Listing:
-    """Return one version.
+    """The listing of one version.
 
     Raises:
         UnknownName: there is none.
@@ -143,7 +143,7 @@ def labelled(kernels: Registry, key: str) -> Listing:
 
 
 def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> LoadedVersion:
-    """Define a kept kernel in a namespace, and those of its helpers whose names are free there.
+    """Define a stored kernel in a namespace, with those of its helpers whose names are free there.
 
     Raises:
         UnknownName: there is none.
@@ -164,7 +164,7 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
 
 
 def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False) -> Listing:
-    """Delete versions; return those that are left of the same names.
+    """Delete versions; return the remaining ones of the same names.
 
     A bare name stands for the only version that a kernel has, or for each of them with ``all_versions``.
 
@@ -192,7 +192,7 @@ def _labels_of(kernels: Registry, key: str, *, all_versions: bool) -> list[str]:
 
 
 def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = None, *, off: bool = False) -> None:
-    """Put tags on a version, or take them off; keep a note with it.
+    """Add tags to a version, or remove them; store a note with it.
 
     Raises:
         UnknownName: there is no such version.
@@ -207,19 +207,19 @@ def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = Non
 
 
 def source_text(version: Version) -> str:
-    """Return the kernel as it was written, decorators included."""
+    """The source of the kernel as written, with its decorators."""
     return version.closure.decorators + version.closure.functions[0].text
 
 
 def texts_of(version: Version) -> list[str]:
-    """Return all that a version is, as text: the kernel, its helpers, and the plain values that they capture."""
+    """The texts of a version: captured plain values, the kernel, its helpers."""
     _, *helpers = version.closure.functions
     values = {f"{name} = {text}": None for f in version.closure.functions for name, text in _captured(f.bindings)}
     return list(filter(None, ["\n".join(values), source_text(version).rstrip(), *(f.text for f in helpers)]))
 
 
 def _captured(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, str]]:
-    """Yield names with the text of the value that each stands for; members of a module that is not installed, too."""
+    """Captured names with their values as text, those in members of uninstalled modules, too."""
     for name, binding in bindings:
         if isinstance(binding, Members):
             yield from ((f"{name}.{member}", text) for member, text in _captured(binding.members))
@@ -240,12 +240,12 @@ def _value_text(binding: Binding) -> str:
 
 
 def key_of(text: str) -> str | int:
-    """Return what was typed as the registry takes it: an id is a number."""
+    """A typed key as the registry takes it: digits are an id."""
     return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
-    """Return the helpers that the kernel's own code names, by the names it has for them."""
+    """The helpers in the kernel's own code, by their names there."""
     from kernellab._triton.kernel import is_jit_function, jit_function
 
     scope = jit_function(kernel).fn.__globals__
@@ -254,7 +254,7 @@ def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
 
 
 def _missing(closure: Closure) -> list[str]:
-    """Return what of the decorators could not be kept."""
+    """The parts of the decorators that could not be stored."""
     found = []
     for wrapper in closure.wrappers:
         if isinstance(wrapper, Heuristics):
@@ -273,7 +273,7 @@ Row = dict[str, Any]
 
 
 def frame(store: Store, table: str) -> Any:
-    """Return a table of the store as a DataFrame. Times are in UTC; nested values are JSON.
+    """A table of the store as a DataFrame. Times are in UTC; nested values are JSON.
 
     Raises:
         UsageError: there is no such table.

@@ -1,4 +1,4 @@
-"""A recorded launch, made again: its arguments, its constants, and its grid, as it was written or as launches tell."""
+"""Recorded launches made again: arguments, constants, and the grid, as written or inferred from launches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
 
 @dataclass(frozen=True, slots=True)
 class RecordedVersion:
-    """A version, its launches (the latest last), and what was compiled for the last of them."""
+    """A version, its launches (the latest last), and the compile result of the last of them."""
 
     version: Version
     launches: tuple[RecordedLaunch, ...]
@@ -32,7 +32,7 @@ class RecordedVersion:
 
 
 def recorded_version(store: Store, version: Version) -> RecordedVersion:
-    """Return a version with its launches; those that have other parameters than the latest are left out.
+    """A version with those of its launches that have the parameters of the latest.
 
     Trials by `Lab.run` count only where there is no launch, and what was compiled alone, such as the best config of a
     tuning without a GPU, only where nothing ran. What was compiled for stand-ins is no launch.
@@ -47,7 +47,7 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
 
 
 def values_of(launch: RecordedLaunch) -> dict[str, Any]:
-    """Return the constexprs and options of a launch as values.
+    """The constexprs and options of a launch as values.
 
     Raises:
         UsageError: a constexpr was something of which only the type is known.
@@ -70,7 +70,7 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
 
 
 def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
-    """Tell whether the reference of a launch holds for inputs that are made like its own.
+    """Whether the reference of a launch is valid for regenerated inputs.
 
     Where outputs depend on what they held before, it names them, or these are made anew with the same values.
     """
@@ -88,7 +88,7 @@ def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
 
 
 def has_same_values(tensor: Argument) -> bool:
-    """Tell whether a tensor that is made anew holds what the recorded one held."""
+    """Whether a regenerated tensor has the recorded one's values."""
     return tensor.values is not None or (tensor.low is not None and tensor.low == tensor.high)
 
 
@@ -101,7 +101,7 @@ def _result(store: Store, version: Version, launch: RecordedLaunch) -> Result | 
 
 
 def random_tensor(shape, stride, dtype, low, high, generator, device):  # type: ignore[no-untyped-def]
-    """Return a tensor of this layout with values from ``low`` to ``high``."""
+    """A tensor of this layout with random values from ``low`` to ``high``."""
     import torch
 
     size = 1 + sum((extent - 1) * step for extent, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
@@ -113,19 +113,19 @@ def random_tensor(shape, stride, dtype, low, high, generator, device):  # type: 
 
 
 def listed_tensor(values, shape, dtype, device):  # type: ignore[no-untyped-def]
-    """Return a contiguous tensor that holds just these values."""
+    """A contiguous tensor of exactly these values."""
     import torch
 
     return torch.tensor(values, dtype=dtype, device=device).reshape(shape)
 
 
 def made_inputs(launch: RecordedLaunch, device: str) -> dict[str, Any]:
-    """Return what the exported ``inputs`` would."""
+    """The inputs of a launch, regenerated as by the exported ``inputs``."""
     return made_arguments(given_arguments(launch), device, 0)
 
 
 def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
-    """Return new arguments of these layouts by name, as the exported function would.
+    """New arguments of these layouts by name, as by the exported function.
 
     Raises:
         UsageError: an argument cannot be made anew, or the machine has no room for it.
@@ -165,7 +165,7 @@ def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: 
 
 
 def _descriptor(argument: Argument, base: Any) -> Any:
-    """Return a descriptor of a tensor; where it has a layout of shared memory, one of Gluon."""
+    """A descriptor of a tensor; Gluon's where it has a shared-memory layout."""
     if argument.value is None:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -186,12 +186,12 @@ def _tensor(argument: Argument, generator: Any, device: str) -> Any:
 
 
 def bounds_of(argument: Argument) -> tuple[float, float]:
-    """Return the least and the largest value that a tensor is made anew with."""
+    """The least and the largest value of a regenerated tensor."""
     return (0.0, 1.0) if argument.low is None or argument.high is None else (argument.low, argument.high)
 
 
 def _require_room(tensors: Sequence[Argument], device: str) -> None:
-    """Raise `UsageError` unless the tensors fit the device, and the numbers that one is made of the host."""
+    """Raise `UsageError` unless the tensors fit the device, and the random numbers for one the host."""
     import torch
 
     held, numbers = 0, 0
@@ -207,23 +207,23 @@ def _require_room(tensors: Sequence[Argument], device: str) -> None:
 
 
 def given_arguments(launch: RecordedLaunch) -> list[Argument]:
-    """Return the arguments that are no constexprs, in the order of the kernel."""
+    """The arguments that are no constexprs, in the order of the kernel."""
     return [argument for argument in launch.arguments if not argument.constexpr]
 
 
 def options_of(launch: RecordedLaunch) -> dict[str, Any]:
-    """Return the options of a launch that say something: one CTA is what there is without the option."""
+    """The options of a launch that are set; one CTA, the default, is left out."""
     return {n: v for n, v in launch.options.items() if v is not None and (n, v) != ("num_ctas", 1)}
 
 
 def why_unmade(argument: Argument) -> str:
-    """Return why an argument of a recorded launch cannot be made anew, and what to do."""
+    """The reason that an argument cannot be regenerated, with a remedy."""
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
 def tensors_among(arguments: list[Argument]) -> list[Argument]:
-    """Return the tensors of arguments, those under descriptors and in tuples included."""
+    """The tensors of arguments, with those under descriptors and in tuples."""
     return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
 
 
@@ -233,14 +233,14 @@ Formula = tuple[str, tuple[int | None, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GridText:
-    """A grid as the text of a lambda; ``inferred`` from that many launches, 0 where the user wrote it so."""
+    """A grid as the text of a lambda; ``inferred`` counts the launches it follows from, 0 if the user wrote it."""
 
     text: str
     inferred: int = 0
 
     @property
     def of_meta(self) -> str:
-        """The text with parameters as members of ``meta``, as a caller writes it who has none of their names."""
+        """The text with parameters as members of ``meta``, valid without the parameters' names in scope."""
         node = ast.parse(self.text, mode="eval")
         own = {"triton", "torch", "math", "meta", *dir(builtins)}
         for part in ast.walk(node):
@@ -249,12 +249,12 @@ class GridText:
         return ast.unparse(node)
 
     def grid_for(self, arguments: Mapping[str, Any]) -> Any:
-        """Return the grid for these arguments and meta-parameters; see `grid_of_formula`."""
+        """The grid for these arguments and meta-parameters; see `grid_of_formula`."""
         return grid_of_formula(self.text, arguments)
 
 
 def grid_text(launches: Sequence[RecordedLaunch]) -> GridText | None:
-    """Return the grid function of the latest launch that has one; else the likeliest formula that fits all launches.
+    """The user's grid function of the latest launch with one; else the likeliest formula that fits all launches.
 
     None where there is none.
     """
@@ -280,7 +280,7 @@ def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:
 
 
 def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
-    """Yield formulas, the likeliest first: quotients by a block size, then sizes themselves, then products of two."""
+    """Formulas, the likeliest first: quotients by a block size, then sizes, then products of two."""
     sizes = list(size_formulas(launches))
     blocks = [each for each in sizes if each[0].startswith("meta[") and (each[1][-1] or 0) > 1]
     quotients = [
@@ -296,7 +296,7 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
 
 
 def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
-    """Yield what of the arguments is a size: numbers, extents of tensors, then constexprs, each with what it was."""
+    """The sizes among the arguments: numbers, extents of tensors, then constexprs, with their values per launch."""
     arguments = launches[-1].arguments
     for argument in arguments:
         if argument.kind == "scalar" and not argument.constexpr and type(argument.value) is int:
@@ -315,7 +315,7 @@ def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
 
 
 def _shape(argument: Argument) -> tuple[int, ...]:
-    """Return the extents of a tensor, or of that under a descriptor."""
+    """The extents of a tensor, or of the tensor under a descriptor."""
     return argument.members[0].shape if argument.kind == "descriptor" else argument.shape
 
 

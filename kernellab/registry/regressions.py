@@ -1,4 +1,4 @@
-"""What became slower or faster: launches that the store knows under several versions of Triton, driver or kernel."""
+"""Regressions: launches measured under several versions of Triton, driver or kernel, with their speed changes."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 class TimeChange(StrEnum):
-    """What a change did to a launch.
+    """The effect of a change on a launch.
 
-    It became ``slower`` or ``faster`` where the intervals lie apart and the medians differ by more than the margin; it
-    takes the ``same`` time where these differ by less. ``open`` is what more samples would tell. It ``fails`` or
-    ``works`` now, and did not before. Of ``incomparable`` ones the reason says why.
+    ``slower`` and ``faster``: the intervals are disjoint and the medians differ by more than the margin. ``same``: they
+    differ by less. ``open``: more samples are needed. ``fails`` and ``works``: it does now, and did not before.
+    ``incomparable``: see the reason.
     """
 
     SLOWER = "slower"
@@ -59,7 +59,7 @@ class TimeChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangedTime:
-    """A launch before and after a change of what it was measured under.
+    """A launch before and after a change of conditions.
 
     ``launch`` are its sizes in words. ``config`` is a config, or ``fastest``: the fastest of the configs that were
     measured before and after. ``changes`` are what differs; where there are several, which of them it was is not known.
@@ -78,13 +78,13 @@ class ChangedTime:
 
     @property
     def by(self) -> str:
-        """What changed, in words: ``Triton 3.6.0 to 3.9.0``."""
+        """The changes in words: ``Triton 3.6.0 to 3.9.0``."""
         return ", ".join(change.text for change in self.changes)
 
 
 @dataclass(frozen=True, repr=False)
 class Regressions(Shown):
-    """What became of the launches that a store knows under several conditions.
+    """The changed times of launches that a store has under several conditions.
 
     ``rows`` begin with what became slower or fails. ``since`` is the moment from which changes count, in seconds since
     1970, ``margin`` the share by which medians must differ.
@@ -101,7 +101,7 @@ class Regressions(Shown):
 
     @property
     def text(self) -> str:
-        """How many launches became what, in words; those of single configs do not count."""
+        """The number of launches per kind of change, in words; single configs do not count."""
         counts = {kind: sum(row.became is kind for row in self.rows if row.config == FASTEST) for kind in TimeChange}
         return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "nothing was measured"
 
@@ -136,7 +136,7 @@ COLUMNS = [
 
 
 def row_fields(row: ChangedTime) -> dict[str, Any]:
-    """Return a row as plain data: ``ratio`` is the time after by the time before."""
+    """A row as plain data: ``ratio`` is the time after by the time before."""
     ratio = {} if row.ratio is None else asdict(row.ratio)
     found = {
         **{name: getattr(row, name) for name in ("kernel", "launch", "device", "config", "by", "reason")},
@@ -158,7 +158,7 @@ def _side_fields(kept: KeptTime | None) -> dict[str, Any]:
 
 
 def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, margin: Any) -> Regressions:
-    """Return what became slower or faster of all kernels of a registry, or of all versions of one.
+    """The regressions of all kernels of a registry, or of all versions of one.
 
     Raises:
         UnknownName: there is no such kernel.
@@ -173,7 +173,7 @@ def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, marg
 
 
 def moment_of(since: Any, now: float) -> float:
-    """Return a moment in seconds since 1970: of a date, of ISO 8601, of ``7d``, ``12h`` or ``2w`` before ``now``.
+    """A moment in seconds since 1970, from a date, ISO 8601, or ``7d``, ``12h``, ``2w`` before ``now``.
 
     Raises:
         UsageError: it is none.
@@ -199,7 +199,7 @@ def moment_of(since: Any, now: float) -> float:
 
 
 def changed_times(times: Sequence[KeptTime], since: float | None = None, margin: float = MARGIN) -> list[ChangedTime]:
-    """Return a row per launch and change, and per config of it: what became slower first, the largest ratio first.
+    """A row per launch and change, and per config of it: slower ones first, the largest ratio first.
 
     What was measured under new conditions is compared, for each of kernel, Triton and driver, with the latest earlier
     conditions that differ from it in that alone; where there are none, with the latest earlier ones that differ least.
@@ -251,7 +251,7 @@ def _changed(words: str, under: Under, since: float | None, margin: float) -> It
 
 
 def _baselines(earlier: Sequence[Conditions], now: Conditions) -> list[Conditions]:
-    """Return what conditions are compared with: the latest that differ in one thing, for each thing, or in least."""
+    """The conditions to compare with: the latest that differ in one thing, per thing; else the most similar."""
     alone = {differing[0]: was for was in earlier if len(differing := _differing(was, now)) == 1}
     if alone:
         return list(alone.values())
@@ -265,7 +265,7 @@ def _differing(was: Conditions, now: Conditions) -> list[str]:
 def _compared(
     words: str, before: dict[str, KeptTime], after: dict[str, KeptTime], margin: float
 ) -> Iterator[ChangedTime]:
-    """Yield the row of the fastest configs, then one per config that was measured before and after."""
+    """The row of the fastest configs, then one per config that was measured before and after."""
     shared = [config for config in before if config in after]
     if shared:
         pair = fastest([before[each] for each in shared]), fastest([after[each] for each in shared])
@@ -278,7 +278,7 @@ def _compared(
 
 
 def _without_shared(words: str, before: Sequence[KeptTime], after: Sequence[KeptTime], margin: float) -> ChangedTime:
-    """Return the row of launches without a common config: comparable where another version has other parameters."""
+    """The row of launches without a common config: comparable if another version has other parameters."""
     old, new = fastest(before) or before[-1], fastest(after) or after[-1]
     changes = changes_between(old, new)
     if {change.what for change in changes} == {"kernel"} and old.parameters != new.parameters:
@@ -315,7 +315,7 @@ def _became(before: KeptTime, after: KeptTime, ratio: Interval | None, margin: f
 
 
 def _untimed(kept: KeptTime, side: str) -> str:
-    """Return why a measurement has no time to compare, or ""."""
+    """The reason that a measurement has no time to compare, or ""."""
     if kept.interval is not None:
         return ""
     if kept.status is not Status.OK:
@@ -346,7 +346,7 @@ _DIFFERENCES = (
 
 
 def _why_alone(launch: LaunchKind, under: Under, launches: Collection[LaunchKind]) -> str:
-    """Return why a launch is compared with nothing: it was measured under one set of conditions, or before `since`."""
+    """The reason that a launch has no counterpart: one set of conditions, or no change since `since`."""
     if len(under) > 1:
         return "its conditions have not changed since"
     own = [other for other in launches if other.kernel == launch.kernel and other != launch]
