@@ -19,7 +19,6 @@ import torch
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.plan import EMPTY
 from kernellab.capture.program_sizes import measuring_values, values_measured_by_steps, with_symbols
-from kernellab.capture.seen_tensors import Recording, TrackedTensor, is_of_torch
 from kernellab.capture.size import Sizes
 from kernellab.capture.tape import (
     COPY,
@@ -38,6 +37,7 @@ from kernellab.capture.tape import (
     window_step,
     with_refs,
 )
+from kernellab.capture.tracked_tensors import Recording, TrackedTensor, is_of_torch
 from kernellab.store import Argument
 
 _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
@@ -65,27 +65,29 @@ def build_program(
     live, used = _live_steps(steps, storages, inputs, outputs)
     while sizes is not None and (missing := measuring_values(recording, sizes, steps, live, used) - used):
         live, used = _live_steps(steps, storages, inputs, [*outputs, *missing, *(used - {-1})])
-    kept = [index for index in inputs if index in used]
-    if sizes is not None:  # whoever asks for the shape of a tensor does not use it yet
+    used_inputs = [index for index in inputs if index in used]
+    if sizes is not None:  # in the order of first use; reading a shape is none
         operands = [index for step in live for index in step.operands]
-        kept.sort(key=lambda index: operands.index(index) if index in operands else len(operands))
-    recording.inputs[:] = kept
+        used_inputs.sort(key=lambda index: operands.index(index) if index in operands else len(operands))
+    recording.inputs[:] = used_inputs
     wanted = {index: names.get(index, "") for index in used if index >= 0}
-    named = _names(recording, live, kept, wanted)
+    named = _names(recording, live, used_inputs, wanted)
     samples = {**recording.samples, **memories}
     raw = Tape(
         values=tuple(TapeValue(named.get(i, ""), v.storage, v.layout) for i, v in enumerate(recording.values)),
         storages=tuple(recording.storages),
         steps=tuple(live),
-        inputs=tuple(kept),
+        inputs=tuple(used_inputs),
         outputs=tuple(outputs),
         output_names=tuple(named[index] for index in outputs),
-        samples=tuple(dataclasses.replace(samples[index], name=named[index]) for index in kept),
+        samples=tuple(dataclasses.replace(samples[index], name=named[index]) for index in used_inputs),
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
         notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
     program = with_devices(compact(raw, used))
-    return program if sizes is None else with_symbols(program, sizes, dict(zip(kept, program.inputs, strict=True)))
+    return (
+        program if sizes is None else with_symbols(program, sizes, dict(zip(used_inputs, program.inputs, strict=True)))
+    )
 
 
 def with_devices(tape: Tape) -> Tape:
@@ -108,13 +110,13 @@ def _with_device(tape: Tape, step: Step) -> Step:
 
 def compact(tape: Tape, used: Iterable[int]) -> Tape:
     """Return a program with only the used values and their storages, renumbered."""
-    kept = sorted(index for index in set(used) if index >= 0)
-    new = {index: number for number, index in enumerate(kept)}
+    used_values = sorted(index for index in set(used) if index >= 0)
+    new = {index: number for number, index in enumerate(used_values)}
     refs = {index: Ref(number) for index, number in new.items()}
-    numbers = {s: i for i, s in enumerate(dict.fromkeys(tape.values[index].storage for index in kept))}
+    numbers = {s: i for i, s in enumerate(dict.fromkeys(tape.values[index].storage for index in used_values))}
     return dataclasses.replace(
         tape,
-        values=tuple(dataclasses.replace(tape.values[i], storage=numbers[tape.values[i].storage]) for i in kept),
+        values=tuple(dataclasses.replace(tape.values[i], storage=numbers[tape.values[i].storage]) for i in used_values),
         storages=tuple(tape.storages[storage] for storage in numbers),
         steps=tuple(_renumber(step, new, refs) for step in tape.steps),
         inputs=tuple(new[index] for index in tape.inputs),
@@ -238,15 +240,15 @@ def _needed_steps(
     """Return the steps that the outputs or changes of visible memory depend on."""
     wanted = set(outputs)
     memory = {storages[index] for index in (*inputs, *outputs)}
-    kept = []
+    needed = []
     for step in reversed(steps):
         changes = not step.functional and any(storages[index] in memory for index in step.mutated)
-        is_asked = step.operation == READ  # of all steps, since what they are follows from it
-        if is_asked or (step.use is not None and keeps_launches) or changes or wanted.intersection(step.results):
-            kept.append(step)
+        is_read = step.operation == READ  # other steps may depend on what Python read
+        if is_read or (step.use is not None and keeps_launches) or changes or wanted.intersection(step.results):
+            needed.append(step)
             wanted.update(step.operands)
             memory.update(storages[index] for index in step.operands)
-    return kept[::-1]
+    return needed[::-1]
 
 
 def _live_steps(
@@ -330,9 +332,9 @@ class _Rewriter:
         self.storages = list(tape.storages)
         self.steps: list[Step] = []
         self.holders: dict[int, int] = {}
-        self.first: dict[int, TensorLayout] = {}  # how the holder lay in its storage when that came up
+        self.first: dict[int, TensorLayout] = {}  # the layout of the first holder of each storage
         self.origin = [value.storage for value in tape.values]
-        self.holder_of: dict[int, int] = {}  # which holder a value was made from
+        self.holder_of: dict[int, int] = {}  # the holder that a value was made from
         for index in (*tape.inputs, *(index for index, _ in tape.constants)):
             self._set_holder(tape.values[index].storage, index)
         self.current: dict[int, int] = {index: index for index in range(len(self.values))}
@@ -365,10 +367,10 @@ class _Rewriter:
         before = [self.holders[storage] for storage in storages]
         copies = []
         for storage, holder in zip(storages, before, strict=True):
-            held = dataclasses.replace(self.values[holder].layout, offset=0)
+            holder_layout = dataclasses.replace(self.values[holder].layout, offset=0)
             number = len(self.storages)
-            self.storages.append(held.span * held.itemsize)
-            copies.append(self._add_value(self.values[holder].name, number, held, storage))
+            self.storages.append(holder_layout.span * holder_layout.itemsize)
+            copies.append(self._add_value(self.values[holder].name, number, holder_layout, storage))
         if step.operation == LAUNCH and not any(isinstance(member, Addresses) for member in members_of(step.kwargs)):
             refs = self._refs(step)
             kwargs = tuple((name, with_refs(value, refs)) for name, value in step.kwargs)
@@ -417,8 +419,8 @@ class _Rewriter:
         """Return the layout of a value of the recording in the storage of a holder."""
         layout, first = self.layouts[index], self.first[self.origin[index]]
         begin = first.offset * first.itemsize // layout.itemsize
-        held = self.values[holder].layout
-        start = held.offset * held.itemsize // layout.itemsize
+        holder_layout = self.values[holder].layout
+        start = holder_layout.offset * holder_layout.itemsize // layout.itemsize
         return dataclasses.replace(layout, offset=layout.offset - begin + start)
 
     def _set_holder(self, storage: int, index: int) -> None:

@@ -21,9 +21,9 @@ import torch
 from kernellab._triton.closure import value_closure_of
 from kernellab._triton.kernel import OPTIONS, is_kernel
 from kernellab.capture.naming import unique
-from kernellab.capture.seen_tensors import is_of_torch
 from kernellab.capture.statements import LaunchCall
 from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse
+from kernellab.capture.tracked_tensors import is_of_torch
 from kernellab.errors import UsageError
 from kernellab.export.flatten import FlatModule, remap_functions
 from kernellab.export.module import autotune_arguments, dict_text
@@ -68,7 +68,7 @@ def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
     Raises:
         UsageError: it is not known, or cannot be taken along whole.
     """
-    from torch._library.custom_ops import OPDEFS  # private to torch, and where it keeps what operators are made of
+    from torch._library.custom_ops import OPDEFS  # private to torch; has the functions that operators were made of
 
     namespace, name, *overload = step.operation.split(".")
     operator = OPDEFS.get(f"{namespace}::{name}")
@@ -80,7 +80,7 @@ def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
     try:
         definition = value_closure_of(function)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        definition = None  # an object that it uses breaks where it is looked into
+        definition = None  # an object that it uses fails when it is inspected
     if definition is None:
         raise UsageError(_refusal(step, "whose source, or that of what it uses, cannot be found"))
     for why in _missing_parts(definition[0]):

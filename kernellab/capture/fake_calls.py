@@ -10,8 +10,8 @@ import sympy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernellab.capture.seen_tensors import is_descriptor
 from kernellab.capture.tape import Ref, TensorLayout, members_of
+from kernellab.capture.tracked_tensors import is_descriptor
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SLICES = frozenset({"aten.slice.Tensor", "aten.alias.default"})

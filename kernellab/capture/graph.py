@@ -25,8 +25,8 @@ from kernellab._triton.kernel import Bound, jit_function
 from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, while_tracing
 from kernellab.capture.node_functions import (
     addressed,
+    copies_by_clone,
     descriptor,
-    is_cloned,
     layout_copy,
     on_device_of,
     require_read,
@@ -35,7 +35,6 @@ from kernellab.capture.node_functions import (
     window,
 )
 from kernellab.capture.program_sizes import SizeNodes
-from kernellab.capture.seen_tensors import is_descriptor
 from kernellab.capture.size import Size
 from kernellab.capture.tape import (
     COPY,
@@ -51,6 +50,7 @@ from kernellab.capture.tape import (
     map_nested,
     with_refs,
 )
+from kernellab.capture.tracked_tensors import is_descriptor
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.calls import Grid3
 from kernellab.launch.recording import marked
@@ -149,10 +149,15 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
     if step.operation == LAUNCH:
         assert step.use is not None
         arguments = {name: argument_node(value) for name, value in step.kwargs}
-        called = (building.table, step.use.kernel_id, *argument_node(_constants_and_grid(step.use)), arguments)
+        launch_arguments = (
+            building.table,
+            step.use.kernel_id,
+            *argument_node(_constants_and_grid(step.use)),
+            arguments,
+        )
         if step.functional:
-            return graph.call_function(launch_functional, (*called, [nodes[i] for i in step.mutated]))
-        return graph.call_function(launch, called)
+            return graph.call_function(launch_functional, (*launch_arguments, [nodes[i] for i in step.mutated]))
+        return graph.call_function(launch, launch_arguments)
     args, kwargs = tuple(map(argument_node, step.args)), {name: argument_node(value) for name, value in step.kwargs}
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
@@ -362,7 +367,7 @@ def launch_functional(
     changed: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
     """Launch a kernel on copies of ``changed``, and of all arguments in their memory; return those copies."""
-    copies = [tensor.clone() if is_cloned(tensor) else layout_copy(tensor) for tensor in changed]
+    copies = [tensor.clone() if copies_by_clone(tensor) else layout_copy(tensor) for tensor in changed]
     pairs = list(zip(changed, copies, strict=True))
     launch(table, kernel_id, constants_id, grid, _move_arguments(dict(arguments), pairs))
     return tuple(copies)

@@ -10,7 +10,7 @@ from torch._ops import HigherOrderOperator
 from kernellab.capture.naming import place_of_user
 from kernellab.errors import UsageError
 
-_OF_TRITON = {"triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional"}
+_TRITON_OPERATORS = {"triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional"}
 
 
 def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
@@ -20,7 +20,7 @@ def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> A
         UsageError: it is another operator.
     """
     name: str = operator.name()  # type: ignore[no-untyped-call]
-    if name in _OF_TRITON:
+    if name in _TRITON_OPERATORS:
         return operator.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
     raise UsageError(
         f"{place_of_user()} calls {name} of torch, which a program cannot record. Write it out with "

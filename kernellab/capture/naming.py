@@ -25,7 +25,7 @@ RESERVED_NAMES = frozenset(
         *dir(builtins),
     }
 )
-"""What a module of a program calls its own, so that no value of a program has such a name."""
+"""Names that the module of a program uses itself; no value of a program gets one of them."""
 
 
 def name_in(scope: Mapping[str, Any], tensor: Any) -> str:
@@ -67,10 +67,10 @@ def place_of_user() -> str:
 
 def locals_of(frame: Any) -> dict[str, Any]:
     """Return the variables of a frame, without keeping its tensors alive."""
-    snapshot = frame.f_locals  # each access takes it anew
+    snapshot = frame.f_locals  # each access makes a new one
     variables = dict(snapshot)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        # A function's frame holds on to what was asked of it, and so to tensors that the user has dropped since.
+        # A function's frame keeps the snapshot, and with it tensors that the user has deleted since.
         for name, value in variables.items():
             if hasattr(value, "untyped_storage"):
                 snapshot.pop(name, None)
@@ -112,5 +112,7 @@ def _file_label(file: str) -> str:
     """Return a file's name without its folder; for a cell of IPython, ``In[3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})  # what IPython's tracebacks name cells by
+    numbers = getattr(
+        getattr(shell, "compile", None), "_filename_map", {}
+    )  # has the numbers of cells in IPython's tracebacks
     return f"In[{numbers[file]}]" if file in numbers else re.split(r"[\\/]", file)[-1]

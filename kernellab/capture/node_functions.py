@@ -13,9 +13,9 @@ import torch
 import torch.fx
 
 from kernellab._triton.tracing import DescriptorParts, is_traced, knows_descriptors, while_tracing
-from kernellab.capture.seen_tensors import contents_of
 from kernellab.capture.size import guard_problem
 from kernellab.capture.tape import members_of
+from kernellab.capture.tracked_tensors import contents_of
 from kernellab.errors import UsageError
 
 
@@ -72,7 +72,7 @@ def _window_in_graph(*given: Any) -> torch.Tensor:
 
 
 def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if is_cloned(tensor) else layout_copy(tensor)
+    return tensor.clone() if copies_by_clone(tensor) else layout_copy(tensor)
 
 
 def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
@@ -119,7 +119,7 @@ def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None
     if len(current) == len(wanted) and any(map(is_data_dependent, (*current, *wanted))):
         for size, other in zip(current, wanted, strict=True):
             if size is not other:
-                ask_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
+                check_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
     elif problem := shape_problem(what, current, wanted):
         raise UsageError(problem)
 
@@ -192,7 +192,7 @@ def read_problem(*given: Any) -> str:
 def require_guard(holds: Any, words: str) -> None:
     """Raise `UsageError` where a guard does not hold; a trace gets the check of data-dependent sizes for each run."""
     if is_data_dependent(holds):
-        ask_in_runs(holds, guard_problem(words))
+        check_in_runs(holds, guard_problem(words))
     elif not holds:
         raise UsageError(guard_problem(words))
 
@@ -207,7 +207,7 @@ def is_data_dependent(size: Any) -> bool:
     return isinstance(size, torch.SymInt | torch.SymBool) and not size.node.has_hint()
 
 
-def ask_in_runs(holds: Any, words: str) -> None:
+def check_in_runs(holds: Any, words: str) -> None:
     """Add a condition on sizes to a trace; each run checks it, and fails with these words."""
     if is_data_dependent(holds):
         torch._check(holds)  # type: ignore[no-untyped-call]
@@ -226,7 +226,7 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def is_cloned(tensor: torch.Tensor) -> bool:
+def copies_by_clone(tensor: torch.Tensor) -> bool:
     """Whether to copy a tensor by ``clone``: while torch traces, as its functionalisation knows no views of copies.
 
     It keeps the strides of a tensor that is dense and has no two elements at one place.

@@ -42,7 +42,7 @@ FILLED = {
 }
 FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.new_full.default"})
 COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})
-# These go through one row after the other, and write an element after the last time that they read it.
+# These work row by row, and write an element after they have read it for the last time.
 _BY_ROWS = frozenset({"aten._softmax.default", "aten._log_softmax.default"})
 
 

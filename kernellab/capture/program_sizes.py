@@ -15,9 +15,9 @@ import torch
 import torch.fx
 
 from kernellab.capture.node_functions import require_guard
-from kernellab.capture.seen_tensors import Recording
 from kernellab.capture.size import Guard, Size, Sizes, SizeSource, guard_problem, names_in, ordered_guards
 from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, map_nested, members_of
+from kernellab.capture.tracked_tensors import Recording
 from kernellab.errors import UsageError
 from kernellab.source import literal
 from kernellab.source.text import OPERATORS

@@ -25,7 +25,19 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from kernellab._triton.tracing import keep_from_compiling
 from kernellab.capture.higher_order import run_higher_order
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, short_repr
-from kernellab.capture.seen_tensors import (
+from kernellab.capture.tape import (
+    READ,
+    Addresses,
+    RecordedKernelLaunch,
+    Ref,
+    Step,
+    TapeDescriptor,
+    TensorLayout,
+    map_nested,
+    refs_in,
+    window_step,
+)
+from kernellab.capture.tracked_tensors import (
     Recording,
     TrackedMemory,
     TrackedTensor,
@@ -41,18 +53,6 @@ from kernellab.capture.seen_tensors import (
     versions_of,
     with_dtype,
     written_arguments,
-)
-from kernellab.capture.tape import (
-    READ,
-    Addresses,
-    RecordedKernelLaunch,
-    Ref,
-    Step,
-    TapeDescriptor,
-    TensorLayout,
-    map_nested,
-    refs_in,
-    window_step,
 )
 from kernellab.errors import UsageError, user_frame
 from kernellab.launch.arguments import memory_of
@@ -71,7 +71,7 @@ _FORWARDING_MODULES = (
     "torch.",
     "kernellab.capture.size_tracking.",
     "kernellab.capture.captured_function.",
-)  # what the user calls may come by way of these
+)  # a call of the user may pass through these modules
 _READS = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
 SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
@@ -98,9 +98,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_inside_operation = False
         self._thread = threading.get_ident()
         self._written_inside: set[int] = set()  # storages
-        self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
+        self._being_launched: set[int] = set()  # storages, which the current launch may have written already
         self._before: dict[int, dict[str, ValueSample]] = {}  # what tensors held, by their ids
-        self._own = 0
+        self._suspensions = 0
         self._streams: dict[Any, Any] = {}
         self._check_stream()
         self._by_id: dict[int, int] = {}
@@ -113,7 +113,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def is_own_work(self) -> bool:
         """Whether this thread does the lab's own work, or is inside an operation."""
-        return bool(self.observers.is_withheld or self.is_inside_operation or self._own)
+        return bool(self.observers.is_withheld or self.is_inside_operation or self._suspensions)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -130,7 +130,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._add_constant(args[0])
             return func(*args, **kwargs)
         with self.suspend():
-            if not is_of_torch(str(func)):  # torch has counted the writes of an operator in Python already
+            if not is_of_torch(str(func)):  # torch counts the writes of a Python operator before it is recorded
                 written = [t for argument in written_arguments(func, args, kwargs) for t in tensors_in(argument)]
                 self.memory.expect_write(self._by_id[id(t)] for t in written if id(t) in self._by_id)
             arguments = self._with_refs((args, kwargs))
@@ -205,9 +205,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.suspend():
             refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
             self._append(Step(READ, (*refs, result)))
-        if not isinstance(result, bool) and (drawn := random_source(self.recording, [ref.index for ref in refs])):
+        if not isinstance(result, bool) and (source := random_source(self.recording, [ref.index for ref in refs])):
             raise UsageError(
-                f"{place_of_user()} reads {short_repr(result)}, a number that {drawn} draws at random: a run would "
+                f"{place_of_user()} reads {short_repr(result)}, a number that {source} draws at random: a run would "
                 "draw another, and what Python makes of a number is fixed. Draw it before the block, or let the "
                 "kernel load it from its tensor."
             )
@@ -241,11 +241,11 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def suspend(self) -> Iterator[None]:
         """Suspend recording inside a with statement, for the recorder's own calls of torch."""
-        self._own += 1
+        self._suspensions += 1
         try:
             yield
         finally:
-            self._own -= 1
+            self._suspensions -= 1
 
     def _launch_argument(self, name: str, value: Any, indirect: Reached) -> Any:
         """Return an argument of a launch with values in place of tensors and of their addresses."""
@@ -446,7 +446,7 @@ class FunctionRecorder(TorchFunctionMode):
         return result
 
 
-keep_from_compiling(OperationRecorder.__torch_dispatch__)  # torch compiles around the operators that take functions
+keep_from_compiling(OperationRecorder.__torch_dispatch__)  # torch may compile around higher-order operators
 keep_from_compiling(FunctionRecorder.__torch_function__)
 
 

@@ -142,7 +142,7 @@ class Guard:
 @lru_cache(maxsize=256)
 def ordered_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
     """Return guards in an order that never divides by zero: those that exclude a zero divisor come first."""
-    import sympy  # as torch, which imports it
+    import sympy  # comes with torch
     from torch.utils._sympy import functions
 
     divisions = (functions.FloorDiv, functions.Mod, functions.PythonMod, functions.IntTrueDiv)

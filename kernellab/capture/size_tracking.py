@@ -46,8 +46,8 @@ from kernellab.capture.size import Guard, SizeSource
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, members_of
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
-# What these give says nothing of sizes: values of elements, which are fixed, and addresses.
-_OF_DATA = frozenset({"item", "__bool__", "__float__", "__int__", "__index__", "data_ptr", "__contains__"})
+# Results of these are no sizes: values of elements, which are fixed, and addresses.
+_DATA_READS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__", "data_ptr", "__contains__"})
 _NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook", "__repr__", "__format__", "__str__"})
 
 
@@ -96,11 +96,11 @@ class SizeTracker(TorchFunctionMode):
         self.config_grids: dict[int, tuple[tuple[Any, ...], ...]] = {}
         self.hints: dict[Any, int] = {}
         self.sources: dict[Any, SizeSource] = {}
-        self.inspected_storages: set[int] = set()  # storages
+        self.inspected_storages: set[int] = set()
         self.is_launching = False
         self._is_in_user_function = False
         self._tensors = WeakTensorKeyDictionary()
-        self._seen_steps = 0
+        self._followed_steps = 0
 
     @property
     def is_following(self) -> bool:
@@ -159,7 +159,7 @@ class SizeTracker(TorchFunctionMode):
             calls, fake = self._repeat(func, fakes)
             return self._take_over(steps, calls, result, fake)
         except (*_FAILURES, FakeMismatch):
-            if not steps and (name in _OF_DATA or result is None):
+            if not steps and (name in _DATA_READS or result is None):
                 return result
             self._fix_steps(name, steps, fakes)
             for tensor in members_of(arguments):
@@ -349,7 +349,7 @@ class SizeTracker(TorchFunctionMode):
 
     def new_steps(self) -> list[int]:
         """Return the recorded steps that do not count as followed yet, but for views and reads."""
-        steps = range(self._seen_steps, len(self.recording.steps))
+        steps = range(self._followed_steps, len(self.recording.steps))
         return [index for index in steps if self.recording.steps[index].operation not in (WINDOW, READ)]
 
     def fix_unfollowed(self) -> None:
@@ -361,7 +361,7 @@ class SizeTracker(TorchFunctionMode):
 
     def mark_followed(self) -> None:
         """Count the steps so far as followed."""
-        self._seen_steps = len(self.recording.steps)
+        self._followed_steps = len(self.recording.steps)
 
     def symbols_in(self, arguments: Mapping[str, Any]) -> set[Any]:
         """Return the symbols of the arguments of a launch, those in the layouts of tensors included."""

@@ -14,7 +14,6 @@ import torch
 
 from kernellab._triton.kernel import Kernel
 from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, map_arguments, plain_value, symbols_of
-from kernellab.capture.seen_tensors import Recording, is_descriptor
 from kernellab.capture.size import Guard, Sizes, compile_expression, size_or_int, text_of
 from kernellab.capture.size_tracking import SizeTracker
 from kernellab.capture.tape import (
@@ -26,9 +25,10 @@ from kernellab.capture.tape import (
     members_of,
     window_step,
 )
+from kernellab.capture.tracked_tensors import Recording, is_descriptor
 from kernellab.errors import UsageError
 
-_OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_USER_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class LaunchSizes:
@@ -91,7 +91,7 @@ class LaunchSizes:
                 require_constant(tracker, list(getattr(part, "block_shape", ())))
             for number in _numbers(tracker.arguments[index][1]):
                 if isinstance(number, torch.SymInt) and number.node.hint == 1:
-                    bool(number == 1)  # Triton compiles for the one
+                    bool(number == 1)  # Triton specializes on 1
                 elif isinstance(number, torch.SymFloat | torch.SymBool):
                     tracker.fix(symbols_of(number), f"{name} takes a number that is no integer of it")
         self._require_heuristics(kernel, arguments, record)
@@ -112,7 +112,7 @@ class LaunchSizes:
                     try:
                         with tracker.follow_user_function():
                             decided = heuristic(values)
-                    except _OF_USER:  # it had other values when it was asked first, or takes plain numbers only
+                    except _USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
                         tracker.fix(
                             tracker.symbols_in(arguments), f"the heuristic of {name} cannot be asked for others"
                         )

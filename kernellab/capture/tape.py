@@ -17,7 +17,7 @@ from kernellab.store import Argument, RecordedLaunch, Result
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
 COPY = "layout_copy"  # (value): its memory copied with its strides, gaps included
-READ = "read"  # (value, ..., recorded): what Python read of it; a run that reads something else ends there
+READ = "read"  # (value, ..., recorded): a read by Python; a run that reads another value is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +422,7 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
                     f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
                     "alone. Capture it again for another."
                 )
-    if not tape.apart or is_traced(tuple(inputs.values()), {}):  # what is traced has no addresses
+    if not tape.apart or is_traced(tuple(inputs.values()), {}):  # traced tensors have no addresses
         return ""
     return sharing_problem(inputs, tape.names(tape.apart))
 

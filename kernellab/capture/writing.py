@@ -15,9 +15,9 @@ from kernellab.capture.naming import RESERVED_NAMES
 from kernellab.capture.node_functions import addressed, layout_copy, read_problem, shape_problem, window
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.program_sizes import requirements
-from kernellab.capture.seen_tensors import contents_of
 from kernellab.capture.statements import LaunchCall, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape, sharing_problem
+from kernellab.capture.tracked_tensors import contents_of
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.export.checking import (
     OutputSummary,
@@ -65,8 +65,8 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     uses = uses_of(tape)
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
     operators_by_name = user_operators(tape.steps, main_device(tape).partition(":")[0])
-    brought = [closure for closure, _ in operators_by_name.values()]
-    closure, all_maps = merge_closures([*(use.closure for use in uses), *with_decorators, *brought])
+    operator_closures = [closure for closure, _ in operators_by_name.values()]
+    closure, all_maps = merge_closures([*(use.closure for use in uses), *with_decorators, *operator_closures])
     count = len(uses)
     index_maps, tuner_maps, operator_maps = all_maps[:count], all_maps[count : 2 * count], all_maps[2 * count :]
     reserved = RESERVED_NAMES | {value.name for value in tape.values}

@@ -150,13 +150,15 @@ class Recording:
 
 def random_source(recording: Recording, indices: Iterable[int]) -> str:
     """Return the random operation that the contents of these values follow from, or ""."""
-    drawn: dict[int, str] = {}
+    origins: dict[int, str] = {}
     for step in recording.steps:
-        sources = (drawn[storage] for index in step.operands if (storage := recording.values[index].storage) in drawn)
+        sources = (
+            origins[storage] for index in step.operands if (storage := recording.values[index].storage) in origins
+        )
         origin = step.operation if step.is_random else next(sources, "")
         changed = [*(index for index in step.results if index >= 0), *step.mutated]
-        drawn |= {recording.values[index].storage: origin for index in changed if origin}
-    return next((drawn[s] for index in indices if (s := recording.values[index].storage) in drawn), "")
+        origins |= {recording.values[index].storage: origin for index in changed if origin}
+    return next((origins[s] for index in indices if (s := recording.values[index].storage) in origins), "")
 
 
 @dataclass(slots=True)
