@@ -32,7 +32,7 @@ import kernellab
 from benchmarks.tune_over import KERNEL, grid
 from benchmarks.tune_over import inputs as inputs_on_gpu
 from benchmarks.tune_over_table import table
-from kernellab.lab.workspace import measuring_here
+from kernellab.lab.workspace import local_environment
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment, cluster_cases
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
@@ -184,7 +184,7 @@ def ready_workers(count: int, folder: Path, *, cpu: bool) -> Iterator[Any]:
 def opening(*, cpu: bool) -> OpenEnvironment:
     """Return what a worker measures with."""
     if not cpu:
-        return measuring_here
+        return local_environment
     from tests.tune.cluster.cpu_device import cpu_environment
 
     return cpu_environment

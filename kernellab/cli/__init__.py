@@ -71,10 +71,10 @@ def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
 
 def _report_progress(lab: Lab) -> None:
     """Show on standard error how far what takes its time has come, if that is a terminal."""
-    from kernellab.notebook.live import LiveProgress, on_terminal
+    from kernellab.notebook.live import LiveProgress, terminal_display
 
     if sys.stderr.isatty() and lab.settings.progress:
-        lab.launches.report_to(LiveProgress(on_terminal(sys.stderr)))
+        lab.launches.report_to(LiveProgress(terminal_display(sys.stderr)))
 
 
 def _print(answer: Answer, given: Namespace) -> int:

@@ -16,7 +16,7 @@ from kernellab.errors import UsageError, value_message
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
-from kernellab.lab.workspace import Workspace, measuring_here
+from kernellab.lab.workspace import Workspace, local_environment
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import named_arguments, require_launch, variants_of, verbs
 from kernellab.launch.run import Run
@@ -55,7 +55,7 @@ class Lab(Workspace):
     """
 
     def targets(self) -> tuple[str, ...]:
-        """Return the targets that the installed Triton compiles for, which a compile for each tells; it is kept."""
+        """Return the targets that the installed Triton compiles for; found by a compile for each, and cached."""
         return compiled_targets(self.compiler)
 
     def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
@@ -68,23 +68,23 @@ class Lab(Workspace):
             CompileError: the compiler refused it.
         """
         variant = next(variants_of(kernel, args, meta))
-        job = compile_job(variant.function, self._parsed(target), args, variant.meta)
+        job = compile_job(variant.function, self._parse_target(target), args, variant.meta)
         with self.launches.compiling(job.closure.name):
             return self.compiler.compile(job)
 
     def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
-        """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""
-        wanted = self._parsed(target)
-        found = list(variants_of(kernel, args, meta))
-        jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in found]
+        """Return a kernel's memory effects by argument; of an autotuned one, the union over its configs."""
+        wanted = self._parse_target(target)
+        variants = list(variants_of(kernel, args, meta))
+        jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in variants]
         effects = union_of([self.compiler.effects(job) for job in jobs])
-        memory = memory_of(named_arguments(found[0].function, args, meta))
+        memory = memory_of(named_arguments(variants[0].function, args, meta))
         return with_aliases(effects, [(name, tensor.data_ptr()) for name, tensor in memory.items()])
 
     def graph(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
         """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
         variant = next(variants_of(kernel, args, meta))
-        return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
+        return self.compiler.graph(compile_job(variant.function, self._parse_target(target), args, variant.meta))
 
     def run(
         self,
@@ -98,7 +98,7 @@ class Lab(Workspace):
         check: Any = None,
         **meta: Any,
     ) -> Run:
-        """Launch a kernel once and return what it did.
+        """Launch a kernel once and return the result.
 
         Without a GPU, and with ``interpret``, it runs on the CPU, where every access is checked and the contents of the
         arguments that ``uninitialised`` names count as never written. ``check`` is a reference, as for `tune`.
@@ -118,18 +118,18 @@ class Lab(Workspace):
         return recorder.last_run(bound)
 
     def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
-        """Return which warp, lane and register, or bank, holds each element of the values of a kernel's TTGIR."""
+        """Return the layouts of a kernel's TTGIR: the warp, lane and register, or bank, of each element."""
         from kernellab._triton.tiles import layouts_in  # keeps `import kernellab` light
 
         compiled = self.compile(kernel, *args, target=target, **meta)
         return layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
 
     def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
-        """Return what the memory system does for a launch, by line; without a GPU. Errors are those of `compile`."""
+        """Return the memory traffic of a launch, by line; without a GPU. Errors are those of `compile`."""
         from kernellab.explain.traffic.launch import launch_traffic
 
         call = self._user_call("traffic", kernel, grid, args, meta)
-        return launch_traffic(self.compiler, call, self._parsed(target))
+        return launch_traffic(self.compiler, call, self._parse_target(target))
 
     def tune(
         self,
@@ -181,7 +181,7 @@ class Lab(Workspace):
 
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        return tune_and_launch(self.launches, self.kernels, call, options, measuring_here)
+        return tune_and_launch(self.launches, self.kernels, call, options, local_environment)
 
     def tune_over(
         self,
@@ -219,8 +219,8 @@ class Lab(Workspace):
         from kernellab.tune.dispatch.over import tuned_over
 
         spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
-        found = tuned_over(self.launches, self.kernels, call, over, spec, executor, measuring_here, max_configs)
-        return replace(found, exporter=self.export)
+        dispatch = tuned_over(self.launches, self.kernels, call, over, spec, executor, local_environment, max_configs)
+        return replace(dispatch, exporter=self.export)
 
     def explore(
         self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
@@ -238,7 +238,7 @@ class Lab(Workspace):
         from kernellab.views.panels.opening import open_panel  # loads ipywidgets
 
         call = self._user_call("explore", kernel, grid, args, ranges)
-        return open_panel(self.launches, self.kernels, call, check, self._parsed(target))
+        return open_panel(self.launches, self.kernels, call, check, self._parse_target(target))
 
     def bench(
         self,
@@ -257,7 +257,7 @@ class Lab(Workspace):
         timeout_s: float = 60.0,
         **meta: Any,
     ) -> Benchmark:
-        """Time a kernel over a sweep, beside others: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.
+        """Time a kernel over a sweep, against peers: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.
 
         ``inputs`` makes arguments by name from the swept names it takes; else swept values replace given arguments.
         Without grid and arguments, those of the latest recorded launch are scaled. Also swept: ``dtype``, ``config``,
@@ -299,17 +299,17 @@ class Lab(Workspace):
         timeout_s: float = 60.0,
         **meta: Any,
     ) -> Explanation:
-        """Say what limits a launch, or the recorded one of a kept kernel; with ``samples``, by its profile, too.
+        """Explain what limits a launch, or a kept kernel's recorded one; with ``samples``, by its profile, too.
 
         Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
         """
         from kernellab.explain.asking import explanation_of
 
-        call = replace(self._call("explain", kernel, grid, args, meta), target=self._parsed(target))
+        call = replace(self._call("explain", kernel, grid, args, meta), target=self._parse_target(target))
         return explanation_of(call, timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
-        """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
+        """Return the GPU's measured ceilings; measured once per device and driver, or again if ``fresh``."""
         from kernellab.measure.provenance import ceilings_here
 
         return ceilings_here(self.launches, fresh=fresh)
@@ -338,7 +338,7 @@ class Lab(Workspace):
         return frame(self.kernels.store, table)
 
     def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
-        """Return what the store knows of launches under several versions of Triton, driver or kernel, compared.
+        """Compare the stored launches under several versions of Triton, driver or kernel.
 
         ``kernel`` is a name, of which all versions count; None takes all kernels. ``since`` leaves earlier changes out:
         a date or datetime, also as ISO 8601, seconds since 1970, or how long ago, such as ``"7d"``. A launch is slower
@@ -385,11 +385,11 @@ class Lab(Workspace):
             raise UsageError(
                 "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
             )
-        facilities = ExportContext(self.compile, self.launches.device, report_page)
-        return export(self.kernels, facilities, kernel, to, kind)
+        context = ExportContext(self.compile, self.launches.device, report_page)
+        return export(self.kernels, context, kernel, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
-        """Write what was measured of a version, of all versions of a name, or (None) of all kernels, as JSON lines.
+        """Write the measurements of a version, of all versions of a name, or (None) of all kernels, as JSON lines.
 
         Returns how many measurements the file has. Each names device model, driver and Triton.
 
@@ -401,7 +401,7 @@ class Lab(Workspace):
         return write_measurements(self.kernels, kernel, Path(path))
 
     def merge(self, path: str | Path, /) -> Merged:
-        """Enter kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
+        """Merge kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
 
         ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
         enters or nothing. Rows keep the device, driver and Triton that they were measured with: tunings under the same

@@ -1,4 +1,4 @@
-"""What a lab owns and closes again: settings, store, workers, and the runtime that its kernels launch through."""
+"""The state of a lab, and its end: settings, store, workers, and the runtime that launches its kernels."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Workspace:
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
         self.compiler = Compiler(
-            self._pool, self._artifacts(folder), self.settings.timeout_s, instead=self._spare_artifacts
+            self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder
         )
         self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
         self.set_interpreting_aside()
@@ -89,14 +89,14 @@ class Workspace:
         if self.launches.is_offline():
             self._interpreter.start()
         self.launches.start_workers()
-        thread = in_background(*_WARMING)
+        thread = in_background(*_WARM_UP_STEPS)
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
             thread.join(self.settings.timeout_s)
             self._pool.wait_ready(self.settings.timeout_s)
 
     def tidy(self) -> None:
-        """Delete what was used longest ago of what can be made again, down to the size that the settings allow."""
+        """Delete the least recently used files that can be made again, down to the size in the settings."""
         with contextlib.suppress(StoreError):  # the lab may be closed meanwhile
             evict(self.compiler.folder, self.settings.cache_bytes)
             self.kernels.store.history.trim(self.settings.cache_bytes)
@@ -121,19 +121,19 @@ class Workspace:
 
     @property
     def target(self) -> Target:
-        """What is compiled for where a call names no target."""
+        """The target of calls that name none."""
         return self.launches.target
 
     def use_target(self, target: str) -> Target:
         """Compile for ``target`` from now on. With a GPU, launches stay on it and the cards show ``target``."""
-        return self.launches.use(self._parsed(target))
+        return self.launches.use(self._parse_target(target))
 
     @property
     def launches(self) -> Runtime:
         """The runtime of this lab's kernels; on first use, this finds out whether there is a GPU."""
         with self._resolving:
             if self._launches is None:
-                self._launches = self._resolved()
+                self._launches = self._open_runtime()
                 self._launches.keep = lambda record: keep(self.kernels, record)
             return self._launches
 
@@ -152,12 +152,12 @@ class Workspace:
         if original is None or original() is not kernel:
             twin = bound_copy(kernel, self.launches)
             number, twins = id(kernel), self._twins
-            self._twins[number] = (ref(kernel, lambda gone: _drop(twins, number, gone)), twin)
+            self._twins[number] = (ref(kernel, lambda gone: _delete_twin(twins, number, gone)), twin)
             self.launches.activate()
         return twin
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
-        """Return a call of a verb of the lab, with the bound kernel; what is no kernel or grid raises `UsageError`."""
+        """Return a verb's call with the bound kernel; a wrong kernel or grid raises `UsageError`."""
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
@@ -165,7 +165,7 @@ class Workspace:
     def compiling_for(self, target: str | None = None) -> Iterator[None]:
         """Compile for ``target`` inside a with statement; None changes nothing."""
         before = self.target
-        self.launches.use(self._parsed(target))
+        self.launches.use(self._parse_target(target))
         try:
             yield
         finally:
@@ -176,29 +176,29 @@ class Workspace:
 
         return best_config(self.launches, self.kernels, *launch)
 
-    def _artifacts(self, folder: Path) -> Path:
-        """Return where compiled kernels go: a folder of this session if the store cannot be written, which it says."""
-        return folder / "artifacts" if has_room(folder / "artifacts") else self._made_spare()
+    def _artifacts_folder(self, folder: Path) -> Path:
+        """Return the folder of compiled kernels: a temporary one, with a warning, if the store cannot be written."""
+        return folder / "artifacts" if has_room(folder / "artifacts") else self._make_spare_folder()
 
-    def _spare_artifacts(self) -> Path:
-        """Return a folder of this session, as the store takes no compiled kernels any more. The user is told once."""
+    def _spare_artifacts_folder(self) -> Path:
+        """Return a temporary folder for compiled kernels, once the store's is full; warns once."""
         database, folder = self.kernels.store.database, self.compiler.folder
         why = None if database.path is None else why_no_room(database.path.parent)
         if why is not None:
             database.go_on_in_memory(why)
         elif database.path is not None or self._scratch is not None:
-            told = "From now on those of this session are deleted at its end"
-            warn_user(f"Compiled kernels cannot be written to {folder}. {told}; free space there, and restart.")
-        return self._made_spare()
+            consequence = "From now on those of this session are deleted at its end"
+            warn_user(f"Compiled kernels cannot be written to {folder}. {consequence}; free space there, and restart.")
+        return self._make_spare_folder()
 
-    def _made_spare(self) -> Path:
+    def _make_spare_folder(self) -> Path:
         self._spare = run_uninterrupted(Scratch)
         return self._spare.path / "artifacts"
 
-    def _parsed(self, target: str | None) -> Target:
+    def _parse_target(self, target: str | None) -> Target:
         return self.target if target is None else named_target(self.compiler, str(target))
 
-    def _resolved(self) -> Runtime:
+    def _open_runtime(self) -> Runtime:
         from kernellab._triton.drivers import gpu_target_of_machine
 
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
@@ -215,14 +215,14 @@ class Workspace:
             self._launches.go_offline()
 
 
-def _drop(twins: dict[int, tuple[ref[Any], Any]], number: int, gone: ref[Any]) -> None:
-    """Drop the twin of a kernel that is gone, unless another kernel has its number by now."""
+def _delete_twin(twins: dict[int, tuple[ref[Any], Any]], number: int, gone: ref[Any]) -> None:
+    """Delete the twin of a kernel that was collected, unless another kernel has its id by now."""
     if twins.get(number, (None,))[0] is gone:
         del twins[number]
 
 
-def measuring_here() -> Environment | None:
-    """Return what to measure with in this process, which an executor started; None where there is no GPU.
+def local_environment() -> Environment | None:
+    """Return the tuning environment of this process, which an executor started; None without a GPU.
 
     What it learns is kept in memory: a process of a cluster leaves the database of the user alone, which may lie on a
     disk that machines share. Compiled kernels, which are files, stay in the folder of the store.
@@ -232,15 +232,15 @@ def measuring_here() -> Environment | None:
 
     if gpu_target_of_machine() is None:
         return None
-    workspace = _of_process()
+    workspace = _process_workspace()
     return environment_of(workspace.launches, workspace.kernels)
 
 
 @cache
-def _of_process() -> Workspace:
+def _process_workspace() -> Workspace:
     workspace = Workspace(store=":memory:")
     settings = workspace.settings
-    workspace.compiler = Compiler(workspace._pool, workspace._artifacts(settings.store), settings.timeout_s)
+    workspace.compiler = Compiler(workspace._pool, workspace._artifacts_folder(settings.store), settings.timeout_s)
     workspace.launches.start_workers()
     atexit.register(workspace.close)
     return workspace
@@ -259,7 +259,7 @@ def _lay_out_once() -> None:
 
 
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
-_WARMING: tuple[Callable[[], object], ...] = (
+_WARM_UP_STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
     *(partial(import_module, name) for name in ("kernellab.measure.gpu_bench", "kernellab.tune.autotune")),
     *(_specialize_once, _lay_out_once),

@@ -1,4 +1,4 @@
-"""Running a cell of plain Triton: statement by statement, its kernels bound as they are defined."""
+"""Run a cell of plain Triton statement by statement, and bind its kernels as they are defined."""
 
 from __future__ import annotations
 import __future__
@@ -29,9 +29,9 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.checked_run import require_equal, require_kept, starting_values, updated_by
 from kernellab.measure.comparison import Check
 from kernellab.measure.reference import check_in, reference_of
-from kernellab.notebook.cell_checks import GivenCheck, Judged, judge, parse_checks
+from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
-from kernellab.notebook.expressions import evaluated
+from kernellab.notebook.expressions import evaluate
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """What the options of ``%%triton`` ask for.
+    """The options of ``%%triton``.
 
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
     ``check`` an expression that the kernel's output is compared with, or several, each behind the name of its kernel
@@ -68,14 +68,14 @@ class CellOptions:
     why: bool = False
 
     @property
-    def checks(self) -> tuple[GivenCheck, ...]:
-        """What outputs are compared with, each with the kernel that it is for."""
+    def checks(self) -> tuple[CheckOption, ...]:
+        """The references of the cell's outputs, each with the kernel that it is for."""
         return parse_checks((self.check,) if isinstance(self.check, str) else self.check or ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell while it runs; ``compiler`` has the flags that its code is compiled with, and gets those that it sets."""
+    """A running cell; ``compiler`` has the flags of its code, and adds those that the code sets."""
 
     lab: Lab
     source: str
@@ -89,18 +89,18 @@ class _Cell:
 def run_cell(
     lab: Lab, text: str, namespace: Namespace, file: str, options: CellOptions, show: Callable[[Any], None]
 ) -> CellReport:
-    """Execute a cell in ``namespace`` and report on its kernels, as `awaited_cell` does; it may not wait for anything.
+    """Execute a cell without ``await`` in ``namespace`` and report on its kernels; see `run_cell_async`.
 
     Raises:
         KernellabError: a kernel does not compile, cannot be launched, or fails; or the cell waits.
         Exception: whatever the cell's own Python raises, as it is.
     """
     __tracebackhide__ = True
-    return without_waiting(awaited_cell(lab, text, namespace, file, options, show))
+    return run_without_loop(run_cell_async(lab, text, namespace, file, options, show))
 
 
-def without_waiting(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Return what a coroutine returns that waits for nothing.
+def run_without_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine that never waits, without an event loop, and return its result.
 
     Raises:
         UsageError: it does.
@@ -115,7 +115,7 @@ def without_waiting(work: Coroutine[Any, Any, _Result]) -> _Result:
     raise UsageError("The cell waits for something, and no event loop runs it; run it as a cell of its own.")
 
 
-async def awaited_cell(
+async def run_cell_async(
     lab: Lab,
     text: str,
     namespace: Namespace,
@@ -140,35 +140,39 @@ async def awaited_cell(
     provide_modules(namespace)
     lab.set_interpreting_aside()
     require_names_compiled(text, namespace)
-    given = options.checks
+    checks = options.checks
     cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
-    with lab.compiling_for(options.target), _recording(lab, options) as recorder:
+    with lab.compiling_for(options.target), _record_launches(lab, options) as recorder:
         await _execute(cell, recorder, options)
         if options.name:
-            cell.kernels.enter_as(_last_kernel(cell, recorder, options.name), recorder, options.name)
+            cell.kernels.store_kernel(_last_kernel_of_cell(cell, recorder, options.name), recorder, options.name)
         if options.args is not None:
-            _compile_with(cell, options.args)
+            _compile_with_args(cell, options.args)
         else:
-            _compile_derived(cell, recorder)
+            _compile_unlaunched(cell, recorder)
         records = list(recorder.records.values())
         with lab.launches.recording():  # what a reference launches is none of the cell's
-            judged = judge(given, recorder, lab.launches, namespace) if options.run else Judged()
+            check_outcomes = (
+                check_launches(checks, recorder, lab.launches, namespace) if options.run else CheckOutcomes()
+            )
         reports = [
-            _kernel_report(lab, record, version, judged.of(record))
-            for record, version in _remembered(cell, recorder, judged)
+            _kernel_report(lab, record, version, check_outcomes.of(record))
+            for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
-        for tuning in _tunings(cell, recorder, given, judged) if options.tune else ():
+        for tuning in _tune_launched(cell, recorder, checks, check_outcomes) if options.tune else ():
             show(tuning)
     if options.explore:
-        show(_explored(cell, recorder, options, judged))
+        show(_open_panel(cell, recorder, options, check_outcomes))
     if options.why:
         with lab.compiling_for(options.target):
             reports = [_with_why(lab, recorder, *pair) for pair in zip(reports, records, strict=True)]
-    return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show, tuple(judged.problems))
+    return CellReport(
+        tuple(reports), tuple(_launch_hints(cell, recorder)), options.show, tuple(check_outcomes.problems)
+    )
 
 
 def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: LaunchRecord) -> KernelReport:
-    """Return a report with why the launch takes as long as it does, on what there was before it, where there was one.
+    """Add an explanation of the launch's time to a report, if there was a launch.
 
     Raises:
         UsageError: it changed integers that it reads, and they were too large to be kept.
@@ -180,11 +184,11 @@ def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: Launch
     integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
     require_kept(record, recorder, record.last, integers, "--why")
     with recorder.undo.before(record.last):
-        found = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
-    return replace(report, explanation=found)
+        explanation = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
+    return replace(report, explanation=explanation)
 
 
-def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
+def _record_launches(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
     return lab.launches.recording(
         timeout_s=options.timeout_s,
         run=options.run,
@@ -197,22 +201,22 @@ def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextMana
 
 
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
-    """Run the statements, then enter the kernels: only now the helpers that stand below a kernel are known.
+    """Run the statements, then store the kernels: their helpers may be defined below them.
 
     Where one raises, the launches before it are kept.
     """
     __tracebackhide__ = True
     try:
-        with cell.kernels.watched(recorder), _captured(cell, options):
+        with cell.kernels.launching_through_lab(recorder), _capturing_program(cell, options):
             await _run_statements(cell)
     except BaseException as exc:
         if isinstance(exc, TypeError | AssertionError | RuntimeError) and (remark := remark_on(exc)):
             exc.add_note(remark)
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
-            cell.kernels.enter(recorder)
-            list(_remembered(cell, recorder, Judged()))
+            cell.kernels.store_kernels(recorder)
+            list(_store_launches(cell, recorder, CheckOutcomes()))
         raise
-    cell.kernels.enter(recorder)
+    cell.kernels.store_kernels(recorder)
 
 
 async def _run_statements(cell: _Cell) -> None:
@@ -227,8 +231,8 @@ async def _run_statements(cell: _Cell) -> None:
 
 
 @contextlib.contextmanager
-def _captured(cell: _Cell, options: CellOptions) -> Iterator[None]:
-    """Record what the cell does as a program, where its options name one; it is bound once the cell has ended well."""
+def _capturing_program(cell: _Cell, options: CellOptions) -> Iterator[None]:
+    """Capture the cell as a program, if its options name one; the name is bound when the cell succeeds."""
     __tracebackhide__ = True
     if options.capture is None:
         yield
@@ -245,7 +249,7 @@ def _captured(cell: _Cell, options: CellOptions) -> Iterator[None]:
 
 
 def provide_modules(namespace: Namespace) -> None:
-    """Give the cell ``triton``, ``tl`` and ``torch`` where it has no such names yet."""
+    """Define ``triton``, ``tl`` and ``torch`` in a namespace that lacks them."""
     import torch  # keeps `import kernellab` light
     import triton
     import triton.language as tl
@@ -276,7 +280,7 @@ def _statements(cell: _Cell) -> Iterator[tuple[CodeType, bool]]:
 
 
 def _ends_in_semicolon(source: str) -> bool:
-    """Tell whether the last thing in a cell is a semicolon, which keeps its value from being shown."""
+    """Whether a cell ends in a semicolon, which hides its value."""
     skipped = {tokenize.ENDMARKER, tokenize.NEWLINE, tokenize.NL, tokenize.COMMENT, tokenize.DEDENT}
     words = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in skipped]
     return bool(words) and words[-1].string == ";"
@@ -286,8 +290,8 @@ def _is_launch_result(value: object) -> bool:
     return value is None or type(value).__name__ == "CompiledKernel"
 
 
-def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Judged) -> Any:
-    """Return the panel over the last launch of the cell, with its check, on what there was before where it has one.
+def _open_panel(cell: _Cell, recorder: Recorder, options: CellOptions, check_outcomes: CheckOutcomes) -> Any:
+    """Return the panel over the last launch of the cell, with its check on values from before the launch.
 
     Raises:
         UsageError: the cell launches nothing.
@@ -297,17 +301,19 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions, judged: Jud
     launched = [record for record in recorder.records.values() if record.grid is not None]
     if not launched:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
-    record, opened = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
-    given = judged.given.get(id(record)) if judged.is_of_one(record, "--explore") else None
+    record, open_on_launch = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
+    check = check_outcomes.options.get(id(record)) if check_outcomes.is_of_one(record, "--explore") else None
     zeroed = autotune_settings(cell.lab.kernels.owner_of(record.kernel)).reset_to_zero
     with cell.lab.compiling_for(options.target), starting_values(record, recorder, zeroed):
-        if given is None:
-            return opened()
-        return opened(reference_of(given.reference(cell.namespace), record.arguments).clone())
+        if check is None:
+            return open_on_launch()
+        return open_on_launch(reference_of(check.reference(cell.namespace), record.arguments).clone())
 
 
-def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...], judged: Judged) -> list[Any]:
-    """Return how the configs of each autotuned kernel that the cell launched compare; nothing is launched on its data.
+def _tune_launched(
+    cell: _Cell, recorder: Recorder, checks: tuple[CheckOption, ...], check_outcomes: CheckOutcomes
+) -> list[Any]:
+    """Return a tuning of each autotuned kernel that the cell launched, without launches on its data.
 
     Raises:
         UsageError: the cell launches no kernel that has configs.
@@ -318,41 +324,41 @@ def _tunings(cell: _Cell, recorder: Recorder, given: tuple[GivenCheck, ...], jud
     references = {
         id(record): check_in(check.expression, cell.namespace)
         for record in records
-        for check in given
+        for check in checks
         if check.is_for(record, cell.namespace) and (check.kernel or record is records[-1])
-        if judged.is_of_one(record, "--tune")
+        if check_outcomes.is_of_one(record, "--tune")
     }
-    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder, references)
-    if not found:
+    tunings = tunings_of(cell.lab.launches, cell.lab.kernels, recorder, references)
+    if not tunings:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
-    return found
+    return tunings
 
 
-def _last_kernel(cell: _Cell, recorder: Recorder, name: str) -> Any:
-    """Return the last kernel that the cell defines, else the last one of elsewhere that it launches."""
+def _last_kernel_of_cell(cell: _Cell, recorder: Recorder, name: str) -> Any:
+    """Return the last kernel that the cell defines, else the last imported one that it launches."""
     kernels = [kernel for _, kernel in cell.kernels.launchable()]
-    kernels = kernels or [kernel for kernel in cell.kernels.bound if _is_launched(kernel, recorder)]
+    kernels = kernels or [kernel for kernel in cell.kernels.bound if _was_launched(kernel, recorder)]
     if not kernels:
         raise UsageError(f"--name {name}: the cell defines no kernel.")
     return kernels[-1]
 
 
-def _is_launched(kernel: Kernel, recorder: Recorder) -> bool:
+def _was_launched(kernel: Kernel, recorder: Recorder) -> bool:
     return any(record.owner is kernel for record in recorder.records.values())
 
 
-def _compile_with(cell: _Cell, args: str) -> None:
-    kernels = [kernel for _, kernel in cell.kernels.launchable()] + cell.kernels.enter_imported(cell.source)
+def _compile_with_args(cell: _Cell, args: str) -> None:
+    kernels = [kernel for _, kernel in cell.kernels.launchable()] + cell.kernels.store_imported(cell.source)
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")
     example = '--args "x, out, n, BLOCK=1024"'
-    given, meta = evaluated(f"_kl_taken({args})", args, cell.namespace, "--args", example)
+    positional, meta = evaluate(f"_kl_taken({args})", args, cell.namespace, "--args", example)
     for kernel in kernels:
-        kernel.warmup(*given, grid=(1,), **meta)
+        kernel.warmup(*positional, grid=(1,), **meta)
 
 
-def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
-    """Compile what the cell defines and does not launch, if its arguments can be told.
+def _compile_unlaunched(cell: _Cell, recorder: Recorder) -> None:
+    """Compile the kernels that the cell defines but does not launch, if their arguments can be derived.
 
     They are those of the last launch of a kernel of this name with these parameters, or come from type annotations.
     """
@@ -360,7 +366,7 @@ def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
         known = mock_arguments(record.arguments)
         if known is not None:
             cell.lab.last_arguments[record.kernel.__name__] = known
-    for _, kernel in cell.kernels.unseen(recorder):
+    for _, kernel in cell.kernels.not_launched(recorder):
         function = jit_function_of(kernel)
         last = cell.lab.last_arguments.get(function.__name__, {})
         arguments = last if list(last) == list(function.arg_names) else from_annotations(function)
@@ -388,16 +394,18 @@ def require_checks(report: CellReport) -> None:
         raise problem
 
 
-def _remembered(cell: _Cell, recorder: Recorder, judged: Judged) -> Iterator[tuple[LaunchRecord, Version | None]]:
-    """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters.
+def _store_launches(
+    cell: _Cell, recorder: Recorder, check_outcomes: CheckOutcomes
+) -> Iterator[tuple[LaunchRecord, Version | None]]:
+    """Store the launches of a cell, each with its reference over the kernel's parameters.
 
     They come with the version that was launched. An empty grid launched nothing, and would not tell how grids follow
     from arguments.
     """
     for record in list(recorder.records.values()):
-        check = judged.symbolic(record, cell.namespace)
-        keep = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
-        yield record, keep(cell.lab.kernels, record.kernel, record)
+        check = check_outcomes.symbolic(record, cell.namespace)
+        store = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
+        yield record, store(cell.lab.kernels, record.kernel, record)
 
 
 def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
@@ -424,7 +432,7 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
 
 
 def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:
-    """Return what the card shows: on a machine with a GPU, another target may be asked for than what was launched."""
+    """Return the kernel for the card's target, which may differ from that of the launch on the GPU."""
     if record.compiled.target == lab.target:
         return record.compiled
     options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
@@ -438,9 +446,9 @@ def _notes(record: LaunchRecord) -> tuple[str, ...]:
     return ()
 
 
-def _hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
-    """Yield how to launch each kernel that the cell defines and neither launches nor compiles."""
-    for name, kernel in cell.kernels.unseen(recorder):
+def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
+    """Yield how to launch each kernel that the cell defines, but neither launches nor compiles."""
+    for name, kernel in cell.kernels.not_launched(recorder):
         yield (
             f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
             f'or compile it with %%triton --args "...".'

@@ -1,4 +1,4 @@
-"""The kernels of a cell while it runs: those that it defines, wherever that is, and those that it only launches."""
+"""The kernels of a running cell: those that it defines, anywhere, and those that it only launches."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class CellKernels:
     namespace: Namespace
     file: str
     bound: list[Any] = field(default_factory=list)
-    _made: list[ref[Any]] = field(default_factory=list)
+    _defined_refs: list[ref[Any]] = field(default_factory=list)
 
     @contextmanager
-    def watched(self, recorder: Recorder) -> Iterator[None]:
-        """Launch the kernels that are not bound through the lab, inside a with statement, where ``recorder`` records.
+    def launching_through_lab(self, recorder: Recorder) -> Iterator[None]:
+        """Route launches of kernels that are not bound through the lab, while ``recorder`` records.
 
         One that the cell defines is bound as it is. Of one of another module, which stays as it is, the lab's twin is
         launched.
@@ -56,7 +56,7 @@ class CellKernels:
             if self.lab.launches.recorder is recorder and self._is_defined_here(kernel):
                 if is_jit_function(kernel):
                     fix_signature(kernel)
-                self._made.append(ref(kernel))
+                self._defined_refs.append(ref(kernel))
 
         with watch_plain_kernels(Watcher(bind, note)):
             yield
@@ -65,49 +65,49 @@ class CellKernels:
         """Bind the kernels that the cell has defined up to now."""
         from kernellab._triton.bound import is_bound
 
-        for kernel in self._defined():
+        for kernel in self._defined_kernels():
             if not is_bound(kernel):
                 self._bind_in_place(kernel)
 
-    def enter(self, recorder: Recorder) -> None:
-        """Enter the kernels of the cell as it launched them, in each of their versions, else as they are now.
+    def store_kernels(self, recorder: Recorder) -> None:
+        """Store the kernels of the cell in each launched version, else as they are now.
 
         One of another module is entered where the cell compiled it.
         """
         owners = {id(record.owner) for record in recorder.records.values()}
         for kernel in self.bound:
             if self._is_defined_here(kernel) or id(kernel) in owners:
-                self.enter_as(kernel, recorder)
+                self.store_kernel(kernel, recorder)
 
-    def enter_as(self, kernel: Kernel, recorder: Recorder, name: str | None = None) -> None:
-        """Enter a kernel under ``name``, or its own."""
+    def store_kernel(self, kernel: Kernel, recorder: Recorder, name: str | None = None) -> None:
+        """Store a kernel under ``name``, or its own."""
         launched = [record.closure for record in recorder.records.values() if record.owner is kernel]
         for closure in launched or [None]:
             self.lab.kernels.add(kernel, name, closure)
 
     def launchable(self) -> list[tuple[str, Any]]:
-        """Return the kernels that the cell defines, and what they are called, without those that others of it call."""
-        kernels = self._named()
+        """Return name and kernel of all that the cell defines, without those that only others of it call."""
+        kernels = self._names_and_kernels()
         used = {function.name for _, kernel in kernels for function in closure_of(kernel)[0].functions[1:]}
         return [(name, kernel) for name, kernel in kernels if jit_function(kernel).__name__ not in used]
 
-    def unseen(self, recorder: Recorder) -> list[tuple[str, Any]]:
-        """Return the kernels that the cell defines and neither launches nor compiles, and what they are called."""
+    def not_launched(self, recorder: Recorder) -> list[tuple[str, Any]]:
+        """Return name and kernel of all that the cell defines, but neither launches nor compiles."""
         seen = {id(record.kernel.fn.__code__) for record in recorder.records.values()}
         return [(n, kernel) for n, kernel in self.launchable() if id(jit_function(kernel).fn.__code__) not in seen]
 
-    def enter_imported(self, source: str) -> list[Any]:
-        """Bind and enter the kernels of elsewhere that the cell imports or assigns, and return their twins."""
+    def store_imported(self, source: str) -> list[Any]:
+        """Bind and store the kernels of other modules that the cell imports or assigns; return their twins."""
         table = symtable.symtable(source, self.file, "exec")
-        given = [each.get_name() for each in table.get_symbols() if each.is_imported() or each.is_assigned()]
-        found = [self.namespace[name] for name in given if is_kernel(self.namespace.get(name))]
-        twins = [self.lab.bind(kernel) for kernel in found if not any(kernel is each for each in self.bound)]
+        names = [s.get_name() for s in table.get_symbols() if s.is_imported() or s.is_assigned()]
+        kernels = [self.namespace[name] for name in names if is_kernel(self.namespace.get(name))]
+        twins = [self.lab.bind(kernel) for kernel in kernels if not any(kernel is each for each in self.bound)]
         for twin in twins:
             self.lab.kernels.add(twin)
         return twins
 
     def _is_defined_here(self, kernel: Kernel) -> bool:
-        """Tell whether a kernel is of this cell, or of a function of an earlier one, which makes it now."""
+        """Whether this cell defines a kernel, or runs a function of an earlier cell that does."""
         file = jit_function(kernel).fn.__code__.co_filename
         return bool(file == self.file or _CELL.fullmatch(file))
 
@@ -118,28 +118,28 @@ class CellKernels:
         self.bound.append(kernel)
         return kernel
 
-    def _defined(self) -> list[Any]:
-        """Return the kernels that the cell has defined and that are still there, decorators and all."""
+    def _defined_kernels(self) -> list[Any]:
+        """Return the kernels that the cell has defined and that still exist, with their decorators."""
         from kernellab._triton.plain_kernels import outermost
 
-        return outermost([kernel for each in self._made if (kernel := each()) is not None])
+        return outermost([kernel for each in self._defined_refs if (kernel := each()) is not None])
 
-    def _named(self) -> list[tuple[str, Any]]:
-        """Return the kernels that the cell defines, and what they are called; of one that is defined anew, the last.
+    def _names_and_kernels(self) -> list[tuple[str, Any]]:
+        """Return name and kernel of all that the cell defines; of a redefined one, the last.
 
         A function may define several under one name, which all are there.
         """
-        found: dict[Any, tuple[str, Any]] = {}
-        for kernel in self._defined():
+        by_name: dict[Any, tuple[str, Any]] = {}
+        for kernel in self._defined_kernels():
             name, _, own = jit_function(kernel).fn.__qualname__.rpartition("<locals>.")
             alias = next((n for n, value in self.namespace.items() if value is kernel), own)
-            called = own if self.namespace.get(own) is kernel else alias
-            found[id(kernel) if name else called] = called, kernel
-        return list(found.values())
+            label = own if self.namespace.get(own) is kernel else alias
+            by_name[id(kernel) if name else label] = label, kernel
+        return list(by_name.values())
 
 
 def follow_new_threads() -> Callable[[], bool]:
-    """Return what tells whether the calling thread was started since, or makes a backward pass for another one.
+    """Return a test: whether the calling thread is newer than this call, or runs a backward pass for another.
 
     torch makes that of a GPU in threads of its own, which stay.
     """

@@ -1,4 +1,4 @@
-"""The demonstration: a notebook executed from top to bottom, summed up on the terminal and kept as an HTML page."""
+"""The demonstration: run a notebook from top to bottom, print a summary, and write it as an HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CELL_TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What came of it: the facts of each kernel in order, the page, and the seconds it took."""
+    """The result of the demonstration: the facts of each kernel in order, the page, the seconds it took."""
 
     kernels: tuple[dict[str, Any], ...]
     page: Path
@@ -27,7 +27,7 @@ class Demonstration:
 
 
 def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
-    """Execute ``notebook``, write ``page``, and report on ``out`` while it goes.
+    """Execute ``notebook``, write ``page``, and report progress on ``out``.
 
     Raises:
         UsageError: there is no such notebook.
@@ -35,14 +35,14 @@ def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
     """
     if not notebook.is_file():
         raise UsageError(f"There is no notebook {str(notebook)!r}; run the demo from a clone, or name one.")
-    document = _document(notebook)
+    document = _read_notebook(notebook)
     begin = time.perf_counter()
-    _execute(document, notebook.parent, out)
+    _execute_notebook(document, notebook.parent, out)
     replace_file(page, notebook_page(document, title=notebook.stem).encode())
     return Demonstration(tuple(_kernels(document)), page, time.perf_counter() - begin)
 
 
-def _document(notebook: Path) -> Any:
+def _read_notebook(notebook: Path) -> Any:
     import nbformat  # only here
 
     try:
@@ -52,15 +52,15 @@ def _document(notebook: Path) -> Any:
 
 
 def summary_text(result: Demonstration) -> str:
-    """Return the summary that the terminal shows: a few lines per kernel, then where the page is."""
-    lines = [_where(result.kernels), ""]
+    """Return the summary for the terminal: a few lines per kernel, then the path of the page."""
+    lines = [_place_sentence(result.kernels), ""]
     for kernel in result.kernels:
-        lines += [f"{kernel['label']:28} {kernel['target']}", *_details(kernel)]
+        lines += [f"{kernel['label']:28} {kernel['target']}", *_kernel_lines(kernel)]
     lines += ["", f"{result.page.resolve()}  ({result.seconds:.0f} s)"]
     return "\n".join(lines)
 
 
-def _execute(document: Any, folder: Path, out: TextIO) -> None:
+def _execute_notebook(document: Any, folder: Path, out: TextIO) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
@@ -70,7 +70,7 @@ def _execute(document: Any, folder: Path, out: TextIO) -> None:
     def started(cell: Any, cell_index: int) -> None:
         if cell.cell_type == "code":
             done.append(cell_index)
-            _progress(out, len(done), total, cell.source)
+            _report_progress(out, len(done), total, cell.source)
 
     client = NotebookClient(
         document,
@@ -87,7 +87,7 @@ def _execute(document: Any, folder: Path, out: TextIO) -> None:
         out.write("\n")
 
 
-def _progress(out: TextIO, done: int, total: int, source: str) -> None:
+def _report_progress(out: TextIO, done: int, total: int, source: str) -> None:
     names = [line.split("(")[0].removeprefix("def ") for line in source.splitlines() if line.startswith("def ")]
     what = names[-1] if names else next((line for line in source.splitlines() if line.strip()), "")
     bar = "#" * round(20 * done / total)
@@ -102,7 +102,7 @@ def _kernels(document: Any) -> Iterator[dict[str, Any]]:
             yield from output.get("data", {}).get(SUMMARY_MIME, ())
 
 
-def _where(kernels: tuple[dict[str, Any], ...]) -> str:
+def _place_sentence(kernels: tuple[dict[str, Any], ...]) -> str:
     places = {kernel["where"] for kernel in kernels if kernel["where"]}
     targets = sorted({kernel["target"] for kernel in kernels})
     if "gpu" in places:
@@ -110,10 +110,10 @@ def _where(kernels: tuple[dict[str, Any], ...]) -> str:
     return f"No GPU found: the kernels ran on the interpreter, and were compiled for {', '.join(targets)}."
 
 
-def _details(kernel: dict[str, Any]) -> Iterator[str]:
+def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:
     effects = [f"{kind} {', '.join(kernel[key])}" for key, kind in _EFFECTS.items() if kernel[key]]
     yield f"    {'; '.join(effects) or 'touches no argument'}{'' if kernel['complete'] else '; and memory not known'}"
-    yield f"    {_resources(kernel)}"
+    yield f"    {_resource_words(kernel)}"
     if kernel["equal"] is not None:
         verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
         largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
@@ -123,7 +123,7 @@ def _details(kernel: dict[str, Any]) -> Iterator[str]:
 _EFFECTS = {"reads": "reads", "writes": "writes", "atomics": "atomically updates"}
 
 
-def _resources(kernel: dict[str, Any]) -> str:
+def _resource_words(kernel: dict[str, Any]) -> str:
     shared = f"{kernel['shared_bytes']:,} bytes of shared memory"
     if kernel["registers"] is None:
         return f"registers not known, {shared}"
@@ -156,7 +156,7 @@ def notebook_page(notebook: Any, title: str) -> str:
     from nbconvert import HTMLExporter  # only here
     from pygments.formatters import HtmlFormatter
 
-    exporter = HTMLExporter(template_name="basic", filters={"highlight_code": _highlighted})
+    exporter = HTMLExporter(template_name="basic", filters={"highlight_code": _highlight_code})
     body, _ = exporter.from_notebook_node(notebook)
     light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
@@ -164,8 +164,8 @@ def notebook_page(notebook: Any, title: str) -> str:
     return html_page(title, style, f"<main>\n{body}\n</main>")
 
 
-def _highlighted(source: str, language: str = "python", metadata: object = None) -> str:
-    """Return a code cell as HTML; IPython's own lexer would leave the body of a ``%%triton`` cell plain."""
+def _highlight_code(source: str, language: str = "python", metadata: object = None) -> str:
+    """Return a code cell as HTML; IPython's own lexer does not highlight the body of a ``%%triton`` cell."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import Python3Lexer

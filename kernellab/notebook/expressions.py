@@ -1,4 +1,4 @@
-"""The lines of magics: options, launches and expressions of the user, and errors that say what to write."""
+"""The lines of magics: parse options, evaluate launches and expressions of the user, with helpful errors."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from kernellab.measure.reference import invalid_python
 
 
 def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
-    """Return the parts of a launch, evaluated in a namespace.
+    """Parse and evaluate the parts of a launch in a namespace.
 
     Raises:
         UsageError: the text is no launch, or a part of it cannot be evaluated.
     """
-    text = unquoted(text.strip())
+    text = strip_quotes(text.strip())
     how = "write kernel[grid](arguments), and options that have spaces in quotes"
     if not text:
         raise UsageError("There is no launch; write kernel[grid](arguments).")
     try:
         call = ast.parse(text, mode="eval").body
     except SyntaxError as exc:
-        raise invalid_python(text, exc, _options_first(text) or how) from exc
+        raise invalid_python(text, exc, _option_order_advice(text) or how) from exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
-        raise UsageError(f"{text!r} is no launch; {_options_first(text) or 'write kernel[grid](arguments)'}.")
-    taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
-    parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, taken], ast.Load()))
-    kernel, grid, (args, meta) = evaluated(ast.fix_missing_locations(parts), text, namespace)
+        raise UsageError(f"{text!r} is no launch; {_option_order_advice(text) or 'write kernel[grid](arguments)'}.")
+    argument_call = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
+    parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, argument_call], ast.Load()))
+    kernel, grid, (args, meta) = evaluate(ast.fix_missing_locations(parts), text, namespace)
     return UserCall(kernel, grid, args, meta)
 
 
-def evaluated(
+def evaluate(
     source: str | ast.Expression, text: str, namespace: Mapping[str, Any], option: str = "", how: str = ""
 ) -> Any:
-    """Return the value of an expression of the user, the value of ``option`` if that is given; ``how`` is an example.
+    """Evaluate an expression of the user, the value of ``option`` if that is given; ``how`` is an example.
 
     Raises:
         UsageError: it raises.
@@ -55,17 +55,17 @@ def evaluated(
     try:
         return eval(code, {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
     except Exception as exc:
-        named = f"{option} {text!r}".lstrip()
-        raise UsageError(f"{named} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+        subject = f"{option} {text!r}".lstrip()
+        raise UsageError(f"{subject} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
 
-def _options_first(text: str) -> str:
-    """Return what to do about options that stand after a launch, or ""."""
+def _option_order_advice(text: str) -> str:
+    """Return advice on options that follow a launch, or ""."""
     return "options come before the launch: %triton_tune --fresh kernel[grid](arguments)" if " --" in text else ""
 
 
-def unquoted(text: str) -> str:
-    """Drop the quotes that IPython's splitting keeps around an option's value."""
+def strip_quotes(text: str) -> str:
+    """Strip the quotes that IPython's splitting keeps around an option's value."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
@@ -80,12 +80,12 @@ _EXAMPLES = {
 
 
 def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> UserCall:
-    """Return the parts of ``kernel[grid](arguments)``, of ``kernel[grid]``, or of a kernel alone.
+    """Parse and evaluate ``kernel[grid](arguments)``, ``kernel[grid]``, or a kernel alone.
 
     Raises:
         UsageError: there is none, or it cannot be evaluated.
     """
-    text = unquoted(text.strip())
+    text = strip_quotes(text.strip())
     if not text:
         raise UsageError('There is no kernel; write %triton_bench kernel[grid](arguments) --over "n=[...]".')
     if text.endswith(")"):
@@ -95,73 +95,73 @@ def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> UserCall:
     if "[" in text:
         return launch_of_text(text, namespace)  # which says what is wrong with it
     is_label = "@" in text or text.partition(".")[0] not in namespace
-    kernel: Any = text.strip("\"'") if is_label else evaluated(text, text, namespace)
+    kernel: Any = text.strip("\"'") if is_label else evaluate(text, text, namespace)
     return UserCall(kernel, None, (), {})
 
 
-def named(texts: Sequence[str] | None, option: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of ``name=expression, ...``, of one option or several.
+def evaluate_named(texts: Sequence[str] | None, option: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluate ``name=expression, ...`` from one option or several.
 
     Raises:
         UsageError: a text is no list of names with values, or cannot be evaluated.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts or ():
         how = f"{option} {_EXAMPLES[option]}"
-        value = evaluated(f"dict({text})" if _PAIR.match(text) else text, text, namespace, option, how)
+        value = evaluate(f"dict({text})" if _PAIR.match(text) else text, text, namespace, option, how)
         value = value.values if isinstance(value, Space) else value
         if not isinstance(value, Mapping):
             raise UsageError(f"{option} is {text!r}; expected names with their values: {how}.")
-        found.update(value)
-    return found
+        values.update(value)
+    return values
 
 
-def expression(text: str | None, option: str, namespace: Mapping[str, Any]) -> Any:
-    """Return the value of an option, None where it is not given.
+def evaluate_option(text: str | None, option: str, namespace: Mapping[str, Any]) -> Any:
+    """Evaluate an option; None where it is not given.
 
     Raises:
         UsageError: it cannot be evaluated.
     """
-    return None if text is None else evaluated(text, text, namespace, option, f"{option} {_EXAMPLES[option]}")
+    return None if text is None else evaluate(text, text, namespace, option, f"{option} {_EXAMPLES[option]}")
 
 
-_AS_WRITTEN = "launch"  # its words are joined again
+_UNSTRIPPED_OPTION = "launch"  # its words are joined again
 _IN_QUOTES = "values with spaces, and launches with negative numbers, go in quotes; "
 
 
-def parsed(magic: Any, label: str, line: str) -> argparse.Namespace:
-    """Return the options of a magic, called ``label`` (``%triton_tune``), from its line.
+def parse_options(magic: Any, label: str, line: str) -> argparse.Namespace:
+    """Parse the options of a magic, called ``label`` (``%triton_tune``), from its line.
 
     Raises:
         UsageError: an option is unknown, lacks its value or has a wrong one, or a quote is not closed.
     """
     try:
-        given: argparse.Namespace = parse_argstring(magic, line)
+        options: argparse.Namespace = parse_argstring(magic, line)
     except ValueError as exc:
         text = f"{line.strip()!r} has a quote that is not closed"
         raise UsageError(f'{text}; write an option with spaces as --option "x + y".') from exc
     except ShellError as exc:
-        raise UsageError(f"{exc}; {_hint(magic.parser, str(exc))}{label}? shows all options.") from exc
-    for name, value in vars(given).items():
-        if name != _AS_WRITTEN:
-            setattr(given, name, _bare(value))
-    return given
+        raise UsageError(f"{exc}; {_unknown_option_advice(magic.parser, str(exc))}{label}? shows all options.") from exc
+    for name, value in vars(options).items():
+        if name != _UNSTRIPPED_OPTION:
+            setattr(options, name, _strip_all_quotes(value))
+    return options
 
 
-def _hint(parser: argparse.ArgumentParser, refusal: str) -> str:
-    """Return what to do about what argparse refuses: the option that was meant, or quotes around words."""
+def _unknown_option_advice(parser: argparse.ArgumentParser, refusal: str) -> str:
+    """Return advice on an unknown option: a similar name, or quotes around words."""
     _, unrecognized, words = refusal.partition("unrecognized arguments: ")
     if not unrecognized:
         return ""
     options = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-    given = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
-    meant = [close[0] for word in given if (close := get_close_matches(word, options, 1, 0.7))]
-    if meant:
-        return f"did you mean {meant[0]}? "
-    return "" if given else _IN_QUOTES
+    unknown = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
+    similar = [close[0] for word in unknown if (close := get_close_matches(word, options, 1, 0.7))]
+    if similar:
+        return f"did you mean {similar[0]}? "
+    return "" if unknown else _IN_QUOTES
 
 
-def _bare(value: Any) -> Any:
+def _strip_all_quotes(value: Any) -> Any:
     if isinstance(value, list):
-        return [_bare(member) for member in value]
-    return unquoted(value) if isinstance(value, str) else value
+        return [_strip_all_quotes(member) for member in value]
+    return strip_quotes(value) if isinstance(value, str) else value

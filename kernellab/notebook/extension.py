@@ -25,7 +25,7 @@ from kernellab.notebook.magics import (
     TritonMagics,
     TuneMagics,
     WhyMagics,
-    awaiting_lines,
+    await_triton_cell,
     lab_of_shell,
 )
 from kernellab.target import known_targets
@@ -45,25 +45,27 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
-    _stop_awaiting(shell)
-    shell.input_transformers_post.append(partial(awaiting_lines, shell))
+    _remove_await_transformer(shell)
+    shell.input_transformers_post.append(partial(await_triton_cell, shell))
     live = progress_of(shell)
-    HOOK.on_show = live.replaced_by
+    HOOK.on_show = live.clear_replaced
     shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
     if lab.settings.progress:
         lab.launches.report_to(live)
-    _take_over(shell.user_ns, lab)
+    _rebind_kernels(shell.user_ns, lab)
     lab.start()
 
 
-def _stop_awaiting(shell: Any) -> None:
-    """Take away what awaits cells."""
+def _remove_await_transformer(shell: Any) -> None:
+    """Remove the input transformer that awaits cells."""
     transformers = shell.input_transformers_post
-    transformers[:] = [each for each in transformers if getattr(each, "func", None) is not awaiting_lines]
+    transformers[:] = [
+        transformer for transformer in transformers if getattr(transformer, "func", None) is not await_triton_cell
+    ]
 
 
-def _take_over(namespace: Mapping[str, Any], lab: Lab) -> None:
-    """Bind the kernels of a closed lab, which ``%reload_ext`` leaves behind; cells would not see their launches."""
+def _rebind_kernels(namespace: Mapping[str, Any], lab: Lab) -> None:
+    """Bind the kernels that ``%reload_ext`` left with a closed lab; cells would not see their launches."""
     from kernellab._triton.bound import bind_in_place, is_bound
 
     for value in list(namespace.values()):
@@ -73,13 +75,13 @@ def _take_over(namespace: Mapping[str, Any], lab: Lab) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take the magics away again and stop the workers."""
+    """Remove the magics and stop the workers."""
     for kind in ("cell", "line"):
         for name in (name for magics in MAGICS for name in magics.magics[kind]):
             shell.magics_manager.magics[kind].pop(name, None)
     if complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(complete_options)
-    _stop_awaiting(shell)
+    _remove_await_transformer(shell)
     HOOK.on_show = None
     shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
     magics = shell.magics_manager.registry.pop("TritonMagics", None)
@@ -88,7 +90,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
-    """Print a `triton.Config` as it is written, in the place of its address, which Triton gives it."""
+    """Print a `triton.Config` as source text, in place of Triton's repr."""
     options = {name: value for name, value in vars(config).items() if name != "kwargs" and value is not None}
     if options.get("num_ctas") == 1:
         del options["num_ctas"]
@@ -98,13 +100,13 @@ def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
 
 @context_matcher(identifier="kernellab.options")
 def complete_options(context: CompletionContext) -> SimpleMatcherResult:
-    """Complete what stands after a magic of the lab: its options, their values, kernels by name and version."""
+    """Complete a line after a magic of the lab: options, their values, kernels by name and version."""
     line = context.full_text.split("\n")[context.cursor_line]
-    found = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
-    if found is None or (found["sigil"] == "%%" and context.cursor_line):
+    match = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
+    if match is None or (match["sigil"] == "%%" and context.cursor_line):
         return _nothing()
-    words = found["given"].split(" ")
-    choices = _choices(found["sigil"], found["magic"], words[:-1], words[-1])
+    words = match["given"].split(" ")
+    choices = _completions(match["sigil"], match["magic"], words[:-1], words[-1])
     if choices is None:
         return _nothing()
     matching = [SimpleCompletion(choice, type="option") for choice in choices if choice.startswith(words[-1])]
@@ -112,21 +114,21 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
 
 
 def _nothing() -> SimpleMatcherResult:
-    """Return a result without completions; a new one each time, since IPython writes the matched text into it."""
+    """Return an empty result; a new one each time, since IPython writes the matched text into it."""
     return {"completions": []}
 
 
-def _choices(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
-    """Return what may stand at the cursor; None where that is Python, or nothing that is known."""
+def _completions(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
+    """Return the completions at the cursor; None where it is in Python code, or where none are known."""
     if magic == "triton_target":
         return known_targets()
-    parser = _parser(sigil, magic)
+    parser = _magic_parser(sigil, magic)
     if parser is None:
         return None
     options = {name: action for action in parser._actions for name in action.option_strings}
     last = options.get(before[-1]) if before else None
     if last is not None and last.nargs != 0:
-        return _values(magic, last)
+        return _option_values(magic, last)
     if token.startswith("-"):
         return [name for name in options if name.startswith("--")]
     if any(action.dest in _KERNEL_PARAMETERS and not action.option_strings for action in parser._actions):
@@ -134,7 +136,7 @@ def _choices(sigil: str, magic: str, before: list[str], token: str) -> Iterable[
     return None
 
 
-def _values(magic: str, option: argparse.Action) -> Iterable[str] | None:
+def _option_values(magic: str, option: argparse.Action) -> Iterable[str] | None:
     name = option.option_strings[-1]
     if name == "--target":
         return known_targets()
@@ -142,7 +144,7 @@ def _values(magic: str, option: argparse.Action) -> Iterable[str] | None:
     return None if known is None else [str(choice) for choice in known]
 
 
-def _parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:
+def _magic_parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:
     shell = get_ipython()
     if shell is None:
         return None

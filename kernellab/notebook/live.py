@@ -1,4 +1,4 @@
-"""Live progress in a notebook or a terminal: one display that updates, and only where something takes its time."""
+"""Live progress in a notebook or a terminal: one display that updates, and only for what takes long."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ NOTHING = LiveView("", "")
 
 
 class DisplayHandle(Protocol):
-    """A display that is there."""
+    """A handle of an open display."""
 
     def update(self, shown: LiveView, /) -> None:
-        """Show something else in its place."""
+        """Replace what is displayed."""
 
     def end(self) -> None:
-        """Leave the last state, or nothing."""
+        """Leave the last view, or nothing."""
 
 
 Show = Callable[[LiveView], DisplayHandle]
@@ -57,7 +57,7 @@ Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 @dataclass(slots=True)
 class Board:
-    """One display: it appears once ``delay_s`` seconds have gone by, and is drawn with the seconds so far.
+    """One display: it appears after ``delay_s`` seconds, and is drawn with the elapsed seconds.
 
     Threads may draw on it at once, as those of two launches that compile.
     """
@@ -73,7 +73,7 @@ class Board:
         self.begin_s = self.clock()
 
     def draw(self, render: Render) -> None:
-        """Show what ``render`` gives for the seconds so far, once it is time to."""
+        """Show the view of ``render`` for the elapsed seconds, once the delay is over."""
         with self._lock:
             seconds = self.clock() - self.begin_s
             if self.handle is not None:
@@ -82,14 +82,14 @@ class Board:
                 self.handle = self.show(render(seconds))
 
     def finish(self, render: Render) -> None:
-        """Leave the last state, if anything was shown at all."""
+        """Leave the last view, if anything was shown."""
         with self._lock:
             if self.handle is not None:
                 self.draw(render)
                 self.handle.end()
 
     def clear(self) -> None:
-        """Leave nothing: something else shows what it stood for."""
+        """Remove the display, because a result replaces it."""
         with self._lock:
             if self.handle is not None:
                 self.handle.update(NOTHING)
@@ -98,7 +98,7 @@ class Board:
 
 @dataclass(slots=True)
 class _Compiles:
-    """The compiles of one cell: how many were begun and are over; the time between them does not count."""
+    """The compiles of one cell, begun and done; pauses between them do not count as time."""
 
     board: Board
     cell: object
@@ -122,7 +122,7 @@ class _Compiles:
 
 
 class LiveProgress:
-    """Makes whoever watches a launch, a compile, a tuning or a benchmark.
+    """Opens the watchers of launches, compiles, tunings and benchmarks.
 
     ``show`` displays and returns a handle; ``ticking`` calls a function now and then while its context is open;
     ``cell`` gives what is equal for everything that one cell does.
@@ -137,7 +137,7 @@ class LiveProgress:
     ) -> None:
         self._show = show
         self._clock = clock
-        self._ticking = ticking or in_background
+        self._ticking = ticking or tick_in_background
         self._cell = cell
         self._compiles: _Compiles | None = None
         self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
@@ -145,7 +145,7 @@ class LiveProgress:
         self._lock = rlock()
 
     def __call__(self, kernel: str) -> Report:
-        """Return the function that a launch of ``kernel`` calls with (programs done, programs in all).
+        """Return the progress function of a launch of ``kernel``; it takes programs done and their total.
 
         Launches of a benchmark show nothing of their own.
         """
@@ -167,55 +167,55 @@ class LiveProgress:
 
     @contextmanager
     def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
-        """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
+        """Show a tuning while the context is open; a ``silent`` one, begun by a launch, only if it takes long."""
         latest = [TuningProgress(kernel, "start")]
         delay_s = _DELAY_S if silent else _SOON_S
-        with self._while_it_lasts(Tuning, kernel, delay_s, lambda *now: tuning_shown(latest[0], *now)):
+        with self._draw_while_open(Tuning, kernel, delay_s, lambda *now: tuning_shown(latest[0], *now)):
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
     def benchmark(self, kernel: str) -> Iterator[BenchmarkWatch]:
         """Show a benchmark while the context is open."""
         latest = [BenchmarkProgress(kernel, "inputs")]
-        with self._while_it_lasts(Benchmark, kernel, _SOON_S, lambda *now: benchmark_shown(latest[0], *now)):
+        with self._draw_while_open(Benchmark, kernel, _SOON_S, lambda *now: benchmark_shown(latest[0], *now)):
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
     def dispatch(self, kernel: str) -> Iterator[DispatchWatch]:
         """Show a tuning over sizes while the context is open."""
         latest = [DispatchProgress(kernel)]
-        with self._while_it_lasts(Dispatch, kernel, _SOON_S, lambda *now: dispatch_shown(latest[0], *now)):
+        with self._draw_while_open(Dispatch, kernel, _SOON_S, lambda *now: dispatch_shown(latest[0], *now)):
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
     def compiling(self, kernel: str) -> Iterator[None]:
         """Count a compile of this cell, and show how many are done while the context is open."""
         with self._lock:
-            compiles = self._of_this_cell()
+            compiles = self._cell_compiles()
             compiles.begin(kernel)
         try:
             with self._ticking(lambda: compiles.board.draw(compiles.shown)):
                 yield
         except BaseException as exc:
-            compiles.stopped.append(f"{kernel} {_how_it_ended(exc)}")
+            compiles.stopped.append(f"{kernel} {_ending_words(exc)}")
             raise
         finally:
             with self._lock:
                 compiles.end()
             compiles.board.finish(compiles.shown)
 
-    def replaced_by(self, result: object) -> None:
-        """Clear the display of a tuning or benchmark of this cell whose result is shown."""
+    def clear_replaced(self, result: object) -> None:
+        """Clear the display of a tuning or benchmark of this cell when its result is shown."""
         if isinstance(result, Tuning | Benchmark | Dispatch):
             cell, board = self._finished.pop((type(result), result.kernel), (None, None))
             if board is not None and cell == self._cell():
                 board.clear()
 
     @contextmanager
-    def _while_it_lasts(
+    def _draw_while_open(
         self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], LiveView]
     ) -> Iterator[None]:
-        """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown.
+        """Draw on a new board while the context is open; showing a result of this kind clears it.
 
         ``shown`` takes the seconds, and how it ended if not well.
         """
@@ -226,26 +226,26 @@ class LiveProgress:
             with self._ticking(lambda: board.draw(lambda seconds: shown(seconds, ""))):
                 yield
         except BaseException as exc:
-            ended = _how_it_ended(exc)
+            ended = _ending_words(exc)
             raise
         finally:
             self._open -= 1
             board.finish(lambda seconds: shown(seconds, ended))
             self._finished[kind, kernel] = self._cell(), board
 
-    def _of_this_cell(self) -> _Compiles:
+    def _cell_compiles(self) -> _Compiles:
         cell = self._cell()
         if self._compiles is None or self._compiles.cell != cell or cell is None:
             self._compiles = _Compiles(Board(self._show, self._clock, _DELAY_S), cell)
         return self._compiles
 
 
-def _how_it_ended(exc: BaseException) -> str:
+def _ending_words(exc: BaseException) -> str:
     return "interrupted" if isinstance(exc, KeyboardInterrupt) else "failed"
 
 
 @contextmanager
-def in_background(tick: Callable[[], None]) -> Iterator[None]:
+def tick_in_background(tick: Callable[[], None]) -> Iterator[None]:
     """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
     stop: queue.SimpleQueue[None] = queue.SimpleQueue()  # to put into it is one step, which nothing interrupts
 
@@ -270,12 +270,12 @@ def in_background(tick: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class TerminalLine:
-    """One line of a terminal, written again and again, and gone at the end: the result says more. Else nothing."""
+    """A line of a terminal that is overwritten, and erased at the end; without a terminal, nothing."""
 
     stream: IO[str]
 
     def update(self, shown: LiveView, /) -> None:
-        """Write the text over what stands there, cut to the width of the terminal."""
+        """Overwrite the line with the text, cut to the width of the terminal."""
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns - 1
             self.stream.write(f"\r\x1b[K{shown.text[:width]}")
@@ -297,18 +297,18 @@ class NotebookDisplay:
         self.handle.update(shown)
 
     def end(self) -> None:
-        """The last state stays."""
+        """Leave the last view."""
 
 
-def in_notebook(shown: LiveView) -> DisplayHandle:
-    """Show in the output of the cell that runs."""
+def show_in_notebook(shown: LiveView) -> DisplayHandle:
+    """Show a view in the output of the running cell."""
     from IPython.display import display  # only in a shell
 
     return NotebookDisplay(display(shown, display_id=True))
 
 
-def on_terminal(stream: IO[str]) -> Show:
-    """Return what shows on a line of a terminal."""
+def terminal_display(stream: IO[str]) -> Show:
+    """Return the function that shows a view on a line of a terminal."""
 
     def show(shown: LiveView) -> DisplayHandle:
         line = TerminalLine(stream)
@@ -322,5 +322,5 @@ def progress_of(shell: Any) -> LiveProgress:
     """Return live progress for a shell: a display in a notebook, a line in a terminal."""
     cell = lambda: getattr(shell, "execution_count", None)  # noqa: E731
     if getattr(shell, "kernel", None) is None:
-        return LiveProgress(on_terminal(sys.stdout), cell=cell)
-    return LiveProgress(in_notebook, cell=cell)
+        return LiveProgress(terminal_display(sys.stdout), cell=cell)
+    return LiveProgress(show_in_notebook, cell=cell)

@@ -1,4 +1,4 @@
-"""The magics: the cell magic %%triton, and the line magics beside it. Each parses, calls and returns."""
+"""The magics: the cell magic %%triton and the line magics. Each parses, calls and returns."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kernellab.export.merging import Merged
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.measure.reference import check_in
-from kernellab.notebook.cell import CellOptions, awaited_cell, require_checks, without_waiting
+from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async, run_without_loop
 from kernellab.notebook.expressions import (
-    evaluated,
-    expression,
+    evaluate,
+    evaluate_named,
+    evaluate_option,
     launch_of_text,
     launch_or_kernel,
-    named,
-    parsed,
-    unquoted,
+    parse_options,
+    strip_quotes,
 )
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
@@ -58,7 +58,7 @@ class _LabMagics(Magics):  # type: ignore[misc]
 
 
 def lab_of_shell() -> Lab | None:
-    """Return the lab whose magics the running shell has, or None where it has none."""
+    """Return the lab of the running shell's magics, or None."""
     shell = get_ipython()
     magics = None if shell is None else shell.magics_manager.registry.get("TritonMagics")
     return None if magics is None else magics.lab
@@ -99,60 +99,60 @@ class TritonMagics(_LabMagics):
     def triton(self, line: str, cell: str) -> None:
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
-        run = self.shell.loop_runner if _waits(self.shell, cell) and not _is_loop_running() else without_waiting
-        run(self.awaited(line, cell))
+        run = self.shell.loop_runner if _has_await(self.shell, cell) and not _is_loop_running() else run_without_loop
+        run(self.run_async(line, cell))
 
-    async def awaited(self, line: str, cell: str) -> None:
-        """Run a cell that may wait for something, in the event loop that waits for this; see `awaiting_lines`."""
+    async def run_async(self, line: str, cell: str) -> None:
+        """Run a cell with top-level ``await`` in the current event loop; see `await_triton_cell`."""
         __tracebackhide__ = True
-        given = parsed(self.triton, "%%triton", line)
+        options = parse_options(self.triton, "%%triton", line)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            where = (self.shell.user_ns, place, _cell_options(given), display, self.shell.compile)
-            report = await awaited_cell(self.lab, cell, *where)
+            where = (self.shell.user_ns, place, _parse_cell_options(options), display, self.shell.compile)
+            report = await run_cell_async(self.lab, cell, *where)
         except KernellabError as exc:
-            exc.verbose = given.verbose
+            exc.verbose = options.verbose
             raise
-        _deliver(self.shell, report, given)
+        _show_report(self.shell, report, options)
 
     @magic_arguments()
     @argument("target", nargs="?", help="What cells compile for from now on, such as cuda:80 or hip:gfx942.")
     @line_magic
     def triton_target(self, line: str) -> str:
         """Show the target that cells compile for, or set it: %triton_target cuda:80."""
-        given = parsed(self.triton_target, "%triton_target", line)
-        if given.target:
-            self.lab.use_target(given.target)
+        options = parse_options(self.triton_target, "%triton_target", line)
+        if options.target:
+            self.lab.use_target(options.target)
         return str(self.lab.target)
 
 
-def _cell_options(given: Any) -> CellOptions:
-    if given.show is not None and given.show not in STAGES:
-        raise UsageError(choice_message("--show", given.show, STAGES))
-    if given.timeout is not None and not given.timeout > 0:
-        raise UsageError(f"--timeout is {given.timeout:g}; expected a positive number of seconds.")
-    if given.output is not None and not given.output.isidentifier():
-        raise UsageError(f"--output {given.output!r}: expected a name for the report, such as report.")
+def _parse_cell_options(options: Any) -> CellOptions:
+    if options.show is not None and options.show not in STAGES:
+        raise UsageError(choice_message("--show", options.show, STAGES))
+    if options.timeout is not None and not options.timeout > 0:
+        raise UsageError(f"--timeout is {options.timeout:g}; expected a positive number of seconds.")
+    if options.output is not None and not options.output.isidentifier():
+        raise UsageError(f"--output {options.output!r}: expected a name for the report, such as report.")
     return CellOptions(
-        name=given.name,
-        target=given.target,
-        show=given.show,
-        run=not given.no_run,
-        args=given.args,
-        check=None if given.check is None else tuple(given.check),
-        timeout_s=given.timeout,
-        isolate=not given.no_isolate,
-        interpret=given.interpret,
-        tune=given.tune,
-        explore=given.explore,
-        capture=given.capture,
-        why=given.why,
+        name=options.name,
+        target=options.target,
+        show=options.show,
+        run=not options.no_run,
+        args=options.args,
+        check=None if options.check is None else tuple(options.check),
+        timeout_s=options.timeout,
+        isolate=not options.no_isolate,
+        interpret=options.interpret,
+        tune=options.tune,
+        explore=options.explore,
+        capture=options.capture,
+        why=options.why,
     )
 
 
 def _register_cell(shell: Any, cell: str, cells: dict[str, _CellText]) -> str:
-    """Return the cell's name, ``In[5]``, known to linecache and to IPython's tracebacks, as those in ``cells`` are.
+    """Return the cell's file name, ``In[5]``, registered with linecache and IPython's tracebacks.
 
     Earlier ones are made known again: Inductor clears linecache, and kernels take classes and lambdas from there.
     """
@@ -171,14 +171,14 @@ def _register_cell(shell: Any, cell: str, cells: dict[str, _CellText]) -> str:
 
 
 def _without_magics(shell: Any, cell: str) -> str:
-    """Return the cell with its line magics as calls; IPython drops empty lines at the top, which keep their numbers."""
+    """Return the cell with line magics as calls; empty lines at the top, which IPython drops, are kept."""
     lines = cell.splitlines()
     empty = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
     return "\n" * empty + str(shell.transform_cell(cell))
 
 
-def awaiting_lines(shell: Any, lines: list[str]) -> list[str]:
-    """Return the code of a cell, with a ``%%triton`` cell that waits for something at its top awaited.
+def await_triton_cell(shell: Any, lines: list[str]) -> list[str]:
+    """Return the code of a cell; a ``%%triton`` cell with top-level ``await`` becomes an awaited call.
 
     IPython then runs it in its event loop, as it does other such cells; a magic that is called cannot wait there.
     """
@@ -188,11 +188,11 @@ def awaiting_lines(shell: Any, lines: list[str]) -> list[str]:
         return lines
     line, cell = ast.literal_eval(f"({call['given']})")
     magics = "get_ipython().magics_manager.registry['TritonMagics']"
-    return [f"await {magics}.awaited({line!r}, {cell!r})\n"] if _waits(shell, cell) else lines
+    return [f"await {magics}.run_async({line!r}, {cell!r})\n"] if _has_await(shell, cell) else lines
 
 
-def _waits(shell: Any, cell: str) -> bool:
-    """Tell whether a cell waits for something at its top."""
+def _has_await(shell: Any, cell: str) -> bool:
+    """Whether a cell has a top-level ``await``."""
     try:
         code = compile(shell.transform_cell(cell), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     except (SyntaxError, ValueError):
@@ -208,25 +208,25 @@ def _is_loop_running() -> bool:
     return True
 
 
-def _deliver(shell: Any, report: CellReport, given: Any) -> None:
-    if given.output:
-        shell.user_ns[given.output] = report
-    if not given.quiet:
+def _show_report(shell: Any, report: CellReport, options: Any) -> None:
+    if options.output:
+        shell.user_ns[options.output] = report
+    if not options.quiet:
         display(report)
     require_checks(report)
 
 
 @magics_class
 class StoreMagics(_LabMagics):
-    """``%triton_ls`` and its fellows."""
+    """``%triton_ls`` and the other magics of the store."""
 
     @magic_arguments()
     @argument("text", nargs="*", help="What their name, tags, notes or source contain.")
     @line_magic
     def triton_ls(self, line: str) -> Listing:
-        """List the kernels that are kept: all, or those whose name, tags, notes or source contain the given text."""
-        given = parsed(self.triton_ls, "%triton_ls", line)
-        return search(self.lab.kernels, " ".join(given.text))
+        """List the kept kernels: all, or those with the given text in name, tags, notes or source."""
+        options = parse_options(self.triton_ls, "%triton_ls", line)
+        return search(self.lab.kernels, " ".join(options.text))
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")
@@ -234,8 +234,8 @@ class StoreMagics(_LabMagics):
     @line_magic
     def triton_load(self, line: str) -> LoadedVersion:
         """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
-        given = parsed(self.triton_load, "%triton_load", line)
-        return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)
+        options = parse_options(self.triton_load, "%triton_load", line)
+        return self.lab.load(options.kernel, self.shell.user_ns, name=options.name)
 
     @magic_arguments()
     @argument("kernel", nargs="+", help="name@version or id; or the name of a kernel that has one version.")
@@ -243,8 +243,8 @@ class StoreMagics(_LabMagics):
     @line_magic
     def triton_rm(self, line: str) -> Listing:
         """Delete versions with their history; shows what is left under their names."""
-        given = parsed(self.triton_rm, "%triton_rm", line)
-        return remove(self.lab.kernels, given.kernel, all_versions=given.all)
+        options = parse_options(self.triton_rm, "%triton_rm", line)
+        return remove(self.lab.kernels, options.kernel, all_versions=options.all)
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id.")
@@ -254,9 +254,9 @@ class StoreMagics(_LabMagics):
     @line_magic
     def triton_tag(self, line: str) -> Listing:
         """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
-        given = parsed(self.triton_tag, "%triton_tag", line)
-        tag(self.lab.kernels, given.kernel, given.tags, given.note, off=given.remove)
-        return labelled(self.lab.kernels, given.kernel)
+        options = parse_options(self.triton_tag, "%triton_tag", line)
+        tag(self.lab.kernels, options.kernel, options.tags, options.note, off=options.remove)
+        return labelled(self.lab.kernels, options.kernel)
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a variable that holds what tuning over sizes returned.")
@@ -270,16 +270,18 @@ class StoreMagics(_LabMagics):
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
-        given = parsed(self.triton_export, "%triton_export", line)
-        return self.lab.export(exported_by(given.kernel, given.kind, self.shell.user_ns), given.to, kind=given.kind)
+        options = parse_options(self.triton_export, "%triton_export", line)
+        return self.lab.export(
+            exported_by(options.kernel, options.kind, self.shell.user_ns), options.to, kind=options.kind
+        )
 
     @magic_arguments()
     @argument("path", help="The folder of a store, its file, or what lab.export_measurements wrote.")
     @line_magic
     def triton_merge(self, line: str) -> Merged:
         """Enter kernels and measurements of another store, and show what disagrees: %triton_merge ~/colleague/store."""
-        given = parsed(self.triton_merge, "%triton_merge", line)
-        return self.lab.merge(given.path)
+        options = parse_options(self.triton_merge, "%triton_merge", line)
+        return self.lab.merge(options.path)
 
     @magic_arguments()
     @argument("left", help="A name, name@version or id.")
@@ -287,8 +289,8 @@ class StoreMagics(_LabMagics):
     @line_magic
     def triton_diff(self, line: str) -> Comparison:
         """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
-        given = parsed(self.triton_diff, "%triton_diff", line)
-        return self.lab.compare(key_of(given.left), key_of(given.right))
+        options = parse_options(self.triton_diff, "%triton_diff", line)
+        return self.lab.compare(key_of(options.left), key_of(options.right))
 
 
 @magics_class
@@ -318,39 +320,41 @@ class TuneMagics(_LabMagics):
 
         With ``--over``, find a few configs for all sizes and a rule that picks one, and launch none.
         """
-        given, names = parsed(self.triton_tune, "%triton_tune", line), self.shell.user_ns
-        if given.over:
-            return _tuned_over(self.lab, given, names)
-        launch = launch_of_text(" ".join(given.launch), names)
-        return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_tune_options(given, names)})
+        options, names = parse_options(self.triton_tune, "%triton_tune", line), self.shell.user_ns
+        if options.over:
+            return _tune_over(self.lab, options, names)
+        launch = launch_of_text(" ".join(options.launch), names)
+        return self.lab.tune(
+            launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_tune_options(options, names)}
+        )
 
 
-def _tuned_over(lab: Lab, given: Any, names: Mapping[str, Any]) -> Dispatch:
-    """Tune over sizes, as the options of ``%triton_tune`` say."""
-    launch = launch_or_kernel(" ".join(given.launch), names)
-    options = _tune_options(given, names)
-    own = {name: options[name] for name in ("configs", "timeout_s", "check", "outputs", "fresh")}
-    own |= {"over": named(given.over, "--over", names), "max_configs": given.max_configs}
-    own |= {"inputs": expression(given.inputs, "--inputs", names)}
+def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:
+    """Tune over sizes, by the options of ``%triton_tune``."""
+    launch = launch_or_kernel(" ".join(options.launch), names)
+    tune_options = _tune_options(options, names)
+    own = {name: tune_options[name] for name in ("configs", "timeout_s", "check", "outputs", "fresh")}
+    own |= {"over": evaluate_named(options.over, "--over", names), "max_configs": options.max_configs}
+    own |= {"inputs": evaluate_option(options.inputs, "--inputs", names)}
     return lab.tune_over(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
-def _tune_options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+def _tune_options(options: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `Lab.tune`, evaluated in the user's namespace."""
     how = "--configs \"[triton.Config({'BLOCK': 64})]\""
-    configs, limit = evaluated(given.configs, given.configs, names, "--configs", how), given.limit
+    configs, limit = evaluate(options.configs, options.configs, names, "--configs", how), options.limit
     if isinstance(configs, int):
         configs, limit = None, configs
     return {
         "configs": configs,
         "budget_configs": limit,
-        "search": given.search,
-        "timeout_s": given.timeout,
-        "budget_s": given.budget,
-        "check": None if given.check is None else check_in(given.check, names),
-        "outputs": None if given.outputs is None else tuple(filter(None, given.outputs.split(","))),
-        "devices": None if given.devices is None else _devices(given.devices),
-        "fresh": given.fresh,
+        "search": options.search,
+        "timeout_s": options.timeout,
+        "budget_s": options.budget,
+        "check": None if options.check is None else check_in(options.check, names),
+        "outputs": None if options.outputs is None else tuple(filter(None, options.outputs.split(","))),
+        "devices": None if options.devices is None else _devices(options.devices),
+        "fresh": options.fresh,
     }
 
 
@@ -374,12 +378,12 @@ class WhyMagics(_LabMagics):
     @line_magic
     def triton_why(self, line: str) -> Explanation:
         """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
-        given = parsed(self.triton_why, "%triton_why", line)
-        text, own = " ".join(given.launch), {"samples": given.samples, "timeout_s": given.timeout}
-        if "[" not in text and len(given.launch) > 1:
+        options = parse_options(self.triton_why, "%triton_why", line)
+        text, own = " ".join(options.launch), {"samples": options.samples, "timeout_s": options.timeout}
+        if "[" not in text and len(options.launch) > 1:
             raise UsageError(f"{text!r} is no kernel; options come before it: %triton_why --samples softmax.")
         if "[" not in text and text:
-            return self.lab.explain(key_of(unquoted(text)), **own)
+            return self.lab.explain(key_of(strip_quotes(text)), **own)
         launch = launch_of_text(text, self.shell.user_ns)
         return self.lab.explain(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
@@ -402,12 +406,12 @@ class BenchMagics(_LabMagics):
     @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
     @line_magic
     def triton_bench(self, line: str) -> Benchmark:
-        """Time a kernel over a sweep, beside peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
-        given, names = parsed(self.triton_bench, "%triton_bench", line), self.shell.user_ns
-        launch = launch_or_kernel(" ".join(given.launch), names)
-        over, versus = named(given.over, "--over", names), named(given.versus, "--versus", names)
-        texts = {name: getattr(given, name) for name in ("inputs", "flops", "bytes")}
-        formulas = {name: expression(text, f"--{name}", names) for name, text in texts.items()}
-        own = {"where": given.where, "rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
-        asked = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
-        return self.lab.bench(launch.kernel, launch.grid, *launch.args, **asked)
+        """Time a kernel over a sweep, against peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
+        options, names = parse_options(self.triton_bench, "%triton_bench", line), self.shell.user_ns
+        launch = launch_or_kernel(" ".join(options.launch), names)
+        over, versus = evaluate_named(options.over, "--over", names), evaluate_named(options.versus, "--versus", names)
+        texts = {name: getattr(options, name) for name in ("inputs", "flops", "bytes")}
+        formulas = {name: evaluate_option(text, f"--{name}", names) for name, text in texts.items()}
+        own = {"where": options.where, "rounds": options.rounds, "timeout_s": options.timeout, "check": options.check}
+        keywords = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
+        return self.lab.bench(launch.kernel, launch.grid, *launch.args, **keywords)

@@ -42,7 +42,7 @@ CLEARED = """
 with live.tuning("matmul"):
     now[0] += 2
     ticks[-1]()
-live.replaced_by(Tuning("matmul", (), (), None, (), 0.0, False))
+live.clear_replaced(Tuning("matmul", (), (), None, (), 0.0, False))
 """
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 OUTPUTS = """() => {

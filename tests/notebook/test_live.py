@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.benchmark.result import BenchmarkProgress
-from kernellab.notebook.live import NOTHING, Board, LiveProgress, in_background, on_terminal
+from kernellab.notebook.live import NOTHING, Board, LiveProgress, terminal_display, tick_in_background
 from kernellab.tune.result import TuningProgress
 from kernellab.views.figures.live import LiveView
 from tests.benchmark.frames import sweep
@@ -149,9 +149,9 @@ def test_a_benchmark_is_one_display_that_its_result_replaces() -> None:
         "add: 8 points done, 2.4 s",
     ]
     assert '<progress max="8" value="3"' in bench.display.shown[1].html
-    live.replaced_by(replace(small_tuning(), kernel="add"))
+    live.clear_replaced(replace(small_tuning(), kernel="add"))
     assert bench.display.shown[-1] != NOTHING
-    live.replaced_by(sweep())
+    live.clear_replaced(sweep())
     assert bench.display.shown[-1] == NOTHING
 
 
@@ -233,15 +233,15 @@ def test_the_result_replaces_the_display_of_its_cell_alone() -> None:
     for _ in range(2):
         with live.tuning("softmax"):
             bench.wait(1)
-        live.replaced_by(replace(tuning, kernel="another"))
+        live.clear_replaced(replace(tuning, kernel="another"))
         assert bench.display.shown[-1] != NOTHING
-        live.replaced_by(tuning)
+        live.clear_replaced(tuning)
         assert bench.display.shown[-1] == NOTHING
         bench.cell += 1
     with live.tuning("softmax"):
         bench.wait(1)
     bench.cell += 1
-    live.replaced_by(tuning)
+    live.clear_replaced(tuning)
     assert bench.display.shown[-1] != NOTHING
 
 
@@ -303,7 +303,7 @@ def test_two_threads_that_draw_at_once_share_a_display() -> None:
 
 def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
     stream = Tty()
-    line = on_terminal(stream)(LiveView("12 of 60 configs", ""))
+    line = terminal_display(stream)(LiveView("12 of 60 configs", ""))
     line.update(LiveView("60 of 60 configs", ""))
     line.end()
     assert "\n" not in stream.getvalue()
@@ -312,7 +312,7 @@ def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
 
 def test_where_output_is_no_terminal_nothing_is_written() -> None:
     stream = io.StringIO()
-    line = on_terminal(stream)(LiveView("12 of 60 configs", ""))
+    line = terminal_display(stream)(LiveView("12 of 60 configs", ""))
     line.update(LiveView("60 of 60 configs", ""))
     line.end()
     assert stream.getvalue() == ""
@@ -320,6 +320,6 @@ def test_where_output_is_no_terminal_nothing_is_written() -> None:
 
 def test_the_ticker_has_ended_when_its_context_has() -> None:
     counted: list[int] = []
-    with in_background(lambda: counted.append(1)):
+    with tick_in_background(lambda: counted.append(1)):
         pass
     assert counted == []

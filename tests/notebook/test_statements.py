@@ -49,7 +49,7 @@ def test_a_launch_of_another_task_is_none_of_the_cell(notebook: Notebook) -> Non
     notebook.double("in_task")
     notebook.run(f"import asyncio\nasync def beside():\n    {LAUNCH.format(name='in_task')}")
     magic = (
-        "await get_ipython().magics_manager.registry['TritonMagics'].awaited('--no-run', 'await asyncio.sleep(0.01)')"
+        "await get_ipython().magics_manager.registry['TritonMagics'].run_async('--no-run', 'await asyncio.sleep(0.01)')"
     )
     cell = f"before = asyncio.ensure_future(beside())\n{magic}\nawait before"
     assert notebook.run(cell).error is None
