@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from kernellab._triton.kernel import Bound
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, choice_message
+from kernellab.export import KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
@@ -30,8 +31,6 @@ from kernellab.registry import (
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Version
 
-Kind = Literal["module", "torch-op", "autotune", "report", "bundle"]
-KINDS: tuple[str, ...] = get_args(Kind)
 _SUFFIX = {"report": ".html", "bundle": ".zip"}
 
 
