@@ -1,6 +1,6 @@
 """Compiled kernels: built by parallel workers, and cached in memory and on disk.
 
-Which targets there are is found out by compiling a small kernel for each, and kept beside the results.
+The supported targets are found by compiling a small kernel for each, and stored beside the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab.compile.entries import UNREADABLE, Listing, labelled_json, listing_of, mark_used, read_entry
+from kernellab.compile.entries import UNREADABLE, Listing, listing_of, mark_used, read_entry, relabel_json
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import (
@@ -45,7 +45,7 @@ COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE
 
 
 JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
-"""A job, or what makes it; that may raise a `KernellabError`, which then stands for its result, as one here does."""
+"""A job, a function that makes it, or an error as its result; a `KernellabError` of the function is one, too."""
 
 _IndexedJob = tuple[int, CompileJob | KernellabError]
 
@@ -54,9 +54,9 @@ _IndexedJob = tuple[int, CompileJob | KernellabError]
 class Compiler:
     """Compiles jobs on a pool of workers and keeps every result under ``folder``, the latest in memory.
 
-    A compiled product takes 70 KB of memory, so of ten thousand configs not all are held: ``most_held`` are.
-    Once ``folder`` takes no files any more, as on a full disk, results go to the folder that ``instead`` makes, and so
-    do the compiler's temporary files where those of the machine have no room either.
+    A compiled kernel takes 70 KB of memory, so at most ``most_held`` are kept in memory. When ``folder`` becomes
+    unwritable, as on a full disk, results go to the folder that ``instead`` makes, and so do the compiler's temporary
+    files if the machine's temporary folder is full as well.
     """
 
     pool: Pool
@@ -75,21 +75,21 @@ class Compiler:
 
         Raises:
             CompileError: with kernel, target and source line.
-            WorkerTimeout, WorkerDied: the compiler did not come back.
+            WorkerTimeout, WorkerDied: the compiler hung or died.
             StoreError: the result cannot be written anywhere.
         """
         digest = job.digest
         known = self._in_memory(digest)
         if known is None:
             asked = stop or Stop()
-            known = run_uninterrupted(partial(self._made, digest, job, asked), asked, _subject(job))
+            known = run_uninterrupted(partial(self._find_or_build, digest, job, asked), asked, _subject(job))
         return known if known.labels == job.closure.labels else self._from_disk(digest, job) or known
 
     def has(self, job: CompileJob) -> bool:
         """Whether a job was compiled before, in this or another session."""
         return self._path(job.digest).is_dir()
 
-    def _made(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
+    def _find_or_build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         with self._lock:
             building = self._building.setdefault(digest, lock())
         with hold_lock(
@@ -97,10 +97,10 @@ class Compiler:
         ):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
             known = known or self._build_where_room_is(digest, job, stop)
-            self._hold(digest, replace(known, from_cache=True))
+            self._remember(digest, replace(known, from_cache=True))
         return known
 
-    def _hold(self, digest: str, compiled: Compiled) -> None:
+    def _remember(self, digest: str, compiled: Compiled) -> None:
         with self._lock:
             self._done[digest] = compiled, listing_of(compiled.folder)
             while len(self._done) > self.most_held:
@@ -115,14 +115,14 @@ class Compiler:
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         """Compile jobs in parallel; yield index and result, or error, of each as it comes.
 
-        They are taken in their order; with ``from_both_ends``, a quarter of the workers, one at least, takes the last
-        that is left. A function that makes a job is called in this thread, shortly before a worker takes it. ``idle``
-        is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop early,
-        or an interrupt, stops what is under way.
+        Jobs are taken in order; with ``from_both_ends``, a quarter of the workers (at least one) takes the last job. A
+        function that makes a job is called in this thread, shortly before a worker takes it. ``idle`` is called while
+        there is nothing to yield, repeatedly as long as it returns True. Leaving the loop early, or an interrupt,
+        stops the running compiles.
         """
         if len(jobs) <= _FEW:  # no thread is needed for what is there
-            jobs = ready = [made(source) for source in jobs]
-            known = [self._at_hand(job) for job in ready]
+            jobs = ready = [resolve_job(source) for source in jobs]
+            known = [self._ready_result(job) for job in ready]
             if all(known):
                 yield from enumerate(filter(None, known))
                 return
@@ -131,17 +131,17 @@ class Compiler:
 
         def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
             while not stop.why and line.claim():
-                with line.taken(stop) as (index, job):
+                with line.take(stop) as (index, job):
                     yield index, job if isinstance(job, KernellabError) else self._result(job, stop)
 
         def make_or_idle() -> bool:
             return line.advance() or (idle is not None and idle())
 
-        for found in run_in_parallel([work] * count, make_or_idle):
-            yield found
+        for outcome in run_in_parallel([work] * count, make_or_idle):
+            yield outcome
             line.advance()
 
-    def _at_hand(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
+    def _ready_result(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
         """Return the result of a job that needs no work, or None."""
         if isinstance(job, KernellabError):
             return job
@@ -162,8 +162,8 @@ class Compiler:
             return known.graph
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
-            text = self._ask(graph_of_job, job, job)
-            self._graphs[key] = graph_from_json(labelled_json(text, job))
+            text = self._run_job(graph_of_job, job, job)
+            self._graphs[key] = graph_from_json(relabel_json(text, job))
         return self._graphs[key]
 
     def effects(self, job: CompileJob) -> Effects:
@@ -176,11 +176,11 @@ class Compiler:
             return self._build(digest, job, stop)
         except StoreError:
             with self._lock:  # of several threads, one moves
-                if (self.folder, self._temporary) == place and not self._moved():
+                if (self.folder, self._temporary) == place and not self._move_if_full():
                     raise
             return self._build(digest, job, stop)
 
-    def _moved(self) -> bool:
+    def _move_if_full(self) -> bool:
         """Move results and temporary files elsewhere if their folders are full; return whether any moved."""
         is_full = self.instead is not None and not has_room(self.folder)
         if is_full and self.instead is not None:
@@ -200,7 +200,7 @@ class Compiler:
         try:
             with _writing(folder):
                 scratch.mkdir(parents=True)
-            self._ask(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
+            self._run_job(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
             built = _read_built(scratch, digest, job)
             with _writing(folder):
                 final.parent.mkdir(exist_ok=True)
@@ -215,7 +215,7 @@ class Compiler:
             shutil.rmtree(temporary, ignore_errors=True)
         return replace(built, folder=final, from_cache=False)
 
-    def _ask(
+    def _run_job(
         self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None
     ) -> Answer:
         try:
@@ -293,25 +293,25 @@ class JobQueue:
         self._unclaimed = len(sources)
         self._free = shortest
         self._room = (_AHEAD * (workers - shortest), _AHEAD * shortest)
-        self._made: tuple[deque[_IndexedJob], deque[_IndexedJob]] = (deque(), deque())  # from front and back
+        self._ready: tuple[deque[_IndexedJob], deque[_IndexedJob]] = (deque(), deque())  # from front and back
         self._is_there = threading.Condition()
 
     def advance(self) -> bool:
         """Make one more job if there is room for it; return whether there was."""
         with self._is_there:
-            place = self._emptier()
+            place = self._shorter_end()
             if place is None:
                 return False
             index = self._left.pop() if place else self._left.popleft()
-        job = index, made(self._sources[index])
+        job = index, resolve_job(self._sources[index])
         with self._is_there:
-            self._made[place].append(job)
+            self._ready[place].append(job)
             self._is_there.notify()
         return True
 
-    def _emptier(self) -> int | None:
+    def _shorter_end(self) -> int | None:
         """Return the end that lacks more jobs, 0 for the front; None if neither lacks any."""
-        shares = [len(made) / room if room else 1.0 for made, room in zip(self._made, self._room, strict=True)]
+        shares = [len(jobs) / room if room else 1.0 for jobs, room in zip(self._ready, self._room, strict=True)]
         place = int(shares[1] <= shares[0])
         return place if self._left and shares[place] < 1.0 else None
 
@@ -322,28 +322,28 @@ class JobQueue:
             return self._unclaimed >= 0
 
     @contextlib.contextmanager
-    def taken(self, stop: Stop) -> Iterator[_IndexedJob]:
+    def take(self, stop: Stop) -> Iterator[_IndexedJob]:
         """Take the next job, or the error of making it, for the time of a with statement. One must be left.
 
         Raises:
-            WorkerDied: somebody asked to stop before it was made.
+            WorkerDied: a stop was requested before the job was made.
         """
         with self._is_there:
-            while not any(self._made):
+            while not any(self._ready):
                 stop.check("A compile")
                 self._is_there.wait(TICK_S)
             is_short = self._free > 0
-            wanted, other = reversed(self._made) if is_short else self._made
-            taken = wanted.popleft() if wanted else other.pop()
+            wanted, other = reversed(self._ready) if is_short else self._ready
+            job = wanted.popleft() if wanted else other.pop()
             self._free -= is_short
         try:
-            yield taken
+            yield job
         finally:
             with self._is_there:
                 self._free += is_short
 
 
-def made(source: JobSource) -> CompileJob | KernellabError:
+def resolve_job(source: JobSource) -> CompileJob | KernellabError:
     """Return a job, or the error of making it."""
     if isinstance(source, CompileJob | KernellabError):
         return source
@@ -380,12 +380,12 @@ def named_target(compiler: Compiler, text: str) -> Target:
 def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]:
     """Return by target the reason why the installed Triton does not compile for it, "" if it does.
 
-    What is found is kept beside the compiled kernels, for the version of Triton and the tools that it is told to use.
+    The answers are stored beside the compiled kernels, by the version of Triton and its tools.
 
     Raises:
-        KernellabError: a compile was stopped, or cannot be kept, which tells nothing of the target.
+        KernellabError: a compile was stopped or cannot be stored, so the target remains unknown.
     """
-    path = compiler.folder / f"targets-{_installed()}.json"
+    path = compiler.folder / f"targets-{_triton_digest()}.json"
     known: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError, TypeError):
         known = dict(json.loads(path.read_text()))
@@ -413,7 +413,7 @@ def _refusal(error: KernellabError) -> str:
     raise error
 
 
-def _installed() -> str:
+def _triton_digest() -> str:
     import triton
 
     from kernellab._triton.specialize import compiler_variables

@@ -32,7 +32,7 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
     """
     summary = json.loads((folder / SUMMARY).read_text())
     _require_whole(folder, summary.get("checksums", {}))
-    graph = graph_from_json(labelled_json((folder / GRAPH).read_text(), job))
+    graph = graph_from_json(relabel_json((folder / GRAPH).read_text(), job))
     return Compiled(
         kernel=job.closure.name,
         target=job.target,
@@ -71,7 +71,7 @@ def _read_effects(folder: Path, graph: Graph) -> Effects:
     return known or effects_of(graph)
 
 
-def labelled_json(text: str, job: CompileJob) -> str:
+def relabel_json(text: str, job: CompileJob) -> str:
     """Return a graph as JSON with the user's file names."""
     for file, label in job.closure.labels:
         if file != label:
@@ -87,7 +87,7 @@ def triton_files(compiled: Compiled) -> dict[str, str]:
 def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:
     """Delete the least recently used compiled kernels until ``folder`` takes less; return the bytes freed.
 
-    Those used within the last hour stay, whatever they take: a session may hold them.
+    Entries used within the last hour stay: a session may use them.
     """
     entries = sorted(_entries(folder), key=lambda entry: entry[1])
     total = sum(size for _, _, size in entries)
@@ -108,9 +108,9 @@ def mark_used(path: Path) -> None:
 
 def _entries(folder: Path) -> list[tuple[Path, float, int]]:
     """Return (path, time of last use, bytes) of every compiled kernel: FOLDER/ab/abcd..., or a leftover of a build."""
-    found = []
+    entries = []
     for path in [*folder.glob("??/*"), *folder.glob(".*")]:
         with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
             size = sum(file.stat().st_size for file in path.rglob("*"))
-            found.append((path, path.stat().st_mtime, size))
-    return found
+            entries.append((path, path.stat().st_mtime, size))
+    return entries

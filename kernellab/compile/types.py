@@ -154,7 +154,7 @@ def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
 class Resources:
     """The resources of one block of a compiled kernel, and whether the target provides them.
 
-    A field is None where the tools cannot tell, and where the target has no such thing. ``registers`` are those of a
+    A field is None if it is unknown or does not exist on the target. ``registers`` are those of a
     thread; on AMD, its vector registers, of which ``accumulation_registers`` are AGPRs. ``stack_bytes`` is the stack of
     a thread, as a loaded kernel reports it (``n_spills`` x 4; AMD's scratch), and ``spill_bytes`` what of it holds
     spilled registers. ``shared_bytes`` is static plus dynamic shared memory (AMD's LDS), ``static_shared_bytes`` the
@@ -198,10 +198,10 @@ class Parameter:
 class Compiled(Shown):
     """A kernel compiled for one target with one specialization and one set of options.
 
-    ``folder`` holds the files that Triton made, by its names for them: a text for each of ``ttir``, ``ttgir``,
+    ``folder`` holds Triton's files, under its names: a text for each of ``ttir``, ``ttgir``,
     ``llir`` and ``ptx`` or ``amdgcn``, the binary, and its metadata. ``stage_seconds`` are the compile times of the
-    stages, ``seconds`` that of the whole; ``from_cache`` tells that they are those of an earlier compile.
-    ``labels`` give the names under which the user knows the files in locations.
+    stages, ``seconds`` that of the whole; with ``from_cache`` they are those of an earlier compile.
+    ``labels`` map the files in locations to the user's names.
     """
 
     kernel: str
@@ -222,8 +222,8 @@ class Compiled(Shown):
     def stages(self) -> Mapping[str, str]:
         """The text of each stage, from ``ttir`` down to ``ptx`` or ``amdgcn``."""
         with self._reading():
-            found = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
-            return {stage: self._labelled(found[stage].read_text()) for stage in TEXT_STAGES if stage in found}
+            files = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
+            return {stage: self._relabel(files[stage].read_text()) for stage in TEXT_STAGES if stage in files}
 
     @property
     def ttir(self) -> str:
@@ -267,7 +267,7 @@ class Compiled(Shown):
             )
         if text is None:
             raise UsageError(f"{self.kernel} has no SASS for {self.target}; see .ptx or .amdgcn.")
-        return self._labelled(text)
+        return self._relabel(text)
 
     @property
     def binary(self) -> bytes:
@@ -294,7 +294,7 @@ class Compiled(Shown):
             raise UsageError(f"{self.kernel} has no {stage} for {self.target}; it has {', '.join(self.stages)}.")
         return self.stages[stage]
 
-    def _labelled(self, text: str) -> str:
+    def _relabel(self, text: str) -> str:
         for file, label in self.labels:
             if file != label:  # quoted in IR, before line and column in the comments of assembly
                 text = text.replace(f'{file}"', f'{label}"').replace(f"{file}:", f"{label}:")
@@ -306,20 +306,22 @@ def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
     called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
     constants = {path: _constant_text(binding, called) for path, binding in job.constants}
     attributes = dict(job.attributes)
-    found = []
+    parameters = []
     for index, (name, kind) in enumerate(job.signature):
-        words = _words((index,), kind, constants, attributes)
-        found.append(Parameter(name, _type_text(kind), words))
-    return tuple(found)
+        words = _assumption_text((index,), kind, constants, attributes)
+        parameters.append(Parameter(name, _type_text(kind), words))
+    return tuple(parameters)
 
 
 def _type_text(kind: Any) -> str:
     return f"({', '.join(map(_type_text, kind))})" if isinstance(kind, tuple) else str(kind)
 
 
-def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]) -> str:
+def _assumption_text(
+    path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]
+) -> str:
     if isinstance(kind, tuple):
-        parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
+        parts = [_assumption_text((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
         return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
     if path in constants:
         return str(constants[path])

@@ -54,8 +54,8 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
     """
     job, folder = request.job, request.folder
     begin = time.perf_counter()
-    with _full_disk_told(), _temporary_files_in(request.temporary):
-        built = build(_input(job), job.closure)
+    with _report_full_disk(), _temporary_files_in(request.temporary):
+        built = build(_compiler_input(job), job.closure)
     seconds = time.perf_counter() - begin
     try:
         _write(built, seconds, job, folder)
@@ -88,7 +88,7 @@ def _temporary_files_in(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _full_disk_told() -> Iterator[None]:
+def _report_full_disk() -> Iterator[None]:
     """Turn a compile error caused by a full disk into a `StoreError`."""
     try:
         yield
@@ -132,11 +132,11 @@ def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) 
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
-    module, context = build_ttir(_input(job), job.closure)
+    module, context = build_ttir(_compiler_input(job), job.closure)
     return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 
 
-def _input(job: CompileJob) -> CompileInput:
+def _compiler_input(job: CompileJob) -> CompileInput:
     take_compiler_environment(job.variables)
     loaded = load(job.closure, name=job.symbol)
     return CompileInput(

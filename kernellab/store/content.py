@@ -233,59 +233,59 @@ _NOT_IN_CHECKS = frozenset(
 )
 
 
-def dumped(value: object) -> str:
+def canonical_json(value: object) -> str:
     """Return canonical JSON."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
     """Return a launch as JSON."""
-    found = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
+    fields = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
     if launch.by == "launch":
-        del found["by"]  # those of an earlier release have none
-    return found
+        del fields["by"]  # entries of earlier releases have none
+    return fields
 
 
 def result_to_jsonable(result: Result) -> dict[str, Any]:
     """Return the summary of a compiled kernel as JSON."""
-    found = _plain(result)
+    fields = _plain(result)
     if not result.through:
-        del found["through"]  # those of an earlier release have none
-    return found
+        del fields["through"]  # entries of earlier releases have none
+    return fields
 
 
 def _plain(record: RecordedLaunch | Result) -> dict[str, Any]:
     """Return a record by its field names; values of any plain type are tagged with it."""
-    found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
+    fields = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {**fields, "options": {name: jsonable(value) for name, value in record.options.items()}}
 
 
 def argument_to_jsonable(argument: Argument) -> dict[str, Any]:
     """Return the fields that differ from their defaults."""
-    found = {}
+    fields = {}
     for f in dataclasses.fields(argument):
         value = getattr(argument, f.name)
         if f.default is dataclasses.MISSING or value != f.default or type(value) is not type(f.default):
-            found[f.name] = value
-    found["members"] = [argument_to_jsonable(member) for member in argument.members]
+            fields[f.name] = value
+    fields["members"] = [argument_to_jsonable(member) for member in argument.members]
     if argument.source is not None:
-        found["source"] = jsonable(argument.source)
-    return {**found, "value": jsonable(argument.value)}
+        fields["source"] = jsonable(argument.source)
+    return {**fields, "value": jsonable(argument.value)}
 
 
 def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = True) -> RecordedLaunch:
     """Build a launch from JSON.
 
-    Without ``keeps_formulas``, a grid or a reference that is none is left out: an earlier release wrote others.
+    Without ``keeps_formulas``, invalid grids and references are dropped: an earlier release wrote others.
 
     Raises:
         MalformedData: not a valid launch.
     """
     with reading("the launch"):
-        known = _known(RecordedLaunch, value)
+        known = _record_fields(RecordedLaunch, value)
         known["signature"] = tuple((name, kind) for name, kind in value["signature"])
-        known["arguments"] = tuple(map(_argument, value["arguments"]))
-        known["options"] = {name: from_jsonable(each) for name, each in value["options"].items()}
+        known["arguments"] = tuple(map(_argument_from_jsonable, value["arguments"]))
+        known["options"] = {name: from_jsonable(option) for name, option in value["options"].items()}
         known["grid"] = None if value["grid"] is None else tuple(value["grid"])
         launch = RecordedLaunch(**known)
         require_type(launch, RecordedLaunch, "the launch")
@@ -329,7 +329,7 @@ def result_from_jsonable(value: Mapping[str, Any]) -> Result:
         MalformedData: not in the expected form.
     """
     with reading("the result"):
-        known = _known(Result, value)
+        known = _record_fields(Result, value)
         known["options"] = {name: from_jsonable(v) for name, v in value["options"].items()}
         result = Result(**known)
         require_type(result, Result, "the result")
@@ -343,17 +343,17 @@ def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any
         MalformedData: not in the expected form.
     """
     with reading("the measurement"):
-        config, details = (parse_json(each) if isinstance(each, str) else each for each in (config, details))
-        found = Measurement(key, config, device, status, time_ms, details)
-        require_type(found, Measurement, "the measurement")
-        require(found.status in STATUSES, "the status", found.status, f"one of {', '.join(STATUSES)}")
-        require(found.time_ms is None or found.time_ms >= 0, "time_ms", found.time_ms, "no negative number")
-        require_config(found.config)
-        for name, value in found.details.items():
+        config, details = (parse_json(text) if isinstance(text, str) else text for text in (config, details))
+        measurement = Measurement(key, config, device, status, time_ms, details)
+        require_type(measurement, Measurement, "the measurement")
+        require(measurement.status in STATUSES, "the status", measurement.status, f"one of {', '.join(STATUSES)}")
+        require(time_ms is None or time_ms >= 0, "time_ms", time_ms, "no negative number")
+        require_config(measurement.config)
+        for name, value in measurement.details.items():
             require(len(name) <= 200 and name.isprintable(), "the name of a detail", name, "a short text")
-            kinds = ROW_DETAILS.get(name, ()) if "standing" in found.details else ()
+            kinds = ROW_DETAILS.get(name, ()) if "standing" in measurement.details else ()
             require(not kinds or type(value) in kinds, name, value, f"one of {kinds}")
-        return found
+        return measurement
 
 
 def require_config(values: Mapping[str, Any]) -> None:
@@ -369,7 +369,7 @@ def require_config(values: Mapping[str, Any]) -> None:
 def _is_stored(value: Any) -> bool:
     """Whether a value is plain, or the text and key of one without a form in JSON."""
     if isinstance(value, dict):
-        return value.keys() == {"text", "key"} and all(type(each) is str for each in value.values())
+        return value.keys() == {"text", "key"} and all(type(member) is str for member in value.values())
     return all(map(_is_stored, value)) if isinstance(value, list) else True
 
 
@@ -403,18 +403,18 @@ def require_seconds(value: object, where: str) -> None:
     require(value is None or value >= 0, where, value, "no negative number")  # type: ignore[operator]
 
 
-def _argument(value: Mapping[str, Any]) -> Argument:
-    known = _known(Argument, value)
+def _argument_from_jsonable(value: Mapping[str, Any]) -> Argument:
+    known = _record_fields(Argument, value)
     known["value"] = from_jsonable(value["value"])
-    known["members"] = tuple(map(_argument, value["members"]))
+    known["members"] = tuple(map(_argument_from_jsonable, value["members"]))
     known["source"] = from_jsonable(value.get("source"))
     return Argument(**known)
 
 
-def _known(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
+def _record_fields(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record's fields from JSON, with lists as tuples."""
     names = {f.name for f in dataclasses.fields(cls)}
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in value.items() if name in names}
+    return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items() if name in names}
 
 
 def _require_arguments(arguments: tuple[Argument, ...]) -> None:

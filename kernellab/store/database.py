@@ -45,13 +45,13 @@ T = TypeVar("T")
 class Database:
     """The file in ``folder``, or a database in memory if that is None.
 
-    A broken file, or one of a later release, is set aside and a fresh one opened. Where the file cannot be written
-    (read-only, full disk), its content is taken into memory and the work goes on there. Where it was deleted or moved
-    while it was open, it is written again; where another file took its place, that one counts, and the former content
-    is kept beside it. Each is told by one warning.
+    A broken file, or one of a later release, is set aside and a new one opened. If the file cannot be written
+    (read-only, full disk), its content is copied to memory and the work continues there. If it is deleted or moved
+    while open, it is written again; if another file replaced it, that one is used, and the former content is kept
+    beside it. Each case gives one warning.
 
-    No connection to a file crosses a fork (https://www.sqlite.org/howtocorrupt.html, 2.6): it is closed before, and
-    opened again in parent and child where they need it. A database in memory becomes one of each.
+    No connection to a file crosses a fork (https://www.sqlite.org/howtocorrupt.html, 2.6): it is closed before the fork
+    and reopened on demand in parent and child. A database in memory is copied by the fork.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -59,9 +59,9 @@ class Database:
         self._lock = threading.RLock()
         self._skipped: set[tuple[str, object]] = set()
         self._epoch = 0
-        self._connection = self._opened()
+        self._connection = self._open()
         self._is_closed = self._is_shut = self._crosses = False
-        at_fork(self, before=Database._get_ready, in_parent=Database._go_on, in_child=Database._start_in_child)
+        at_fork(self, before=Database._before_fork, in_parent=Database._after_fork, in_child=Database._start_in_child)
 
     def write(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         """Run ``work`` as one transaction; what it wrote is committed when this returns.
@@ -69,7 +69,7 @@ class Database:
         Raises:
             StoreError: the database refused it, in memory too.
         """
-        return self._recovering(lambda: self._transaction(work))
+        return self._run_with_recovery(lambda: self._transaction(work))
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Row]:
         """Return the rows of a query.
@@ -77,27 +77,27 @@ class Database:
         Raises:
             StoreError: the database cannot be read.
         """
-        return self._recovering(lambda: self._connection.execute(query, values).fetchall())
+        return self._run_with_recovery(lambda: self._connection.execute(query, values).fetchall())
 
-    def readable(self, table: str, rows: Iterable[Row], record: Callable[..., T]) -> list[T]:
+    def read_rows(self, table: str, rows: Iterable[Row], record: Callable[..., T]) -> list[T]:
         """Return ``record(*row)`` for each row; the first value of a row is its id.
 
-        One that is `MalformedData` is skipped, and so costs no other; a warning names it once.
+        Rows with `MalformedData` are skipped, with one warning each.
         """
         rows = list(rows)
         with contextlib.suppress(MalformedData), reading("it"):
             return [record(*row) for row in rows]
-        found: list[T] = []
+        records: list[T] = []
         broken: list[tuple[object, MalformedData]] = []
         for row in rows:
             try:
                 with reading("it"):
-                    found.append(record(*row))
+                    records.append(record(*row))
             except MalformedData as exc:
                 broken.append((row[0], exc))
         for number, reason in broken:
             self.skip(table, number, str(reason))
-        return found
+        return records
 
     def skip(self, table: str, number: object, reason: str) -> None:
         """Warn once about an unreadable row."""
@@ -108,7 +108,7 @@ class Database:
 
     def compact(self) -> None:
         """Return the space of deleted rows to the file system."""
-        self._recovering(lambda: self._connection.execute("VACUUM"))
+        self._run_with_recovery(lambda: self._connection.execute("VACUUM"))
 
     def fill_from(self, path: Path) -> None:
         """Replace a database in memory by a copy of a file, which is only read, even while others write it.
@@ -124,7 +124,7 @@ class Database:
                 _require_sound(self._connection)
             except (sqlite3.Error, ForeignSchema) as exc:
                 self._connection.close()
-                self._connection = _connected(":memory:")
+                self._connection = _connect(":memory:")
                 raise StoreError(f"{str(path)!r} cannot be read as a kernel store: {_reason(exc)}.") from exc
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Database:
             self._is_closed = True
             self._connection.close()
 
-    def _get_ready(self) -> bool:
+    def _before_fork(self) -> bool:
         """Hold the lock over a fork and close a file's connection; False if it is in use for too long."""
         self._crosses = self._lock.acquire(timeout=LOCK_S)
         if self._crosses and self.path is not None and not self._is_closed:
@@ -141,25 +141,25 @@ class Database:
             self._is_shut = True
         return self._crosses
 
-    def _go_on(self) -> None:
+    def _after_fork(self) -> None:
         self._lock.release()
 
     def _start_in_child(self) -> None:
         self._lock = threading.RLock()
         if not self._crosses:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # it must not be closed here either, ever
-            self.path, self._connection = None, _connected(":memory:")
+            self.path, self._connection = None, _connect(":memory:")
             warn_user("The kernel store was in use while this process forked; the fork keeps its kernels in memory.")
 
-    def _recovering(self, work: Callable[[], T]) -> T:
+    def _run_with_recovery(self, work: Callable[[], T]) -> T:
         with self._lock:
             if self._is_closed:
                 raise StoreError("The lab is closed, and its store with it; open another lab.")
-            self._follow()
+            self._reopen_if_moved()
             try:
                 return work()
             except sqlite3.DatabaseError as exc:
-                if not self._recovered(exc):
+                if not self._recover_from(exc):
                     raise StoreError(f"The kernel store failed: {_reason(exc)}.") from exc
             return work()
 
@@ -167,24 +167,24 @@ class Database:
         """Return how often another file has replaced the open one, which lacks the earlier entries."""
         with self._lock:
             if not self._is_closed:
-                self._follow()
+                self._reopen_if_moved()
             return self._epoch
 
     def go_on_in_memory(self, exc: OSError) -> None:
         """Continue in memory after the file became unwritable by ``exc``."""
         with self._lock:
             if self.path is not None and not self._is_closed:
-                self._follow()
-                self._connection = self._in_memory(exc, self._connection)
+                self._reopen_if_moved()
+                self._connection = self._continue_in_memory(exc, self._connection)
 
-    def _follow(self) -> None:
+    def _reopen_if_moved(self) -> None:
         """Reopen the file after a fork, or after it was set aside, replaced or deleted."""
         is_moved = self._was_moved()
         if is_moved and not self._is_shut:
             self._replace_moved()
         elif self._is_shut or is_moved:
             self._connection.close()
-            self._connection, self._is_shut = self._opened(), False
+            self._connection, self._is_shut = self._open(), False
             self._epoch += is_moved
 
     def _replace_moved(self) -> None:
@@ -192,11 +192,11 @@ class Database:
         former, inode = self._connection, self._inode
         former_kernels = _kernels(former)
         try:
-            is_written = self._written_again(former)
+            is_written = self._restore_file(former)
         except OSError as exc:
-            self._connection = self._in_memory(exc, former)
+            self._connection = self._continue_in_memory(exc, former)
             return
-        self._connection = self._opened(former)
+        self._connection = self._open(former)
         missing = former_kernels - _kernels(self._connection)
         if missing and self.path is not None and not self._was_set_aside(inode):
             aside = self.path.with_name(f"{FILE}.{uuid.uuid4().hex[:8]}.aside")
@@ -215,11 +215,11 @@ class Database:
         assert self.path is not None
         return any(path.stat().st_ino == inode for path in self.path.parent.glob(f"{FILE}.*.aside"))
 
-    def _written_again(self, former: sqlite3.Connection) -> bool:
+    def _restore_file(self, former: sqlite3.Connection) -> bool:
         """Write a connection's content to the path if no file is there; return whether it was written."""
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path.with_suffix(".lock")):
+        with _lock_file(self.path.with_suffix(".lock")):
             if self.path.exists():  # a session that had it open as well was faster, or it was replaced
                 return False
             scratch = self.path.with_name(f".{FILE}.{uuid.uuid4().hex[:8]}")
@@ -255,33 +255,33 @@ class Database:
         except OSError:
             return False
 
-    def _recovered(self, exc: sqlite3.DatabaseError) -> bool:
+    def _recover_from(self, exc: sqlite3.DatabaseError) -> bool:
         """Open another database if the failure is the file's; return whether it was."""
         if self.path is None or _code(exc) not in _BROKEN | _UNUSABLE:
             return False
         if _code(exc) in _BROKEN:
             self._connection.close()
-            self._connection = self._opened()
+            self._connection = self._open()
             self._epoch += 1
         else:
-            self._connection = self._in_memory(exc, self._connection)
+            self._connection = self._continue_in_memory(exc, self._connection)
         return True
 
-    def _opened(self, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
+    def _open(self, former: sqlite3.Connection | None = None) -> sqlite3.Connection:
         if self.path is None:
-            return _connected(":memory:")
+            return _connect(":memory:")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path.with_suffix(".lock")):
-                connection = self._connected_or_set_aside(self.path)
+            with _lock_file(self.path.with_suffix(".lock")):
+                connection = self._connect_or_set_aside(self.path)
                 self._inode = self.path.stat().st_ino
                 return connection
         except (sqlite3.DatabaseError, OSError) as exc:
-            return self._in_memory(exc, former)
+            return self._continue_in_memory(exc, former)
 
-    def _connected_or_set_aside(self, path: Path) -> sqlite3.Connection:
+    def _connect_or_set_aside(self, path: Path) -> sqlite3.Connection:
         try:
-            return _connected(str(path))
+            return _connect(str(path))
         except ForeignSchema as exc:
             reason: Exception = exc
         except sqlite3.DatabaseError as exc:
@@ -290,9 +290,9 @@ class Database:
             reason = exc
         aside = _set_aside(path)
         warn_user(f"The kernel store {path} cannot be used ({_reason(reason)}); it was set aside as {aside}.")
-        return _connected(str(path))
+        return _connect(str(path))
 
-    def _in_memory(self, exc: Exception, opened: sqlite3.Connection | None) -> sqlite3.Connection:
+    def _continue_in_memory(self, exc: Exception, opened: sqlite3.Connection | None) -> sqlite3.Connection:
         path, self.path = self.path, None
         assert path is not None
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -343,7 +343,7 @@ def _copy(path: Path, into: sqlite3.Connection) -> None:
             source.backup(into)
 
 
-def _connected(path: str) -> sqlite3.Connection:
+def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
     try:
         _prepare(connection)
@@ -384,7 +384,7 @@ def _set_aside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_file(path: Path) -> Iterator[None]:
     """Lock the opening of a store: two processes must not migrate it, or set it aside, at once.
 
     Raises:
@@ -395,14 +395,14 @@ def _locked(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError), no_fork():  # a copy would hold the lock as well
             file = close_in_child(stack.enter_context(path.open("a")))
         end_s = time.monotonic() + _LOCK_S
-        while file is not None and not _is_locked(file):
+        while file is not None and not _try_lock(file):
             if time.monotonic() > end_s:
                 raise TimeoutError(f"another process has kept {path} locked for {_LOCK_S:g} s")
             time.sleep(_LOOK_S)
         yield
 
 
-def _is_locked(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     """Try to lock a file; return False only if another process holds the lock."""
     with contextlib.suppress(OSError):
         try:
@@ -419,8 +419,8 @@ def _code(exc: sqlite3.DatabaseError) -> int:
 
 def _reason(exc: Exception) -> str:
     """Return the message of an exception, in one line without a full stop."""
-    said = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
-    return " ".join(said.split()).rstrip(".")
+    text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+    return " ".join(text.split()).rstrip(".")
 
 
 def _remedy(path: Path) -> str:
@@ -430,7 +430,7 @@ def _remedy(path: Path) -> str:
         wrong = f"{FILE} is a folder there: move it away"
     elif folder.name == FILE and os.path.isfile(folder):
         wrong = f"A store is a folder: name {str(folder.parent)!r}"
-    elif any(os.path.exists(each) and not os.path.isdir(each) for each in (folder, *folder.parents)):
+    elif any(os.path.exists(path) and not os.path.isdir(path) for path in (folder, *folder.parents)):
         wrong = "A store is a folder, and this is none: name another one"
     else:
         wrong = "Free space there, let it be written, or name another folder"

@@ -22,7 +22,7 @@ CREATE TABLE versions (
 )
 """
 
-# A kernel remembers its last version, and ids are never given twice: what was removed keeps its number for itself.
+# A kernel stores its last version, and ids are never reused: numbers of removed rows stay unused.
 _HISTORY_2 = (
     "CREATE TABLE kernels (name TEXT PRIMARY KEY, last_version INTEGER NOT NULL, created REAL NOT NULL)",
     "INSERT INTO kernels SELECT name, MAX(version), MIN(created) FROM versions GROUP BY name",
@@ -112,10 +112,10 @@ _TRIALS_3 = (
     "CREATE INDEX measurements_by_version ON measurements (version_id)",
 )
 
-# They got their name; a file that lacks the table gets it anew.
+# The table was renamed; a file without it gets a new one.
 _RENAMED_4 = (_TRIALS_3[0], "ALTER TABLE flights RENAME TO trials")
 
-# Of kernels whose loaded values decide what they touch, trial launches hold for intervals of these.
+# For kernels with data-dependent addresses, trial launches hold for ranges of the loaded values.
 _RANGES_5 = (
     """
     CREATE TABLE bounded_trials (
@@ -136,7 +136,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _TRIALS_3
 SCHEMA = len(MIGRATIONS)
 
 
-# The first table that each schema brought: a file that lost its number is known by these.
+# The first new table of each schema, by which a file without a number is recognised.
 _MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials")
 
 
@@ -148,7 +148,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Migrate a file to the schema of this release, in one transaction; missing tables are created empty.
 
     Raises:
-        ForeignSchema: a later release wrote it, or its tables are none of the lab's.
+        ForeignSchema: a later release or another program wrote the file.
         sqlite3.Error: it cannot be read or written.
     """
     if _number(connection) == SCHEMA and _parts(connection) == _parts_of_this_release():
@@ -171,10 +171,10 @@ def _number(connection: sqlite3.Connection) -> int:
 
 
 def _schema_of(connection: sqlite3.Connection, parts: Mapping[str, Part]) -> int:
-    found = _number(connection)
-    if found > SCHEMA:
-        raise ForeignSchema(f"its schema is {found}, this release knows {SCHEMA}")
-    return found if found > 0 else max((i for i, table in enumerate(_MARKS, 1) if table in parts), default=0)
+    number = _number(connection)
+    if number > SCHEMA:
+        raise ForeignSchema(f"its schema is {number}, this release knows {SCHEMA}")
+    return number if number > 0 else max((i for i, table in enumerate(_MARKS, 1) if table in parts), default=0)
 
 
 def _parts(connection: sqlite3.Connection) -> dict[str, Part]:
@@ -192,14 +192,14 @@ def _complete(connection: sqlite3.Connection) -> None:
     """Create missing tables and indices.
 
     Raises:
-        ForeignSchema: others are there, or have other columns.
+        ForeignSchema: there are other tables, or other columns.
     """
-    wanted, found = _parts_of_this_release(), _parts(connection)
-    for name, part in found.items():
+    wanted, existing = _parts_of_this_release(), _parts(connection)
+    for name, part in existing.items():
         if part != wanted.get(name):
             raise ForeignSchema(f"its {part[0]} {name} is none of the lab's")
     for name, sql in _statements():
-        if name not in found:
+        if name not in existing:
             connection.execute(sql)
 
 

@@ -21,7 +21,7 @@ from kernellab.store.content import (
     RecordedLaunch,
     Result,
     Version,
-    dumped,
+    canonical_json,
     launch_from_jsonable,
     launch_to_jsonable,
     measurement_of,
@@ -76,7 +76,7 @@ class History:
             "WHERE ? IS NULL OR version_id = ? ORDER BY last, id",
             (version_id, version_id),
         )
-        return self.database.readable("launches", rows, _launch_row)
+        return self.database.read_rows("launches", rows, _launch_row)
 
     def results(self, version_id: int | None = None) -> list[tuple[int, Result]]:
         """Return (version id, result) of one version, or of all, the latest last."""
@@ -84,24 +84,24 @@ class History:
             "SELECT id, version_id, result FROM results WHERE ? IS NULL OR version_id = ? ORDER BY id",
             (version_id, version_id),
         )
-        return self.database.readable("results", rows, _result_row)
+        return self.database.read_rows("results", rows, _result_row)
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in order of creation, optionally of one version and key."""
-        wanted = {name: each for name, each in (("key", key), ("version_id", version_id)) if each is not None}
+        wanted = {name: value for name, value in (("key", key), ("version_id", version_id)) if value is not None}
         condition = " AND ".join(f"{name} = ?" for name in wanted) or "1"  # an index serves no "? IS NULL OR key = ?"
         rows: list[Any] = self.database.rows(
             "SELECT id, version_id, key, config, device, status, time_ms, details, created FROM measurements "
             f"WHERE {condition} ORDER BY created, id",
             tuple(wanted.values()),
         )
-        return self.database.readable("measurements", rows, _measurement_row)
+        return self.database.read_rows("measurements", rows, _measurement_row)
 
     def outcomes(self, version_ids: Sequence[int], record: Callable[..., T]) -> list[T]:
         """Return ``record(*columns)`` for the measurements of some versions, in order of creation.
 
-        It is given their columns, whether the details are JSON, and of these reason, low_ms, high_ms, samples, or None.
-        That takes a third of the time of `measurements`; what is `MalformedData` is skipped, as there.
+        ``record`` gets the columns, whether the details are JSON, and their reason, low_ms, high_ms and samples, or
+        None. That takes a third of the time of `measurements`; `MalformedData` is skipped, as there.
         """
         details = ", ".join(
             f"CASE WHEN json_valid(details) THEN json_extract(details, '$.{name}') END"
@@ -112,13 +112,13 @@ class History:
             f"FROM measurements WHERE version_id IN ({', '.join('?' * len(version_ids))}) ORDER BY created, id",
             tuple(version_ids),
         )
-        return self.database.readable("measurements", rows, record)
+        return self.database.read_rows("measurements", rows, record)
 
     def best(self, version_id: int) -> Measurement | None:
         """Return the fastest good measurement of the newest key, or None; later outcomes override earlier ones."""
-        found = [(_subject(row.measurement), row.measurement) for row in self.measurements(version_id)]
-        last = {subject: measurement.status for subject, measurement in found}
-        good = [m for subject, m in found if m.status == last[subject] == "ok" and m.time_ms is not None]
+        outcomes = [(_measurement_subject(row.measurement), row.measurement) for row in self.measurements(version_id)]
+        last = {subject: measurement.status for subject, measurement in outcomes}
+        good = [m for subject, m in outcomes if m.status == last[subject] == "ok" and m.time_ms is not None]
         latest = [m for m in good if m.key == good[-1].key]
         return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
 
@@ -142,9 +142,9 @@ class History:
         return (pages - free) * page_bytes
 
 
-def _subject(measurement: Measurement) -> tuple[str, str]:
+def _measurement_subject(measurement: Measurement) -> tuple[str, str]:
     """Return the subject of a measurement: key and config."""
-    return measurement.key, dumped(dict(measurement.config))
+    return measurement.key, canonical_json(dict(measurement.config))
 
 
 def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
@@ -156,7 +156,7 @@ def insert_launch(
     cursor: sqlite3.Cursor, version_id: int, launch: RecordedLaunch, seconds: float | None, count: int, now: float
 ) -> None:
     """Insert launches of one kind, or add to their count."""
-    text, digest = dumped(launch_to_jsonable(launch)), _launch_digest(launch)
+    text, digest = canonical_json(launch_to_jsonable(launch)), _launch_digest(launch)
     cursor.execute(
         "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
@@ -171,7 +171,15 @@ def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[
         "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (version_id, *_subject(m), m.device, m.status, m.time_ms, dumped(dict(m.details)), created)
+            (
+                version_id,
+                *_measurement_subject(m),
+                m.device,
+                m.status,
+                m.time_ms,
+                canonical_json(dict(m.details)),
+                created,
+            )
             for m, created in rows
         ],
     )
@@ -185,13 +193,13 @@ def known_measurements(cursor: sqlite3.Cursor, version_id: int) -> set[tuple[Any
 
 def identity(measurement: Measurement, created: float) -> tuple[Any, ...]:
     """Return the key that two copies of one measurement share."""
-    return *_subject(measurement), measurement.status, measurement.time_ms, created
+    return *_measurement_subject(measurement), measurement.status, measurement.time_ms, created
 
 
 def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now: float) -> None:
     cursor.execute(
         "INSERT OR REPLACE INTO results (version_id, digest, result, created) VALUES (?, ?, ?, ?)",
-        (version_id, result.digest, dumped(result_to_jsonable(result)), now),
+        (version_id, result.digest, canonical_json(result_to_jsonable(result)), now),
     )
 
 
@@ -223,7 +231,7 @@ def _launch_digest(launch: RecordedLaunch) -> str:
 
     plain = launch_to_jsonable(launch)
     plain["arguments"] = [lasting(argument) for argument in plain["arguments"]]
-    return hashlib.sha256(dumped(plain).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(plain).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,7 @@ class PassedTrial:
 
 
 Ranges = Mapping[str, tuple[int, int]]
-"""Between which values the integers of arguments lie, their bits read as signed."""
+"""The smallest and largest integer in each argument, its bits read as signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,17 +287,17 @@ class TrialLog:
         """Return the ranges for which a trial launch holds, None if none are stored."""
         query = "SELECT id, ranges FROM bounded_trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
         rows = self.database.rows(query, astuple(trial))
-        found = self.database.readable("bounded_trials", rows, _ranges)
-        return found[0] if found else None
+        stored = self.database.read_rows("bounded_trials", rows, _ranges)
+        return stored[0] if stored else None
 
 
 def _ranges(_: int, text: str) -> Ranges:
-    found = parse_json(text)
-    require_type(found, dict[str, Any], "its ranges")
-    for name, each in found.items():
-        is_pair = isinstance(each, list) and [type(bound) for bound in each] == [int, int]
-        require(is_pair, f"its range of {name}", each, "two whole numbers")
-    return {name: (low, high) for name, (low, high) in found.items()}
+    ranges = parse_json(text)
+    require_type(ranges, dict[str, Any], "its ranges")
+    for name, pair in ranges.items():
+        is_pair = isinstance(pair, list) and [type(bound) for bound in pair] == [int, int]
+        require(is_pair, f"its range of {name}", pair, "two whole numbers")
+    return {name: (low, high) for name, (low, high) in ranges.items()}
 
 
 _LAST = 2**63 - 1  # the largest number that SQLite holds
@@ -309,7 +317,7 @@ class Store:
         """Return a copy in memory of the store in a file; the file is only read.
 
         Raises:
-            StoreError: it is no store, or one of a later release.
+            StoreError: the file is no store, or one of a later release.
         """
         store = cls(None)
         store.database.fill_from(path)
@@ -323,7 +331,7 @@ class Store:
     def add(self, closure: Closure, digest: str, name: str) -> Version:
         """Return the version of ``name`` with this digest, added as the next one if it is new."""
         entry = Entry(name, closure, digest)
-        return self.database.write(lambda cursor: _added(cursor, entry, time.time()))[0]
+        return self.database.write(lambda cursor: _add_version(cursor, entry, time.time()))[0]
 
     def enter(self, entries: Sequence[Entry]) -> list[tuple[Version, int]]:
         """Add kernels with their history in one transaction; return versions and counts of new measurements.
@@ -331,7 +339,7 @@ class Store:
         Launches, notes, and measurements without a time come in with a new version only.
         """
         now = time.time()
-        return self.database.write(lambda cursor: [_entered(cursor, entry, now) for entry in entries])
+        return self.database.write(lambda cursor: [_enter_kernel(cursor, entry, now) for entry in entries])
 
     def find(self, name: str, version: int | None = None) -> Version | None:
         """Return a version by name and number, the newest without a number; None if there is none."""
@@ -349,8 +357,8 @@ class Store:
 
     def versions(self, search: str = "") -> list[Version]:
         """Return all versions by name and number, with ``search`` in name, tags, notes or source."""
-        pattern = f"%{_escaped(search)}%"
-        in_json = f"%{_escaped(json.dumps(search)[1:-1])}%"
+        pattern = f"%{_escape_like(search)}%"
+        in_json = f"%{_escape_like(json.dumps(search)[1:-1])}%"
         return self._versions(
             r"WHERE name LIKE ? ESCAPE '\' OR closure LIKE ? ESCAPE '\' "
             r"OR id IN (SELECT version_id FROM tags WHERE tag LIKE ? ESCAPE '\') "
@@ -376,11 +384,11 @@ class Store:
 
     def tags(self) -> dict[int, tuple[str, ...]]:
         """Return the tags of every version that has some, by its id."""
-        found: dict[int, tuple[str, ...]] = {}
+        tags: dict[int, tuple[str, ...]] = {}
         rows = self.database.rows("SELECT rowid, version_id, tag FROM tags ORDER BY version_id, tag")
-        for number, tag in self.database.readable("tags", rows, _owned_text):
-            found[number] = (*found.get(number, ()), tag)
-        return found
+        for number, tag in self.database.read_rows("tags", rows, _owned_text):
+            tags[number] = (*tags.get(number, ()), tag)
+        return tags
 
     def note(self, number: int, text: str) -> None:
         """Keep a note on a version."""
@@ -392,7 +400,7 @@ class Store:
     def notes(self, number: int) -> list[str]:
         """Return the notes on a version, the oldest first."""
         rows = self.database.rows("SELECT id, version_id, note FROM notes WHERE version_id = ? ORDER BY id", (number,))
-        return [text for _, text in self.database.readable("notes", rows, _owned_text)]
+        return [text for _, text in self.database.read_rows("notes", rows, _owned_text)]
 
     def close(self) -> None:
         """Close the database."""
@@ -400,10 +408,10 @@ class Store:
 
     def _versions(self, condition: str, values: tuple[object, ...]) -> list[Version]:
         rows = self.database.rows(f"SELECT {_COLUMNS} FROM versions {condition}", values)
-        return self.database.readable("versions", rows, _version)
+        return self.database.read_rows("versions", rows, _version)
 
 
-def _added(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Version, bool]:
+def _add_version(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Version, bool]:
     """Return the version of an entry, and whether it is new."""
     closure, name = entry.closure, entry.name
     row = _row(cursor, name, entry.digest)
@@ -425,8 +433,8 @@ def _added(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Version, b
     return Version(number, name, version, digest, closure, created, cell), is_new
 
 
-def _entered(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Version, int]:
-    version, is_new = _added(cursor, entry, now)
+def _enter_kernel(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Version, int]:
+    version, is_new = _add_version(cursor, entry, now)
     cursor.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(version.id, tag) for tag in entry.tags])
     if is_new:
         notes = [(version.id, note, now) for note in entry.notes]
@@ -449,12 +457,12 @@ def _row(cursor: sqlite3.Cursor, name: str, digest: str) -> Any:
 
 
 def _version(number: int, name: str, version: int, digest: str, closure: str, created: float, cell: str) -> Version:
-    found = Version(number, name, version, digest, closure_of_json(parse_json(closure)), created, cell)
-    require_type(found, Version, "the version")
+    entry = Version(number, name, version, digest, closure_of_json(parse_json(closure)), created, cell)
+    require_type(entry, Version, "the version")
     require_moment(created, "created")
     require(version > 0, "its number", version, "a number from 1 on")
     require(0 < len(name) <= 200 and name.isprintable(), "its name", name, "a short text")
-    return found
+    return entry
 
 
 def _owned_text(_: int, owner: int, text: str) -> tuple[int, str]:
@@ -462,6 +470,6 @@ def _owned_text(_: int, owner: int, text: str) -> tuple[int, str]:
     return owner, text
 
 
-def _escaped(text: str) -> str:
+def _escape_like(text: str) -> str:
     """Escape the wildcards of LIKE."""
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

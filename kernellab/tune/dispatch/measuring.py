@@ -15,7 +15,7 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
-from kernellab.compile.cache import Compiler, JobSource, made
+from kernellab.compile.cache import Compiler, JobSource, resolve_job
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
@@ -190,7 +190,7 @@ def _compiling_ahead(compiler: Compiler, launches: Launches, request: CaseReques
     """Compile configs that the first case does not ask for while others are measured, the longest first."""
     asked = {forecast.config for forecast in request.forecasts}
     left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
-    jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+    jobs = [resolve_job(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
     return CompilingAhead(compiler, jobs)
 
 
