@@ -215,7 +215,7 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     if plan.launch.check:
         lines += [
             f"    {launch_call(plan, ', **meta')}",
-            *_wanted(plan),
+            *_reference_lines(plan),
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(output_expression(plan.launch, name)[0] for name in plan.mutated)}]",
             f"    shares = {shares}  # of the largest element, by which others may differ",
@@ -236,8 +236,8 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     return "\n".join(lines)
 
 
-def _wanted(plan: LauncherPlan) -> Iterator[str]:
-    """Yield the lines that compute the reference: from what updated arguments held before the launch."""
+def _reference_lines(plan: LauncherPlan) -> Iterator[str]:
+    """Yield the lines that compute the reference, from the values of updated arguments before the launch."""
     updated = [a.name for a in plan.parameters if any(tensor.is_updated for tensor in tensors_among([a]))]
     if not updated:
         yield "    wanted = reference(**arguments)  # after the launch, so that it may name an output"

@@ -447,7 +447,7 @@ def _notes(record: LaunchRecord) -> tuple[str, ...]:
 
 
 def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
-    """Yield how to launch each kernel that the cell defines, but neither launches nor compiles."""
+    """Yield a hint for each kernel that the cell defines, but neither launches nor compiles."""
     for name, kernel in cell.kernels.not_launched(recorder):
         yield (
             f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "

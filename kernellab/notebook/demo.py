@@ -67,7 +67,7 @@ def _execute_notebook(document: Any, folder: Path, out: TextIO) -> None:
     total = sum(cell.cell_type == "code" for cell in document.cells)
     done: list[int] = []
 
-    def started(cell: Any, cell_index: int) -> None:
+    def report_start(cell: Any, cell_index: int) -> None:
         if cell.cell_type == "code":
             done.append(cell_index)
             _report_progress(out, len(done), total, cell.source)
@@ -76,7 +76,7 @@ def _execute_notebook(document: Any, folder: Path, out: TextIO) -> None:
         document,
         timeout=_CELL_TIMEOUT_S,
         resources={"metadata": {"path": str(folder)}},
-        on_cell_start=started,
+        on_cell_start=report_start,
         extra_arguments=["--log-level=40"],  # warnings about how the kernel is reached do not concern the user
     )
     try:

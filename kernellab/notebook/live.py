@@ -117,7 +117,7 @@ class _Compiles:
         self.done += 1
         self.idle_s = self.board.clock() if self.done == self.total else None
 
-    def shown(self, seconds: float) -> LiveView:
+    def view(self, seconds: float) -> LiveView:
         return compiling_shown(self.kernel, self.done, self.total, seconds, tuple(self.stopped))
 
 
@@ -194,7 +194,7 @@ class LiveProgress:
             compiles = self._cell_compiles()
             compiles.begin(kernel)
         try:
-            with self._ticking(lambda: compiles.board.draw(compiles.shown)):
+            with self._ticking(lambda: compiles.board.draw(compiles.view)):
                 yield
         except BaseException as exc:
             compiles.stopped.append(f"{kernel} {_ending_words(exc)}")
@@ -202,7 +202,7 @@ class LiveProgress:
         finally:
             with self._lock:
                 compiles.end()
-            compiles.board.finish(compiles.shown)
+            compiles.board.finish(compiles.view)
 
     def clear_replaced(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell when its result is shown."""
