@@ -132,6 +132,17 @@ def test_no_module_rebinds_its_globals() -> None:
     )
 
 
+def test_no_import_inside_a_function_repeats_the_top_of_its_file() -> None:
+    """Such an import saves no time: the module is loaded before the function is called."""
+    _nothing(
+        [
+            f"{file}:{line} imports {module} inside a function: import its names at the top"
+            for file in FILES
+            for module, line in _repeated_imports(ast.parse(FILES[file].read_text(encoding="utf-8")))
+        ]
+    )
+
+
 def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
     """Yield the definitions of a module or class that have a name of their own to others, those in classes included."""
     for node in body:
@@ -199,6 +210,36 @@ def _imports(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide the layer"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _repeated_imports(tree: ast.Module) -> list[tuple[str, int]]:
+    """Return the modules imported inside functions that the top of the file imports, too, with the lines."""
+    at_top = {module for node in _loaded_at_top(tree.body) for module in _modules_of(node)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {node for function in functions for node in ast.walk(function)}
+    return sorted((module, node.lineno) for node in inside for module in _modules_of(node) if module in at_top)
+
+
+def _loaded_at_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when a module is imported, without those for type checkers alone."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If):
+            is_for_types = "TYPE_CHECKING" in ast.unparse(node.test)
+            yield from _loaded_at_top(node.orelse if is_for_types else [*node.body, *node.orelse])
+        elif isinstance(node, ast.Try | ast.With):
+            yield from _loaded_at_top(node.body)
+
+
+def _modules_of(node: ast.AST) -> set[str]:
+    """Return the modules that an import names: of ``from package import module``, the module."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if not isinstance(node, ast.ImportFrom):
+        return set()
+    names = {f"{node.module}.{alias.name}" for alias in node.names}
+    modules = {name for name in names if f"{name.removeprefix('kernellab.').replace('.', '/')}.py" in FILES}
+    return modules if modules == names else modules | {str(node.module)}
 
 
 def _is_internal(dotted: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, jit_function, parameter_names, supplied_names
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast_floats, peers_by_name, swept_values
@@ -38,8 +38,6 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
     Raises:
         UsageError, LaunchError: the spec does not fit the kernel.
     """
-    from kernellab._triton.kernel import parameter_names
-
     device, has_gpu = device_here(runtime), can_time(runtime)
     kernel_of = partial(_kernel_of, kernels, bind)
     kernel = kernel_of(spec.kernel)[1]
@@ -67,8 +65,6 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
 
 def _kernel_of(kernels: Registry, bind: Bind, key_or_kernel: Any) -> tuple[str, Any]:
     """Return name and bound kernel of a kernel, a label or an id; a label names the version."""
-    from kernellab._triton.kernel import jit_function
-
     if isinstance(key_or_kernel, str | int):
         kernel = bind(kernels[key_or_kernel])
         is_bare = isinstance(key_or_kernel, str) and "@" not in key_or_kernel
@@ -92,8 +88,6 @@ def spec_of(
     Raises:
         UsageError: an option has a wrong value, or a name is unknown.
     """
-    from kernellab._triton.kernel import parameter_names
-
     options = {name: value for name, value in keywords.items() if name in _OPTIONS}
     meta = {name: value for name, value in keywords.items() if name not in _OPTIONS}
     names = parameter_names(kernels[kernel] if isinstance(kernel, str | int) else kernel)
@@ -123,8 +117,6 @@ def recorded_launch_inputs(
     Raises:
         UsageError: no launch is stored, its grid is unknown, or a swept name is no scalar of it.
     """
-    from kernellab._triton.kernel import supplied_names
-
     version = kernels.version(kernel) if isinstance(kernel, str | int) else kernels.version_of(kernel)
     kept = recorded_version(kernels.store, version)
     launch = kept.launch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, autotune_settings, constexpr_names, is_kernel, parameter_names
 from kernellab.errors import UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copied, with_tensors
@@ -235,8 +235,6 @@ def launch_of(
     Raises:
         UsageError, LaunchError: the arguments or options do not fit the kernel.
     """
-    from kernellab._triton.kernel import autotune_settings, parameter_names
-
     assert implementation.kernel is not None, "a function has no configs"
     names = parameter_names(implementation.kernel)
     keywords = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
@@ -272,8 +270,6 @@ def cast_floats(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
 
 def equal_bytes_notes(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | None]) -> list[str]:
     """Return a note where swept sizes do not change the given tensors, so that all points move equal bytes."""
-    from kernellab._triton.kernel import constexpr_names
-
     if spec.inputs is not None or spec.bytes is not None:
         return []
     constexprs = constexpr_names(kernel)
@@ -292,6 +288,4 @@ def _are_sizes(values: Iterable[Any]) -> bool:
 
 
 def _is_kernel(value: Any) -> bool:
-    from kernellab._triton.kernel import is_kernel
-
     return is_kernel(value)

@@ -21,6 +21,8 @@ from kernellab._triton.kernel import (
     OPTIONS,
     autotune_settings,
     configs_with_options,
+    is_kernel,
+    jit_function,
     options_of_call,
     supplied_names,
     variant_with,
@@ -237,8 +239,6 @@ def _tuning_use(kernels: Registry, record: RecordedKernelLaunch, tuning: Recorde
 
 def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernelLaunch) -> Version:
     """Return the version that was launched; a new one is added with the decorators of the namespace."""
-    from kernellab._triton.kernel import is_kernel, jit_function
-
     kernel = record.kernel
     known = kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.owner_closure)
     if known is not None:

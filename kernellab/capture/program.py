@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
 from kernellab.errors import Shown, UsageError, choice_message, plural, value_message
-from kernellab.registry import Registry
+from kernellab.registry import Registry, made_arguments
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -181,7 +181,6 @@ class Program(Shown):
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
         from kernellab.capture.statements import main_device
-        from kernellab.registry import made_arguments
 
         inputs = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
         if device is None and len(self.tape.gpus) > 1:

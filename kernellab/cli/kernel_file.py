@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, constexpr_names, is_kernel, parameter_names
 from kernellab.advice import remark_on
 from kernellab.cli.parser import FORM
 from kernellab.errors import (
@@ -76,8 +76,6 @@ def kernel_file(text: str) -> KernelFile:
         UsageError: there is no such file, or no such kernel in it.
         SourceError: the file cannot be imported.
     """
-    from kernellab._triton.kernel import is_kernel  # keeps the start of other commands light
-
     name, _, kernel = text.partition("::")
     path = Path(name)
     if not os.path.isfile(path):  # False of a name that is too long as well
@@ -123,8 +121,6 @@ def sizes_of(file: KernelFile) -> tuple[str, ...]:
 
 def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
     """Return all arguments of a launch by the names of the kernel's parameters, constexprs and options included."""
-    from kernellab._triton.kernel import parameter_names
-
     return {**dict(zip(parameter_names(kernel), launch.args, strict=False)), **launch.named}
 
 
@@ -134,8 +130,6 @@ def with_meta(lab: Lab, file: KernelFile, launch: FileLaunch, meta: Mapping[str,
     Raises:
         UsageError: a name is neither a constexpr of the kernel nor an option of its compiler.
     """
-    from kernellab._triton.kernel import constexpr_names, parameter_names
-
     names = parameter_names(file.kernel)
     constexprs = tuple(name for name in names if name in constexpr_names(file.kernel))
     require_known(lab, file, "--meta", meta, constexprs)
@@ -152,7 +146,6 @@ def require_known(
     Raises:
         UsageError: it does.
     """
-    from kernellab._triton.kernel import parameter_names
     from kernellab._triton.specialize import known_options, option_names
 
     parameters = parameter_names(file.kernel) if parameters is None else parameters

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, autotune_settings, jit_function
 from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
@@ -66,8 +66,6 @@ class LaunchRequest:
             UsageError, LaunchError: the call does not fit the kernel.
             CompileError: it does not compile.
         """
-        from kernellab._triton.kernel import autotune_settings
-
         if isinstance(self.kernel, str | int):
             return self._recorded_launch(self.kernel).implementation()
         bound = self.bind(self.kernel)
@@ -87,8 +85,6 @@ class LaunchRequest:
         Raises:
             UnknownName, UsageError: there is no such kernel, or no launch of it that can be repeated.
         """
-        from kernellab._triton.kernel import jit_function
-
         version = self.kernels.version(key)
         launch = recorded_version(self.kernels.store, version).launch
         if launch is None or launch.grid is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.kernel import Bound
+from kernellab._triton.kernel import Bound, jit_function
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, choice_message
 from kernellab.export import KINDS
@@ -151,8 +151,6 @@ def _previous_version(kernels: Registry, version: Version) -> Version | None:
 
 def _session_function(kernels: Registry, version: Version) -> Any | None:
     """Return the jit function of a kernel of this session, which launches with the recorded config only."""
-    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
-
     kernel = kernels.of_session(version)
     return None if kernel is None else jit_function(kernel)
 

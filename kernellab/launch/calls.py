@@ -26,7 +26,17 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, TypeGuard, TypeVar, cast
 
-from kernellab._triton.kernel import JitKernel, Kernel
+from kernellab._triton.kernel import (
+    JitKernel,
+    Kernel,
+    constexpr_value,
+    is_kernel,
+    jit_function,
+    parameter_names,
+    pass_by_position,
+    require_one_tuner,
+    variants,
+)
 from kernellab.errors import KernellabError, LaunchError, UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of, require_memory
 from kernellab.target import Target
@@ -211,8 +221,6 @@ def _with_kernel_arguments(
     signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any], misplaced: list[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call with ``misplaced`` keywords passed to the kernel, by position, if it has such parameters."""
-    from kernellab._triton.kernel import is_kernel, parameter_names, pass_by_position  # keeps `import kernellab` light
-
     before = list(signature.parameters).index("args")
     kernel = args[1]
     if not misplaced or not is_kernel(kernel):
@@ -224,8 +232,6 @@ def _with_kernel_arguments(
 
 def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel, named: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an unknown keyword that resembles one of the verb's."""
-    from kernellab._triton.kernel import is_kernel, parameter_names  # keeps `import kernellab` light
-
     own = [name for name, each in signature.parameters.items() if each.default is not inspect.Parameter.empty]
     for name in (name for name in named if name not in signature.parameters):
         near = get_close_matches(name, own, n=1, cutoff=0.85)
@@ -246,7 +252,6 @@ class UserCall:
 def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` unless the value is a Triton kernel with one autotuner at most."""
     from kernellab._triton.interpreted import require_compiled
-    from kernellab._triton.kernel import is_kernel, require_one_tuner
 
     require_compiled(kernel)
     if not is_kernel(kernel):
@@ -269,8 +274,6 @@ def require_grid(grid: Any, what: str) -> None:
 
 def is_grid_function(grid: object) -> bool:
     """Whether a grid is a function of the arguments, and neither a kernel nor a constant."""
-    from kernellab._triton.kernel import constexpr_value, is_kernel
-
     return callable(grid) and not is_kernel(grid) and constexpr_value(grid) is grid
 
 
@@ -282,7 +285,6 @@ def require_launch(
     Raises:
         UsageError, LaunchError: it says which.
     """
-    from kernellab._triton.kernel import jit_function, parameter_names
     from kernellab._triton.specialize import tensor_problem
 
     require_kernel(kernel)
@@ -297,8 +299,6 @@ def require_launch(
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
     """The function and options of a plain kernel, or of every config of an autotuned one."""
-    from kernellab._triton.kernel import variants
-
     require_kernel(kernel)
     return variants(kernel, args, meta)
 

@@ -18,6 +18,7 @@ from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
+from kernellab.launch import run as runs
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.launch_call import LaunchCall, evaluated_grid
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
@@ -386,16 +387,14 @@ class Runtime:
             return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
         if recorder.has(call.kernel, compiled):
             return self._through_triton(call), None
-        from kernellab.launch.run import observed  # needs torch
 
         launch = partial(self._through_triton, call)
-        handle, run = observed(compiled, call.arguments, launch, lambda: call.grid.value)
+        handle, run = runs.observed(compiled, call.arguments, launch, lambda: call.grid.value)
         return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
     def _run_on_cpu(self, call: LaunchCall) -> tuple[Any, Run | None]:
         """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
-        from kernellab.launch.run import run_on_cpu
 
         handle = self._resolved(call)
         arguments = call.arguments
@@ -404,7 +403,7 @@ class Runtime:
             return handle, None
         compiled = None if handle is None else self._compiled[handle.hash]
         run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled)  # noqa: E731
-        return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
+        return handle, runs.run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self) -> bool:
         """Whether new specializations are tried in the GPU worker first."""
@@ -456,10 +455,8 @@ class Runtime:
         self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
         """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""
-        from kernellab.launch.run import on_cpu
-
         try:
-            self.interpret(kernel, on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
+            self.interpret(kernel, runs.on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
         except OutOfBounds as exc:
             return exc
         except KernellabError:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab._triton.closure import plain_bindings
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, parameter_names, variant_with
 from kernellab.compile.types import Compiled, CompileJob, job_of
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.redzones import damage_text
@@ -85,8 +85,6 @@ class Launches:
     @property
     def name(self) -> str:
         """The name of the kernel, without its decorators."""
-        from kernellab._triton.kernel import jit_function
-
         return str(jit_function(self.kernel).__name__)
 
     @property
@@ -97,16 +95,12 @@ class Launches:
     @property
     def manner(self) -> Manner:
         """How the autotuner asks launches to be timed."""
-        from kernellab._triton.kernel import autotune_settings
-
         tuner = autotune_settings(self.kernel)
         return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
 
     @property
     def given(self) -> dict[str, Any]:
         """The arguments of the call by name, without defaults and values of decorators."""
-        from kernellab._triton.kernel import parameter_names
-
         return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
 
     @property
@@ -155,7 +149,6 @@ class Launches:
         return others
 
     def _launch(self, config: Any) -> KernelLaunch:
-        from kernellab._triton.kernel import autotune_settings, variant_with
         from kernellab._triton.specialize import specialize
 
         args, meta = self.args, self.meta
@@ -187,7 +180,6 @@ class Launches:
         """Return the arguments with the descriptors changed by a config's hook; tensors stay untouched."""
         args = tuple(map(_own_descriptor, self.args))
         meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
-        from kernellab._triton.kernel import parameter_names
 
         named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
         config.pre_hook({name: _without_data(value) for name, value in named.items()})

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
-from kernellab._triton.kernel import Kernel, autotune_settings
+from kernellab._triton.kernel import Kernel, autotune_settings, best_config, jit_function
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
@@ -376,8 +376,6 @@ def _compile_unlaunched(cell: _Cell, recorder: Recorder) -> None:
 
 def jit_function_of(kernel: Kernel) -> Any:
     """Return the function under the decorators of a kernel."""
-    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
-
     return jit_function(kernel)
 
 
@@ -409,8 +407,6 @@ def _store_launches(
 
 
 def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
-    from kernellab._triton.kernel import best_config
-
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
     elements = {name: tensor.numel() for name, tensor in memory_of(record.arguments).items()}

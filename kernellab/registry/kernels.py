@@ -21,7 +21,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
-from kernellab._triton.kernel import Kernel, best_config
+from kernellab._triton.kernel import Kernel, best_config, constexpr_value, dtype_name, is_jit_function
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
@@ -285,8 +285,6 @@ def _known(name: str, kernels: list[tuple[str, str]]) -> str:
 
 def _layers(kernel: Kernel) -> Iterator[Any]:
     """A kernel and the objects that its decorators wrap, down to the jit function."""
-    from kernellab._triton.kernel import is_jit_function  # keeps `import kernellab` light
-
     yield kernel
     while not is_jit_function(kernel):
         kernel = kernel.fn
@@ -405,8 +403,6 @@ def result_of(compiled: Compiled) -> Result:
 
 def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({})) -> Argument:
     """The description of one argument, with the values in ``before`` if the launch changed them."""
-    from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
-
     value = constexpr_value(value)
     if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
         members = tuple(argument_of(f"{name}[{i}]", member, before) for i, member in enumerate(value))

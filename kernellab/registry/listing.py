@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, is_jit_function, jit_function
 from kernellab.errors import Shown, UsageError, choice_message
 from kernellab.registry.kernels import Registry
 from kernellab.source import (
@@ -246,8 +246,6 @@ def key_of(text: str) -> str | int:
 
 def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     """The helpers in the kernel's own code, by their names there."""
-    from kernellab._triton.kernel import is_jit_function, jit_function
-
     scope = jit_function(kernel).fn.__globals__
     names = [name for name, _ in closure.functions[0].bindings]
     return {name: scope[name] for name in names if is_jit_function(scope.get(name))}

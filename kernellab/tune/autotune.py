@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, autotune_settings, heuristic_names, parameter_names, variant_with
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
@@ -76,8 +76,6 @@ def tune_and_launch(
         launches = Launches(kernel, grid, args, meta, target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
-            from kernellab._triton.kernel import variant_with
-
             # it is remembered with its time
             launch.function.reported.add((launch.job.digest, getattr(grid, "__code__", None)))
             _prepare_arguments(kernel, args, meta, tuning)
@@ -142,7 +140,6 @@ def tunings_of(
 
     Each tuning starts from the values before the launch. ``checks`` are references by the `id` of the record.
     """
-    from kernellab._triton.kernel import autotune_settings
     from kernellab.measure.checked_run import starting_values  # most tunings need none of it
 
     found: dict[int, Tuning] = {}
@@ -162,8 +159,6 @@ def tunings_of(
 
 def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
     """Return the arguments that a kernel reads and changes, but those that a tuning sets to zero."""
-    from kernellab._triton.kernel import autotune_settings
-
     effects = record.compiled.effects
     updated = (
         memory_of(record.arguments).keys() if effects.unknown else effects.mutated & effects.reads | effects.atomics
@@ -173,8 +168,6 @@ def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
 
 def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; empty without configs."""
-    from kernellab._triton.kernel import autotune_settings, heuristic_names
-
     configs = autotune_settings(kernel).configs
     if not configs:
         return set()
@@ -183,8 +176,6 @@ def _supplied(kernel: Kernel) -> set[str]:
 
 def _prepare_arguments(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
     """Zero what accumulates, and call the hooks of a winner, before its launch."""
-    from kernellab._triton.kernel import autotune_settings, parameter_names
-
     config = tuning.best
     named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
     set_to_zero(named, autotune_settings(kernel).reset_to_zero)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, autotune_settings, prune_configs
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, value_text
@@ -187,8 +187,6 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     Raises:
         UsageError: neither does.
     """
-    from kernellab._triton.kernel import autotune_settings
-
     given = configs if configs is not None else autotune_settings(launches.kernel).configs
     if configs is None and not given:
         raise UsageError(
@@ -199,8 +197,6 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
 
 def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
     """Set the configs and hooks of launches; return all configs by their values, and the rows of prune_configs ones."""
-    from kernellab._triton.kernel import autotune_settings, prune_configs
-
     kept, reasons = prune_configs(launches.kernel, configs, launches.args, launches.meta)
     values = {id(config): launches.effective(config) for config in configs}
     originals: dict[Config, Any] = {}
@@ -317,8 +313,6 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
 
 def _take_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
     """Compute the reference values; note options of the autotuner that are not followed."""
-    from kernellab._triton.kernel import autotune_settings
-
     tuner = autotune_settings(launches.kernel)
     if options.check is not None:
         tuned = {name for name, _ in config.parameters}
@@ -384,8 +378,6 @@ def _policy(options: Options, launches: Launches) -> Policy:
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
     """Return the bytes that a launch moves; note a `restore_value` of an argument that is not written."""
-    from kernellab._triton.kernel import autotune_settings
-
     effects, stated = compiled.effects, autotune_settings(launches.kernel).restore_value
     if not effects.unknown:
         needless = [name for name in stated if name not in effects.mutated]

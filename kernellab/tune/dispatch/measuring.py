@@ -13,7 +13,7 @@ from functools import partial
 from math import inf, log
 from typing import Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler, JobSource, resolve_job
 from kernellab.compile.types import CompileJob
@@ -69,8 +69,6 @@ class CaseSpec:
         Raises:
             UsageError: ``inputs`` raises, or returns something else.
         """
-        from kernellab._triton.kernel import parameter_names
-
         swept = {name: (value,) for name, value in sizes.items()}
         bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
         return CaseArguments(bench, parameter_names(kernel)).of(number, dict(sizes))

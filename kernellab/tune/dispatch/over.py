@@ -10,7 +10,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.errors import UsageError, WorkerError, plural, value_text
 from kernellab.launch.calls import UserCall
 from kernellab.launch.runtime import Runtime
@@ -63,8 +63,6 @@ def tuned_over(
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
         WorkerError: the executor has no GPU, or broke.
     """
-    from kernellab._triton.kernel import parameter_names
-
     environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
     kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import (
+    Kernel,
+    autotune_settings,
+    constexpr_value,
+    heuristic_names,
+    jit_function,
+    parameter_names,
+    supplied_names,
+)
 from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu, Verdicts
@@ -36,8 +44,6 @@ def open_panel(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, 
     Raises:
         UsageError: a range is none, or a name is unknown.
     """
-    from kernellab._triton.kernel import parameter_names
-
     named = zip(parameter_names(call.kernel), call.args, strict=False)
     given = {name: tensors_for_pointers(name, value) if runtime.interprets() else value for name, value in named}
     verdicts = Verdicts(None if check is None else check_of(check))
@@ -48,8 +54,6 @@ def opened_on_launch(
     runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
 ) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
-    from kernellab._triton.kernel import supplied_names
-
     kernel = kernels.owner_of(record.kernel)
     supplied = supplied_names(kernel)
     options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
@@ -71,7 +75,6 @@ class _Launch:
 
 def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
     from kernellab._triton.drivers import gpu_target_of_machine
-    from kernellab._triton.kernel import autotune_settings
 
     kernel, stated = launch.kernel, autotune_settings(launch.kernel)
     closure, _ = closure_of(kernel)
@@ -129,8 +132,6 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zer
 def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject:
     """Return the facts of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
-
-    from kernellab._triton.kernel import autotune_settings, constexpr_value, heuristic_names, jit_function
 
     kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)
