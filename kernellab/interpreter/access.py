@@ -159,7 +159,7 @@ class CheckedBuilder(ArithmeticBuilder):
         self._launch_memory().promises.add(name, value, numbers, argument)
 
     def check_decision(self, condition: Handle) -> None:
-        """Report a branch or loop whose condition is undefined on a GPU."""
+        """Report a branch or loop with a condition that is undefined on a GPU."""
         if condition.undefined is not None:
             self._launch_memory().report_undefined(condition, None, "a branch or loop")
 

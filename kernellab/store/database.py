@@ -164,7 +164,7 @@ class Database:
             return work()
 
     def epoch(self) -> int:
-        """Return how often another file has replaced the open one, which lacks the earlier entries."""
+        """Return the number of times that another file, without the earlier entries, replaced the open one."""
         with self._lock:
             if not self._is_closed:
                 self._reopen_if_moved()
@@ -188,7 +188,7 @@ class Database:
             self._epoch += is_moved
 
     def _replace_moved(self) -> None:
-        """Write the content of a moved file back to its path, or beside a new file there."""
+        """Write the content of a moved file back to its path, or next to a new file there."""
         former, inode = self._connection, self._inode
         former_kernels = _kernels(former)
         try:
