@@ -15,7 +15,7 @@ from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from kernellab.errors import HOOK
-from kernellab.export.write import KINDS
+from kernellab.export import KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of
 from kernellab.notebook.magics import (
