@@ -36,7 +36,7 @@ from kernellab.lab.workspace import local_environment
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment, cluster_cases
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
 SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]
@@ -72,7 +72,9 @@ class Exhaustive:
 
     def take(self) -> MeasuredCase:
         request, begin = self.requests.pop(), time.perf_counter()
-        tuning = tuned(self.environment, self.kernel, grid, (), self.inputs(**request.sizes), Options(self.configs))
+        tuning = tune_kernel(
+            self.environment, self.kernel, grid, (), self.inputs(**request.sizes), Options(self.configs)
+        )
         seconds, facts = time.perf_counter() - begin, tuning.provenance
         return MeasuredCase(
             request.number, request.sizes, tuning.rows, key=facts["key"], provenance=facts, seconds=seconds
@@ -196,7 +198,7 @@ def get_ready(opened: OpenEnvironment) -> None:
     assert environment is not None, "this worker sees no GPU"
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
     out = torch.zeros(128, device="cpu" if environment.device.index is None else "cuda")
-    tuned(environment, touch, (1,), (out,), {}, Options(configs))
+    tune_kernel(environment, touch, (1,), (out,), {}, Options(configs))
 
 
 def shown(runs: Iterator[Run], given: argparse.Namespace) -> Iterator[str]:

@@ -37,7 +37,7 @@ from kernellab.tune.finals import Policy
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
 from kernellab.tune.tuning import Environment, Options
-from kernellab.tune.tuning import tuned as tuned_in
+from kernellab.tune.tuning import tune_kernel as tuned_in
 from kernellab.views.cards.tuning import tuning_card
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
@@ -70,7 +70,7 @@ def parts(lab: kernellab.Lab) -> dict[str, Callable[[int], float]]:
         "whole": lambda count: whole(lab, count)[1],
         "known": lambda count: whole(lab, count)[2],
         "apart": lambda count: taken(lambda: settled(count, groups=dict.fromkeys(configs(count), NO_GROUP))),
-        "budget": lambda count: taken(lambda: tuned(lab, count, budget_s=0.01)),
+        "budget": lambda count: taken(lambda: tune_kernel(lab, count, budget_s=0.01)),
         "timed": lambda count: taken(lambda: settled(count)),
         "untimed": lambda count: taken(lambda: tune(configs(count), None)),
         "random": lambda count: taken(lambda: drawn(count)),
@@ -153,7 +153,7 @@ def kept(count: int) -> float:
         entries = records(store)
         for row in rows:
             entries.add([row])
-        assert len(entries.known()) == len(rows)
+        assert len(entries.latest_rows()) == len(rows)
         seconds = time.process_time() - begin
         store.close()
     return seconds
@@ -174,7 +174,7 @@ def shown_by(view: Callable[[Tuning], Any]) -> Callable[[int], float]:
     return seconds
 
 
-def tuned(lab: kernellab.Lab, count: int, **options: Any) -> Tuning:
+def tune_kernel(lab: kernellab.Lab, count: int, **options: Any) -> Tuning:
     x, out = torch.ones(100), torch.zeros(100)
     listed = [triton.Config({"BLOCK": 128}, num_stages=stages) for stages in range(1, count + 1)]
     return lab.tune(scale_kernel, (1,), x, out, 100, configs=listed, **options)
@@ -193,7 +193,7 @@ def interrupted(lab: kernellab.Lab) -> float:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     lab.launches.tuning_reporter = watched
-    tuned(lab, COUNTS[-1])
+    tune_kernel(lab, COUNTS[-1])
     return time.perf_counter() - sent[0]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch import Dispatch
     from kernellab.tune.result import Tuning
-    from kernellab.tune.search import Search, Searching
+    from kernellab.tune.search import Search, SearchName
     from kernellab.views.panels import Panel
 
 
@@ -139,7 +139,7 @@ class Lab(Workspace):
         *args: Any,
         configs: Space | Sequence[Any] | None = None,
         timeout_s: float = 10.0,
-        search: Searching | Search = "exhaustive",
+        search: SearchName | Search = "exhaustive",
         budget_s: float | None = None,
         budget_configs: int | None = None,
         fresh: bool = False,
@@ -216,10 +216,10 @@ class Lab(Workspace):
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
         from kernellab.tune.dispatch.measuring import CaseSpec  # keeps `import kernellab` light
-        from kernellab.tune.dispatch.over import tuned_over
+        from kernellab.tune.dispatch.over import tune_over
 
         spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
-        dispatch = tuned_over(self.launches, self.kernels, call, over, spec, executor, local_environment, max_configs)
+        dispatch = tune_over(self.launches, self.kernels, call, over, spec, executor, local_environment, max_configs)
         return replace(dispatch, exporter=self.export)
 
     def explore(

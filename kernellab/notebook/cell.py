@@ -318,7 +318,7 @@ def _tune_launched(
     Raises:
         UsageError: the cell launches no kernel that has configs.
     """
-    from kernellab.tune.autotune import tunings_of
+    from kernellab.tune.autotune import tune_recorded_launches
 
     records = list(recorder.records.values())
     references = {
@@ -328,7 +328,7 @@ def _tune_launched(
         if check.is_for(record, cell.namespace) and (check.kernel or record is records[-1])
         if check_outcomes.is_of_one(record, "--tune")
     }
-    tunings = tunings_of(cell.lab.launches, cell.lab.kernels, recorder, references)
+    tunings = tune_recorded_launches(cell.lab.launches, cell.lab.kernels, recorder, references)
     if not tunings:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
     return tunings

@@ -37,7 +37,7 @@ from kernellab.notebook.expressions import (
 )
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
-from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, exported_by
+from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
@@ -273,7 +273,7 @@ class StoreMagics(_LabMagics):
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
         options = parse_options(self.triton_export, "%triton_export", line)
         return self.lab.export(
-            exported_by(options.kernel, options.kind, self.shell.user_ns), options.to, kind=options.kind
+            export_source(options.kernel, options.kind, self.shell.user_ns), options.to, kind=options.kind
         )
 
     @magic_arguments()

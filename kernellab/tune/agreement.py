@@ -44,18 +44,18 @@ class Outputs:
 
     def members(self) -> dict[str, list[Config]]:
         """Return the configs of each group, the largest group first; of equal ones, that of the earliest config."""
-        found: dict[str, list[Config]] = {}
+        members: dict[str, list[Config]] = {}
         for config, group in self.groups.items():
             if group != NOT_REPEATED:
-                found.setdefault(group, []).append(config)
-        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+                members.setdefault(group, []).append(config)
+        return dict(sorted(members.items(), key=lambda item: -len(item[1])))
 
     def majority(self) -> list[Config]:
         """Return the configs of the group that holds more than half of all that ran; [] without one."""
         largest = next(iter(self.members().values()), [])
         return largest if 2 * len(largest) > len(self.groups) else []
 
-    def outvoted(self) -> list[Config]:
+    def minority(self) -> list[Config]:
         """Return the configs with outputs that are known to differ from the majority's."""
         majority = self.majority()
         if not majority:
@@ -68,7 +68,7 @@ class Outputs:
         """Whether two groups are known to differ, by a comparison or by their numbers on one bench."""
         if NOT_REPEATED in {group, other} or group == other:
             return False
-        return bool(self.pairs.get(frozenset((group, other)))) or _told_apart((group, other))
+        return bool(self.pairs.get(frozenset((group, other)))) or _differ_on_one_bench((group, other))
 
     def agreement(self) -> Agreement:
         """Summarise the groups of equal outputs as an `Agreement`."""
@@ -82,7 +82,7 @@ class Outputs:
         return Agreement(
             groups=tuple(map(tuple, members.values())),
             has_majority=bool(self.majority()),
-            disagrees=bool(differences) or _told_apart(members),
+            disagrees=bool(differences) or _differ_on_one_bench(members),
             differences=dict(sorted(differences.items())),
             not_compared=tuple(config for config, group in self.groups.items() if group == NOT_REPEATED),
         )
@@ -94,41 +94,43 @@ class Outputs:
         """
         done: list[str] = []
         if len(self.members()) > _MOST_FOUNDERS and not self.majority():
-            self._meet(self._leader(compare), compare, done)
+            self._compare_group(self._majority_candidate(compare), compare, done)
         while len(done) < _MOST_FOUNDERS:
             founder = next((group for group in self.members() if group not in done), None)
             if founder is None:
                 return
-            self._meet(founder, compare, done)
+            self._compare_group(founder, compare, done)
 
-    def _meet(self, founder: str, compare: Compare, done: list[str]) -> None:
+    def _compare_group(self, founder: str, compare: Compare, done: list[str]) -> None:
         """Compare a group with all that it was not compared with, and merge the equal ones."""
         members = self.members()
         others = [group for group in members if group != founder]
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
-        first = self._first(members[founder])
+        first = self._representative(members[founder])
         is_alone = first in self.fresh and len(members[founder]) == 1
         done.append(founder)
         if is_alone and any(compare(first, [first])[0]):
             self.groups[first] = NOT_REPEATED
             return
-        self._ask(founder, new[:_MOST_COMPARED] if len(done) > 1 else new, members, compare)
-        self._join({group for group in others if self.pairs.get(frozenset((group, founder))) == ()}, founder)
+        self._record_differences(founder, new[:_MOST_COMPARED] if len(done) > 1 else new, members, compare)
+        self._merge_groups({group for group in others if self.pairs.get(frozenset((group, founder))) == ()}, founder)
 
-    def _ask(
+    def _record_differences(
         self, founder: str, others: Sequence[str], members: Mapping[str, Sequence[Config]], compare: Compare
     ) -> None:
         """Compare a group with others, and record the differences."""
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
         if new:
-            found = compare(self._first(members[founder]), [self._first(members[group]) for group in new])
-            self.pairs.update({frozenset((group, founder)): each for group, each in zip(new, found, strict=True)})
+            differences = compare(
+                self._representative(members[founder]), [self._representative(members[group]) for group in new]
+            )
+            self.pairs.update({frozenset((group, founder)): each for group, each in zip(new, differences, strict=True)})
 
-    def _first(self, configs: Sequence[Config]) -> Config:
+    def _representative(self, configs: Sequence[Config]) -> Config:
         """Return a config of a group, a freshly measured one if possible."""
         return next((config for config in configs if config in self.fresh), configs[0])
 
-    def _join(self, equal: Collection[str], founder: str) -> None:
+    def _merge_groups(self, equal: Collection[str], founder: str) -> None:
         """Merge groups of equal outputs, with the known differences of each."""
         if not equal:
             return
@@ -138,7 +140,7 @@ class Outputs:
             if len(own) > 1:
                 self.pairs.setdefault(own, differing)
 
-    def _leader(self, compare: Compare) -> str:
+    def _majority_candidate(self, compare: Compare) -> str:
         """Return the only group that can have a majority once the groups equal to it are merged.
 
         The majority vote of Boyer and Moore (https://www.cs.utexas.edu/~moore/best-ideas/mjrty), weighted by the
@@ -151,8 +153,8 @@ class Outputs:
             if not lead:
                 leader, lead = waiting.popleft()
                 continue
-            part = _part(waiting, lead)
-            self._ask(leader, [group for group, _ in part], members, compare)
+            part = _next_groups(waiting, lead)
+            self._record_differences(leader, [group for group, _ in part], members, compare)
             for group, own in part:
                 if not self.pairs[frozenset((group, leader))]:
                     lead += own
@@ -168,67 +170,69 @@ def bench_group(bench: str, number: int) -> str:
     return f"{bench}.{number}"
 
 
-def _told_apart(groups: Iterable[str]) -> bool:
+def _differ_on_one_bench(groups: Iterable[str]) -> bool:
     """Whether two of these groups have different numbers on one bench."""
-    found: dict[str, list[int]] = {}
+    numbers_by_bench: dict[str, list[int]] = {}
     for group in groups:
         bench, _, number = group.rpartition(".")
         if bench and number.lstrip("-").isdecimal():
-            found.setdefault(bench, []).append(int(number))
-    return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in found.values())
+            numbers_by_bench.setdefault(bench, []).append(int(number))
+    return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in numbers_by_bench.values())
 
 
-def _part(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
+def _next_groups(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
     """Take the next groups, at least one, with a joint weight of at most the leader's lead."""
-    found: list[tuple[str, int]] = []
-    while waiting and (not found or waiting[0][1] <= lead):
-        found.append(waiting.popleft())
-        lead -= found[-1][1]
-    return found
+    groups: list[tuple[str, int]] = []
+    while waiting and (not groups or waiting[0][1] <= lead):
+        groups.append(waiting.popleft())
+        lead -= groups[-1][1]
+    return groups
 
 
 def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Outputs:
     """Return the output groups and differences that the rows of the configs that ran hold."""
     ran = {c: r for c, r in rows.items() if r.status in {Status.OK, Status.DIFFERS} and r.time_ms is not None}
-    found = Outputs({config: _group(row) for config, row in ran.items()}, {}, fresh, {c for c in ran if ran[c].checked})
+    outputs = Outputs(
+        {config: _group(row) for config, row in ran.items()}, {}, fresh, {c for c in ran if ran[c].checked}
+    )
     for row in ran.values():
-        for other, differing in _differences(row.apart).items() if row.apart else ():
-            found.pairs[frozenset((_group(row), other))] = differing
-    return found
+        for other, differing in _read_differences(row.apart).items() if row.apart else ():
+            outputs.pairs[frozenset((_group(row), other))] = differing
+    return outputs
 
 
-def _differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
+def _read_differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
     """Return a row's differences from other groups, read from JSON; {} for a malformed text."""
     try:
         with reading("how outputs differ"):
             read = parse_json(text).items()
-            found = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
-            for differing in found.values():
+            differences = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
+            for differing in differences.values():
                 require_type(differing, tuple[OutputDifference, ...], "the differences")
                 require(bool(differing), "the differences", differing, "one at least")
-            return found
+            return differences
     except MalformedData:
         return {}
 
 
-def judged(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Config, Row]:
+def rows_with_agreement(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Config, Row]:
     """Return the rows with a new group, new differences or a new status; those unlike the majority get `differs`."""
-    outvoted, majority = set(outputs.outvoted()), outputs.majority()
+    outvoted, majority = set(outputs.minority()), outputs.majority()
     leader = outputs.groups[majority[0]] if majority else ""
-    apart = _apart(outputs)
-    found = {}
+    apart = _differences_json(outputs)
+    changed = {}
     for config, group in outputs.groups.items():
         row = rows[config]
-        new = replace(row, apart=apart.get(group, ""), group=row.group if _group(row) == group else group)
+        updated = replace(row, apart=apart.get(group, ""), group=row.group if _group(row) == group else group)
         if config in outvoted:
             differing = outputs.pairs.get(frozenset((group, leader)), ())
-            reason = _reason(differing, len(majority), len(outputs.groups))
-            new = replace(new, status=Status.DIFFERS, reason=reason, standing="", tuning="")
+            reason = _difference_reason(differing, len(majority), len(outputs.groups))
+            updated = replace(updated, status=Status.DIFFERS, reason=reason, standing="", tuning="")
         elif row.status is Status.DIFFERS:
-            new = replace(new, status=Status.OK, reason="")
-        if new != row:
-            found[config] = new
-    return found
+            updated = replace(updated, status=Status.OK, reason="")
+        if updated != row:
+            changed[config] = updated
+    return changed
 
 
 def _group(row: Row) -> str:
@@ -236,25 +240,25 @@ def _group(row: Row) -> str:
     return row.group or f"checked {row.checked}"
 
 
-def _apart(outputs: Outputs) -> dict[str, str]:
+def _differences_json(outputs: Outputs) -> dict[str, str]:
     """Return the differences of each group from the largest groups, as JSON."""
     largest = set(list(outputs.members())[:_MOST_FOUNDERS])
-    found: dict[str, dict[str, Any]] = {}
+    differences: dict[str, dict[str, Any]] = {}
     for pair, differing in outputs.pairs.items():
         for group in pair if differing and len(pair) > 1 else ():
             (other,) = pair - {group}
             if other in largest:
                 plain = [[each.argument, each.differing, each.elements, each.largest] for each in differing]
-                found.setdefault(group, {})[other] = plain
-    return {group: json.dumps(others, sort_keys=True) for group, others in found.items()}
+                differences.setdefault(group, {})[other] = plain
+    return {group: json.dumps(others, sort_keys=True) for group, others in differences.items()}
 
 
-def _reason(differing: Sequence[OutputDifference], agreeing: int, ran: int) -> str:
+def _difference_reason(differing: Sequence[OutputDifference], agreeing: int, ran: int) -> str:
     how = "; ".join(each.text for each in differing) or "its outputs differ"
     return f"{how}, from what {agreeing} of the {ran} configs leave; {DECIDES}"
 
 
-def remark_of(agreement: Agreement) -> str:
+def disagreement_note(agreement: Agreement) -> str:
     """Return the note for configs with different outputs; "" where all agree."""
     if not agreement.disagrees:
         return ""
@@ -267,11 +271,11 @@ def remark_of(agreement: Agreement) -> str:
             f"Where it may be right, {DECIDES}."
         )
     return (
-        f"Outputs disagree, and no more than {largest} of {ran} configs agree ({_sizes(agreement)}), so all of them "
-        f"could win. {how}. Where some may be wrong, {DECIDES}."
+        f"Outputs disagree, and no more than {largest} of {ran} configs agree ({_group_sizes(agreement)}), so all "
+        f"of them could win. {how}. Where some may be wrong, {DECIDES}."
     )
 
 
-def _sizes(agreement: Agreement) -> str:
+def _group_sizes(agreement: Agreement) -> str:
     counts = Counter(map(len, agreement.groups))
     return ", ".join(f"{count} {'group' if count == 1 else 'groups'} of {size}" for size, count in counts.items())

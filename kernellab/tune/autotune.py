@@ -19,9 +19,9 @@ from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.store import LaunchedBy
 from kernellab.target import device_name, parse_target
-from kernellab.tune.device_pool import checked_devices
+from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def tune_and_launch(
 
         options = replace(options, check=check_of(options.check))
     if options.devices is not None:
-        options = replace(options, devices=_existing(runtime, options.devices))
+        options = replace(options, devices=_device_indices(runtime, options.devices))
     environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)
     kernel, grid, args, meta = call.kernel, call.grid, call.args, dict(call.meta)
-    elsewhere = elsewhere_of(environment, call, options, opened)
+    elsewhere = remote_tuning(environment, call, options, opened)
     try:
-        tuning = elsewhere or tuned(environment, kernel, grid, args, meta, options)
+        tuning = elsewhere or tune_kernel(environment, kernel, grid, args, meta, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
@@ -87,15 +87,15 @@ def tune_and_launch(
     return tuning
 
 
-def elsewhere_of(
+def remote_tuning(
     environment: Environment, call: UserCall, options: Options, opened: OpenEnvironment | None
 ) -> Tuning | None:
     """Tune in a process of the executor; None without such a process, or where this one measures."""
     if opened is None or options.executor is None or environment.make_bench is not None:
         return None
-    from kernellab.tune.cluster_tuning import tuned_elsewhere  # most tunings need none of it
+    from kernellab.tune.cluster_tuning import tune_elsewhere  # most tunings need none of it
 
-    return tuned_elsewhere(environment, opened, call, options)
+    return tune_elsewhere(environment, opened, call, options)
 
 
 def best_config(
@@ -115,12 +115,12 @@ def best_config(
 
     target = gpu_target_of_machine()
     assert target is not None, "only launches on a GPU ask"
-    watched = None if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
+    progress = None if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
     device = device_of(target, has_gpu=True)
-    environment = Environment(runtime.compiler, kernels, device, partial(_bench, runtime), progress=watched)
-    given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
+    environment = Environment(runtime.compiler, kernels, device, partial(_bench, runtime), progress=progress)
+    arguments = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
-    return tuned(environment, kernel, meta["grid"], args, given, options).best
+    return tune_kernel(environment, kernel, meta["grid"], args, arguments, options).best
 
 
 def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
@@ -130,10 +130,10 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
         CannotRun: no config works.
     """
     environment = replace(environment_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
-    return tuned(environment, launches.kernel, launches.grid, launches.args, dict(launches.meta), Options()).best
+    return tune_kernel(environment, launches.kernel, launches.grid, launches.args, dict(launches.meta), Options()).best
 
 
-def tunings_of(
+def tune_recorded_launches(
     runtime: Runtime, kernels: Registry, recorder: Recorder, checks: Mapping[int, ReferenceFunction]
 ) -> list[Tuning]:
     """Tune each autotuned kernel among recorded launches once; their tensors keep their values.
@@ -142,19 +142,19 @@ def tunings_of(
     """
     from kernellab.measure.checked_run import starting_values  # most tunings need none of it
 
-    found: dict[int, Tuning] = {}
+    tunings: dict[int, Tuning] = {}
     for record in recorder.records.values():
         kernel = kernels.owner_of(record.kernel)
-        supplied = _supplied(kernel)
-        if record.given_grid is None or not supplied or id(kernel) in found:
+        supplied = _decorator_parameters(kernel)
+        if record.given_grid is None or not supplied or id(kernel) in tunings:
             continue
-        given = {name: value for name, value in record.arguments.items() if name not in supplied}
+        arguments = {name: value for name, value in record.arguments.items() if name not in supplied}
         own, environment = checks.get(id(record)), environment_of(runtime, kernels)
         if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
             own, environment = None, replace(environment, remarks=(TOO_LARGE,))
         with starting_values(record, recorder, autotune_settings(kernel).reset_to_zero):
-            found[id(kernel)] = tuned(environment, kernel, record.given_grid, (), given, Options(check=own))
-    return list(found.values())
+            tunings[id(kernel)] = tune_kernel(environment, kernel, record.given_grid, (), arguments, Options(check=own))
+    return list(tunings.values())
 
 
 def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
@@ -166,7 +166,7 @@ def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
     return set(updated) - set(autotune_settings(kernel).reset_to_zero)
 
 
-def _supplied(kernel: Kernel) -> set[str]:
+def _decorator_parameters(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; empty without configs."""
     configs = autotune_settings(kernel).configs
     if not configs:
@@ -192,7 +192,7 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int |
     return bench_of(launches, runtime.trials, timeout_s, device)
 
 
-def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
+def _device_indices(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
     """Return the GPU numbers to measure on, each once.
 
     Raises:
@@ -201,7 +201,7 @@ def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
     import torch  # a launch needs it anyway
 
     count = torch.cuda.device_count() if can_time(runtime) else 0
-    return checked_devices(given, count, [device_name(index) for index in range(count)])
+    return valid_devices(given, count, [device_name(index) for index in range(count)])
 
 
 def _record_of_winner(

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
-from kernellab.tune.executors import Cluster, GpuOwner, Travelling, lacks_a_module, one_at_a_time, owners_of
+from kernellab.tune.executors import Cluster, GpuOwner, RemoteCall, is_missing_module, owners_of, process_lock
 from kernellab.workers.worker import Failure, failure_of
 
 _TRIES = 2
 _DECLINED_AT_MOST = 20
 _WAIT_S = 0.1
-_LOOK_S = 1.0
+_REFRESH_S = 1.0
 _RESTART_S = 15.0  # a nanny of dask starts a worker again within seconds
 
 
@@ -35,7 +35,7 @@ class Call:
     payload: Any
     subject: str
 
-    def travelling(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the bytes of the call; a process runs it by `pickle.loads`.
 
         Raises:
@@ -50,18 +50,18 @@ class Call:
         except Exception as exc:  # whatever an object of the user says when it is pickled
             reason = f"{type(exc).__name__}: {exc}"
             raise UsageError(f"{self.subject} cannot be sent to another process ({reason}).") from exc
-        return pickle.dumps(Travelling(answered, message))
+        return pickle.dumps(RemoteCall(serve, message))
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class Refusal:
     """The answer of a process that owns a GPU of another kind than the call asks for."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class CallResult:
     """The result of a call, a `KernellabError` if it failed, with the call's number and its process."""
 
     number: int
@@ -70,7 +70,7 @@ class Answered:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedCall:
     number: int
     subject: str
     data: bytes
@@ -96,11 +96,11 @@ class CallQueue:
     failure: KernellabError | None = None
     _kind: str = ""
     _owners: dict[str, GpuOwner] = field(default_factory=dict)
-    _asked: dict[str, tuple[Future[bytes], float]] = field(default_factory=dict)
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _running: dict[str, tuple[_Waiting, Future[bytes]]] = field(default_factory=dict)
-    _ended: deque[Answered] = field(default_factory=deque)
-    _seen: set[str] = field(default_factory=set)
+    _questions: dict[str, tuple[Future[bytes], float]] = field(default_factory=dict)
+    _waiting: deque[_QueuedCall] = field(default_factory=deque)
+    _running: dict[str, tuple[_QueuedCall, Future[bytes]]] = field(default_factory=dict)
+    _results: deque[CallResult] = field(default_factory=deque)
+    _asked_names: set[str] = field(default_factory=set)
     _looked_s: float = 0.0
     _alone_s: float | None = None  # since when no process is left
 
@@ -121,15 +121,15 @@ class CallQueue:
         """
         names = sorted(self._names())
         for name in names if self.cluster.is_addressed else names[:1]:
-            self._ask(name)
-        found: dict[str, GpuOwner | None] = {}
-        while self._asked:
-            wait([future for future, _ in self._asked.values()], _WAIT_S, FIRST_COMPLETED)
-            found.update(self._told())
-        chosen = owners_of(found, self.target)
+            self._ask_owner(name)
+        owners: dict[str, GpuOwner | None] = {}
+        while self._questions:
+            wait([future for future, _ in self._questions.values()], _WAIT_S, FIRST_COMPLETED)
+            owners.update(self._collect_owners())
+        chosen = owners_of(owners, self.target)
         self._kind, self._looked_s = chosen.kind, self.clock()
         self.notes.extend(chosen.notes)
-        self._owners = {name: owner for name in chosen.names if (owner := found[name]) is not None}
+        self._owners = {name: owner for name in chosen.names if (owner := owners[name]) is not None}
         if (owner := self.owner) is not None and not self.cluster.is_addressed:
             self._owners = dict.fromkeys(names, owner)
         return self.owner
@@ -140,33 +140,33 @@ class CallQueue:
         Raises:
             UsageError: a part of it cannot be pickled.
         """
-        self._waiting.append(_Waiting(number, call.subject, call.travelling()))
-        self._hand_out()
+        self._waiting.append(_QueuedCall(number, call.subject, call.to_bytes()))
+        self._submit_calls()
 
-    def take(self) -> Answered:
+    def take(self) -> CallResult:
         """Wait for the next call that ends; a failed one has its error as the result."""
-        while not self._ended:
-            self._look()
-            self._hand_out()
-            self._give_up()
+        while not self._results:
+            self._refresh_processes()
+            self._submit_calls()
+            self._fail_waiting_calls()
             if futures := self._futures():
                 wait(futures, _WAIT_S, FIRST_COMPLETED)
-            elif not self._ended:
+            elif not self._results:
                 assert self._waiting, "there is nothing to take"
                 time.sleep(_WAIT_S)  # for a process that is started again
             self._collect()
-        return self._ended.popleft()
+        return self._results.popleft()
 
     def close(self) -> None:
         """Cancel all calls and questions, without waiting for any."""
         for future in self._futures():
             future.cancel()
-        for forgotten in (self._running, self._asked, self._waiting):
+        for forgotten in (self._running, self._questions, self._waiting):
             forgotten.clear()
 
     def _futures(self) -> list[Future[bytes]]:
         """Return the futures of all calls and questions under way."""
-        return [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]
+        return [future for _, future in self._running.values()] + [future for future, _ in self._questions.values()]
 
     def _names(self) -> frozenset[str]:
         try:
@@ -175,44 +175,46 @@ class CallQueue:
             self.failure = self.failure or exc
             return frozenset()
 
-    def _ask(self, name: str) -> None:
-        self._seen.add(name)
+    def _ask_owner(self, name: str) -> None:
+        self._asked_names.add(name)
         try:
-            future = self.cluster.submit(name, self.question.travelling())
+            future = self.cluster.submit(name, self.question.to_bytes())
         except Exception as exc:  # noqa: BLE001 - an executor that is closed says it in its own way
-            self.failure = self.failure or WorkerError(f"{name} takes no calls ({_told_by(exc)}).")
+            self.failure = self.failure or WorkerError(f"{name} takes no calls ({_error_text(exc)}).")
             return
         if isinstance(future, Future):
-            self._asked[name] = future, self.clock()
+            self._questions[name] = future, self.clock()
         else:
             self.failure = self.failure or WorkerError(f"{name} returned a {type(future).__name__} and no future.")
 
-    def _told(self) -> dict[str, GpuOwner | None]:
+    def _collect_owners(self) -> dict[str, GpuOwner | None]:
         """Return the new answers about GPUs by process; None for a process that failed or timed out."""
-        found: dict[str, GpuOwner | None] = {}
-        for name, (future, since_s) in list(self._asked.items()):
+        owners: dict[str, GpuOwner | None] = {}
+        for name, (future, since_s) in list(self._questions.items()):
             if not future.done() and self.clock() - since_s < self.limit_s:
                 continue
-            del self._asked[name]
-            answer = _result(future) if future.done() else WorkerError(f"{name} said nothing for {self.limit_s:g} s")
-            found[name] = answer if isinstance(answer, GpuOwner) else None
+            del self._questions[name]
+            answer = (
+                _future_result(future) if future.done() else WorkerError(f"{name} said nothing for {self.limit_s:g} s")
+            )
+            owners[name] = answer if isinstance(answer, GpuOwner) else None
             if isinstance(answer, KernellabError):
                 self.failure = self.failure or answer
                 self.notes.append(f"{name} measures nothing: {first_line(answer.message)}")
-        return found
+        return owners
 
-    def _hand_out(self) -> None:
+    def _submit_calls(self) -> None:
         for name in [name for name in self._owners if name not in self._running]:
-            waiting = next((each for each in self._waiting if self._may_take(name, each)), None)
+            waiting = next((call for call in self._waiting if self._may_take(name, call)), None)
             if waiting is None:
                 continue
             self._waiting.remove(waiting)
             try:
                 self._running[name] = waiting, self.cluster.submit(name, waiting.data)
             except Exception as exc:  # noqa: BLE001 - an executor that is closed says it in its own way
-                self._lose(name, waiting, exc)
+                self._retry_call(name, waiting, exc)
 
-    def _may_take(self, name: str, waiting: _Waiting) -> bool:
+    def _may_take(self, name: str, waiting: _QueuedCall) -> bool:
         return not self.cluster.is_addressed or name not in waiting.lost_by
 
     def _collect(self) -> None:
@@ -220,31 +222,31 @@ class CallQueue:
             if not future.done():
                 continue
             del self._running[name]
-            error = _error_of(future)
+            error = _future_error(future)
             if error is not None:
-                self._lose(name, waiting, error)
+                self._retry_call(name, waiting, error)
                 continue
-            answer = answer_of(future.result())
-            if isinstance(answer, Declined) and waiting.declined < _DECLINED_AT_MOST:
+            answer = decode_answer(future.result())
+            if isinstance(answer, Refusal) and waiting.declined < _DECLINED_AT_MOST:
                 waiting.declined += 1
                 self._waiting.append(waiting)
-            elif isinstance(answer, Declined):
+            elif isinstance(answer, Refusal):
                 text = f"{waiting.subject} met no process with {self._kind}; the last one has {answer.kind}."
-                self._ended.append(Answered(waiting.number, WorkerError(text), name))
+                self._results.append(CallResult(waiting.number, WorkerError(text), name))
             else:
-                self._ended.append(Answered(waiting.number, answer, name))
+                self._results.append(CallResult(waiting.number, answer, name))
 
-    def _look(self) -> None:
+    def _refresh_processes(self) -> None:
         """Refresh the list of processes, once a second."""
-        for name, owner in self._told().items():
-            self._join(name, owner)
+        for name, owner in self._collect_owners().items():
+            self._add_owner(name, owner)
         now_s = self.clock()
-        if not self.cluster.is_addressed or now_s - self._looked_s < _LOOK_S:
+        if not self.cluster.is_addressed or now_s - self._looked_s < _REFRESH_S:
             return
         self._looked_s = now_s
         names = self._names()
-        for name in [name for name in self._asked if name not in names]:
-            del self._asked[name]
+        for name in [name for name in self._questions if name not in names]:
+            del self._questions[name]
         for name in [name for name in self._owners if name not in names]:
             waiting, future = self._running.get(name, (None, None))
             if waiting is None or future is None:
@@ -252,12 +254,12 @@ class CallQueue:
             elif not future.done():  # else it is collected: it may have answered before it went
                 del self._running[name]
                 future.cancel()
-                self._lose(name, waiting, None)
-        self._seen &= names
-        for name in sorted(names - self._seen):
-            self._ask(name)
+                self._retry_call(name, waiting, None)
+        self._asked_names &= names
+        for name in sorted(names - self._asked_names):
+            self._ask_owner(name)
 
-    def _join(self, name: str, owner: GpuOwner | None) -> None:
+    def _add_owner(self, name: str, owner: GpuOwner | None) -> None:
         if owner is None:
             return
         if owner.kind == self._kind and owner.gpu not in {each.gpu for each in self._owners.values()}:
@@ -267,29 +269,29 @@ class CallQueue:
                 f"{name} came later with {owner.kind} and measures nothing: it is not another GPU like these"
             )
 
-    def _lose(self, name: str, waiting: _Waiting, exc: BaseException | None) -> None:
+    def _retry_call(self, name: str, waiting: _QueuedCall, exc: BaseException | None) -> None:
         """Queue a call again after its process was lost; fail it the second time."""
         if self.cluster.is_addressed:
             self._owners.pop(name, None)
-            self._seen.discard(name)  # if it is there after all, it will be asked again
+            self._asked_names.discard(name)  # if it is there after all, it will be asked again
         waiting.lost_by.append(name)
         if len(waiting.lost_by) < _TRIES:
-            why = "" if exc is None else f" ({_told_by(exc)})"
+            why = "" if exc is None else f" ({_error_text(exc)})"
             self.notes.append(f"{waiting.subject} lost {name}{why} and went elsewhere")
             self._waiting.appendleft(waiting)
             return
-        reason = "they are gone" if exc is None else _told_by(exc)
+        reason = "they are gone" if exc is None else _error_text(exc)
         lost = " and ".join(dict.fromkeys(waiting.lost_by))
         text = f"{waiting.subject} was lost twice, by {lost}: {reason}."
-        self._ended.append(Answered(waiting.number, WorkerDied(text), name))
+        self._results.append(CallResult(waiting.number, WorkerDied(text), name))
 
-    def _give_up(self) -> None:
+    def _fail_waiting_calls(self) -> None:
         """Fail the waiting calls where no process is left, after the time that a restart takes."""
         if (
             self._running
-            or self._asked
+            or self._questions
             or not self._waiting
-            or any(self._may_take(name, each) for name in self._owners for each in self._waiting)
+            or any(self._may_take(name, call) for name in self._owners for call in self._waiting)
         ):
             self._alone_s = None
             return
@@ -300,17 +302,17 @@ class CallQueue:
         for waiting in self._waiting:
             lost = f" after {waiting.lost_by[-1]} was lost" if waiting.lost_by else ""
             text = f"{waiting.subject} found no process with {self._kind or 'a GPU'}{lost}."
-            self._ended.append(Answered(waiting.number, WorkerDied(text)))
+            self._results.append(CallResult(waiting.number, WorkerDied(text)))
         self._waiting.clear()
 
 
-def answered(message: bytes) -> bytes:
+def serve(message: bytes) -> bytes:
     """Run one remote call in this process; an error comes back as data."""
-    with one_at_a_time("measure"):
-        return pickle.dumps(_answer(message))
+    with process_lock("measure"):
+        return pickle.dumps(_run_message(message))
 
 
-def _answer(message: bytes) -> Any:
+def _run_message(message: bytes) -> Any:
     try:
         function, payload = pickle.loads(message)
     except Exception as exc:  # noqa: BLE001 - modules of the user that are not here say it each in their own way
@@ -321,27 +323,27 @@ def _answer(message: bytes) -> Any:
         return failure_of(exc)
 
 
-def answer_of(data: bytes) -> Any:
+def decode_answer(data: bytes) -> Any:
     """Return the answer in the bytes of a process, or the `KernellabError` that it failed with."""
-    found = pickle.loads(data)
-    return found.exception() if isinstance(found, Failure) else found
+    answer = pickle.loads(data)
+    return answer.exception() if isinstance(answer, Failure) else answer
 
 
-def _error_of(future: Future[bytes]) -> BaseException | None:
+def _future_error(future: Future[bytes]) -> BaseException | None:
     """Return the error of a finished future; None if it succeeded."""
     return CancelledError() if future.cancelled() else future.exception()
 
 
-def _result(future: Future[bytes]) -> Any:
+def _future_result(future: Future[bytes]) -> Any:
     """Return the answer of a finished future, or its error; a missing module's says what to install."""
-    exc = _error_of(future)
+    exc = _future_error(future)
     if exc is None:
         data = future.result()
-        return answer_of(data) if isinstance(data, bytes) else WorkerError(f"it answered {data!r}")
-    if lacks_a_module(exc):
+        return decode_answer(data) if isinstance(data, bytes) else WorkerError(f"it answered {data!r}")
+    if is_missing_module(exc):
         return WorkerError(f"it cannot import what it needs ({exc}): install kernellab there")
-    return WorkerError(_told_by(exc))
+    return WorkerError(_error_text(exc))
 
 
-def _told_by(exc: BaseException) -> str:
+def _error_text(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {first_line(exc)}" if str(exc) else type(exc).__name__

@@ -25,11 +25,11 @@ from kernellab.registry import version_digest
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
-from kernellab.tune.cluster_calls import Call, CallQueue, Declined
+from kernellab.tune.cluster_calls import Call, CallQueue, Refusal
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.tune.executors import GpuOwner, cluster_of
 from kernellab.tune.result import Records, Tuning, measurement_of
-from kernellab.tune.tuning import Environment, Options, prepared, tuned
+from kernellab.tune.tuning import Environment, Options, prepare_tuning, tune_kernel
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
@@ -37,7 +37,7 @@ OpenEnvironment = Callable[[], Environment | None]
 
 
 @dataclass(frozen=True, slots=True)
-class SentWork:
+class RemoteWork:
     """Work on a kernel for another process, in the environment that ``open`` returns there.
 
     ``kind`` is `GpuOwner.kind`; a process with another one declines. ``closure`` and ``name`` are the kernel's in the
@@ -51,7 +51,7 @@ class SentWork:
     known: tuple[Measurement, ...]
     work: Callable[[Environment, Kernel], Any]
 
-    def entered(self, environment: Environment) -> Kernel:
+    def register_kernel(self, environment: Environment) -> Kernel:
         """Add the kernel and its known measurements to the registry of this process; return the kernel."""
         kernels = environment.kernels
         version = kernels.store.add(self.closure, version_digest(self.closure), self.name)
@@ -61,7 +61,7 @@ class SentWork:
         return kernels[version.id]  # type: ignore[no-any-return]
 
 
-def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
+def pack_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
     """Return the arguments of a call as bytes; tensors that share memory still do after unpacking."""
     import torch  # a launch needs it anyway
 
@@ -70,13 +70,15 @@ def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked_arguments(data: bytes, device: Device) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def unpack_arguments(data: bytes, device: Device) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call from bytes, tensors on this process's GPU if it has one."""
     import torch  # a launch needs it anyway
 
     place = "cpu" if device.index is None else f"cuda:{device.index}"
-    found: tuple[tuple[Any, ...], dict[str, Any]] = torch.load(io.BytesIO(data), map_location=place, weights_only=False)
-    return found
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] = torch.load(
+        io.BytesIO(data), map_location=place, weights_only=False
+    )
+    return arguments
 
 
 def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
@@ -95,28 +97,28 @@ def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
     return GpuOwner(device, gpu, torch.cuda.device_count(), properties.multi_processor_count)
 
 
-def done_here(sent: SentWork) -> Any:
+def run_here(sent: RemoteWork) -> Any:
     """Run remote work in this process, under a lock of its GPU.
 
-    Return its result, or `Declined` for a GPU of another kind.
+    Return its result, or `Refusal` for a GPU of another kind.
     """
     environment, owner = sent.open(), owner_here(sent.open)
     if environment is None or owner is None or owner.kind != sent.kind:
-        return Declined("no GPU" if owner is None else owner.kind)
-    name = "".join(each if each.isalnum() else "-" for each in owner.gpu)
+        return Refusal("no GPU" if owner is None else owner.kind)
+    name = "".join(character if character.isalnum() else "-" for character in owner.gpu)
     with open(Path(tempfile.gettempdir()) / f"kernellab-{os.getuid()}-{name}.lock", "a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or the process is gone
         if environment.device.index is not None:
             import torch
 
             torch.cuda.empty_cache()  # of the arguments before: the worker of the GPU needs room for copies
-        return sent.work(environment, sent.entered(environment))
+        return sent.work(environment, sent.register_kernel(environment))
 
 
-def tuned_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
-    """Tune in this process, with arguments from `packed_arguments`; the result has configs in its rows only."""
-    args, meta = unpacked_arguments(arguments, environment.device)
-    return replace(tuned(environment, kernel, grid, args, meta, options), configs=())
+def tune_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
+    """Tune in this process, with arguments from `pack_arguments`; the result has configs in its rows only."""
+    args, meta = unpack_arguments(arguments, environment.device)
+    return replace(tune_kernel(environment, kernel, grid, args, meta, options), configs=())
 
 
 def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
@@ -129,7 +131,7 @@ def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) 
     return CallQueue(cluster_of(executor), question, str(environment.device.target), environment.compiler.timeout_s)
 
 
-def tuned_elsewhere(
+def tune_elsewhere(
     environment: Environment, opened: OpenEnvironment, call: UserCall, options: Options
 ) -> Tuning | None:
     """Tune in an executor's process that owns a GPU, and store the rows here; None without such a process.
@@ -145,13 +147,13 @@ def tuned_elsewhere(
         return None
     launches = Launches(call.kernel, call.grid, call.args, call.meta, owner.device.target)
     version = environment.kernels.current(call.kernel)
-    records = prepared(replace(environment, device=owner.device), launches, options, version).records
-    before = {} if options.fresh else records.known()
+    records = prepare_tuning(replace(environment, device=owner.device), launches, options, version).records
+    before = {} if options.fresh else records.latest_rows()
     known = [measurement_of(row, records.key, records.device) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
-    work = partial(tuned_here, grid=call.grid, arguments=packed_arguments(call.args, call.meta), options=sent)
-    sent_work = SentWork(opened, owner.kind, version.name, version.closure, tuple(known), work)
-    tuning = _answer(queue, Call(done_here, sent_work, f"The tuning of {launches.name}"))
+    work = partial(tune_here, grid=call.grid, arguments=pack_arguments(call.args, call.meta), options=sent)
+    sent_work = RemoteWork(opened, owner.kind, version.name, version.closure, tuple(known), work)
+    tuning = _tuning_of_call(queue, Call(run_here, sent_work, f"The tuning of {launches.name}"))
     records.add([row for row in tuning.rows if before.get(row.config) != row])
     return replace(
         tuning,
@@ -161,26 +163,26 @@ def tuned_elsewhere(
     )
 
 
-def _answer(queue: CallQueue, call: Call) -> Tuning:
+def _tuning_of_call(queue: CallQueue, call: Call) -> Tuning:
     try:
         queue.put(0, call)
-        answered = queue.take()
+        result = queue.take()
     except KeyboardInterrupt:
         raise Interrupted(f"{call.subject} was interrupted; the process that measures ends it by itself.") from None
     finally:
         queue.close()
-    if isinstance(answered.result, KernellabError):
-        raise answered.result
-    if not isinstance(answered.result, Tuning):
-        raise WorkerError(f"{call.subject} came back as a {type(answered.result).__name__}.")
-    return replace(answered.result, notes=(*answered.result.notes, f"measured by {answered.name}"))
+    if isinstance(result.result, KernellabError):
+        raise result.result
+    if not isinstance(result.result, Tuning):
+        raise WorkerError(f"{call.subject} came back as a {type(result.result).__name__}.")
+    return replace(result.result, notes=(*result.result.notes, f"measured by {result.name}"))
 
 
 MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
 """Makes the measurer of a kernel's cases in one process. It is pickled, with functions of the notebook."""
 
 
-def measured_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, request: CaseRequest) -> MeasuredCase:
+def measure_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, request: CaseRequest) -> MeasuredCase:
     """Measure a case in this process."""
     with closing(make(environment, kernel)) as measurer:
         measurer.submit(request)
@@ -225,41 +227,41 @@ class ClusterCases:
         Raises:
             UsageError: it cannot be pickled, for instance as its ``inputs`` holds an open file.
         """
-        version, known = self.version, tuple(self._known())
-        work = partial(measured_here, make=self.measurer, request=request)
+        version, known = self.version, tuple(self._stored_measurements())
+        work = partial(measure_here, make=self.measurer, request=request)
         self._count += 1
         self._requests[self._count] = request
         sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
-        sent = SentWork(self.open, self.owner.kind, version.name, version.closure, known, work)
-        self.queue.put(self._count, Call(done_here, sent, f"The case {sizes}"))
+        sent = RemoteWork(self.open, self.owner.kind, version.name, version.closure, known, work)
+        self.queue.put(self._count, Call(run_here, sent, f"The case {sizes}"))
 
     def take(self) -> MeasuredCase:
         """Wait for the next case that ends, in any order; its rows are stored before it is returned."""
-        answered = self.queue.take()
-        request, found = self._requests.pop(answered.number), answered.result
-        if not isinstance(found, MeasuredCase):
-            reason = found.message if isinstance(found, KernellabError) else f"it came back as {found!r}"
+        result = self.queue.take()
+        request, case = self._requests.pop(result.number), result.result
+        if not isinstance(case, MeasuredCase):
+            reason = case.message if isinstance(case, KernellabError) else f"it came back as {case!r}"
             return MeasuredCase(request.number, request.sizes, failure=reason)
-        self._enter(found)
-        return found
+        self._store_rows(case)
+        return case
 
     def close(self) -> None:
         """Cancel the cases that have not begun; a process ends the case that it measures by itself."""
         self.queue.close()
         self._requests.clear()
 
-    def _enter(self, case: MeasuredCase) -> None:
+    def _store_rows(self, case: MeasuredCase) -> None:
         if not case.key or not case.rows:
             return
         device = str(case.provenance.get("device") or self.owner.device.name)
         records = Records(self.environment.kernels.store.history, self.version.id, case.key, device)
-        known = records.known()
+        known = records.latest_rows()
         records.add([row for row in case.rows if known.get(row.config) != row])
 
-    def _known(self) -> list[Measurement]:
+    def _stored_measurements(self) -> list[Measurement]:
         """Return the stored measurements of the kernel on GPUs of the owner's kind."""
-        found = self.environment.kernels.store.history.measurements(self.version.id)
-        return [row.measurement for row in found if _is_of(row.measurement, self.owner)]
+        rows = self.environment.kernels.store.history.measurements(self.version.id)
+        return [row.measurement for row in rows if _is_of_kind(row.measurement, self.owner)]
 
 
 def cluster_cases(
@@ -283,7 +285,7 @@ def cluster_cases(
     return ClusterCases(queue, opened, environment, environment.kernels.current(kernel), measurer, owner)
 
 
-def _is_of(measurement: Measurement, owner: GpuOwner) -> bool:
+def _is_of_kind(measurement: Measurement, owner: GpuOwner) -> bool:
     device, fields = owner.device, fields_of_key(measurement.key)
     wanted = {"device": device.name, "driver": device.driver, "triton": device.facts["triton"]}
     return all(fields.get(name) == value for name, value in wanted.items())

@@ -40,7 +40,7 @@ class CpuCheck:
     clock: Callable[[], float]
     compared: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
-    _known: dict[Any, Verdict | str] = field(default_factory=dict)  # a text is the reason for no comparison
+    _verdicts: dict[Any, Verdict | str] = field(default_factory=dict)  # a text is the reason for no comparison
 
     def verdict(self, config: Config, compiled: Compiled) -> Verdict:
         """Return the status of a config with its reason; NOT_TIMED if it cannot be checked.
@@ -49,18 +49,18 @@ class CpuCheck:
             UsageError: the reference does not fit the outputs.
         """
         launch = self.launches.of(config)
-        key = _computation(config, launch)
-        if key not in self._known:
-            if why_not := self._why_not(launch):
-                return self._skipped(why_not)
+        key = _computation_key(config, launch)
+        if key not in self._verdicts:
+            if why_not := self._skip_reason(launch):
+                return self._skip(why_not)
             start_s = self.clock()
-            self._known[key] = self._compared(launch, compiled)
+            self._verdicts[key] = self._check_launch(launch, compiled)
             self.left_s -= self.clock() - start_s
-        found = self._known[key]
-        if isinstance(found, str):
-            return self._skipped(found)
+        verdict = self._verdicts[key]
+        if isinstance(verdict, str):
+            return self._skip(verdict)
         self.compared += 1
-        return found
+        return verdict
 
     @property
     def note(self) -> str:
@@ -72,18 +72,18 @@ class CpuCheck:
         reasons = "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
         return f"{self.compared} of {total} configs that fit were {done}. Not checked: {reasons}."
 
-    def _skipped(self, why: str) -> Verdict:
+    def _skip(self, why: str) -> Verdict:
         self.skipped[why] = self.skipped.get(why, 0) + 1
         return Status.NOT_TIMED, f"{NO_GPU}; not checked on the CPU: {why}"
 
-    def _why_not(self, launch: KernelLaunch) -> str:
+    def _skip_reason(self, launch: KernelLaunch) -> str:
         if self.left_s <= 0:
             return "the seconds for it were spent"
         if size_bytes(launch.arguments) > BYTES_AT_MOST:
             return f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB"
         return "its post_hook is called on a GPU alone" if launch.after is not None else ""
 
-    def _compared(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
+    def _check_launch(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
         copies = Copies(launch.arguments, compiled.effects, "cpu")
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
         set_to_zero(copies.arguments, autotune_settings(self.launches.kernel).reset_to_zero)
@@ -109,7 +109,7 @@ class CpuCheck:
         return (Status.WRONG, wrong) if wrong else (Status.NOT_TIMED, AGREES)
 
 
-def _computation(config: Config, launch: KernelLaunch) -> Any:
+def _computation_key(config: Config, launch: KernelLaunch) -> Any:
     """Return a key of the values that a launch computes, which compiler options do not change."""
     plain = (bool, int, float, str, type(None))
     scalars = tuple((name, value) for name, value in launch.arguments.items() if isinstance(value, plain))

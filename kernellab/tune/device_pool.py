@@ -29,7 +29,7 @@ _Task = tuple[Implementation, int, Callable[[], float | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PoolResult:
     """The times of a candidate, or its error, with the place of its bench in the pool."""
 
     candidate: Implementation
@@ -76,8 +76,8 @@ class DevicePool:
     off by more than `AGREEMENT`. That threshold is well below `Policy.finalist_factor`, the lag with which a config
     still enters the final, so the bias of a device excludes no winner.
 
-    With ``at_once`` above one, a single device measures that many candidates per request; `flush` and `rest` measure
-    the candidates that still wait.
+    With ``at_once`` above one, a single device measures that many candidates per request; `flush` and
+    `remaining_results` measure the candidates that still wait.
     """
 
     makers: Sequence[Callable[[], Bench]]
@@ -87,13 +87,13 @@ class DevicePool:
     notes: list[str] = field(default_factory=list)
     clock: Callable[[], float] = time.perf_counter
     _tasks: queue.SimpleQueue[_Task | None] = field(default_factory=queue.SimpleQueue)
-    _taken: queue.SimpleQueue[Taken | BaseException] = field(default_factory=queue.SimpleQueue)
+    _results: queue.SimpleQueue[PoolResult | BaseException] = field(default_factory=queue.SimpleQueue)
     _threads: list[Work[None]] = field(default_factory=list)
     _stop: Stop = field(default_factory=Stop)
     _running: int = 0
-    _finished: list[Taken] = field(default_factory=list)
+    _ready: list[PoolResult] = field(default_factory=list)
     _waiting: list[_Task] = field(default_factory=list)
-    _left: int = 0
+    _expected: int = 0
     _pace: _Pace = field(default_factory=_Pace)
     _agreeing: list[int] = field(default_factory=list)  # beside the reference
     _failure: BaseException | None = None
@@ -125,11 +125,11 @@ class DevicePool:
 
     def expect(self, count: int) -> None:
         """Set the largest number of candidates that will be submitted."""
-        self._left = count
+        self._expected = count
 
     def submit(self, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is called when it starts."""
-        self._left -= 1
+        self._expected -= 1
         if self._threads:
             self._running += 1
             self._tasks.put((candidate, runs, bound))
@@ -140,12 +140,12 @@ class DevicePool:
                 self.flush()
             return
         begin_s = self.clock()
-        taken = self._measured(0, candidate, runs, bound)
+        result = self._measure_candidate(0, candidate, runs, bound)
         self._pace.add(begin_s, self.clock())
-        self._finished.append(taken)
-        is_good = isinstance(taken.result, LaunchTimes) and bool(taken.result.times_ms)
-        if is_good and len(self.makers) > 1 and self._pace.saves_s(self._left, len(self.makers)) >= WORTH_S:
-            self._share(taken)
+        self._ready.append(result)
+        is_good = isinstance(result.result, LaunchTimes) and bool(result.result.times_ms)
+        if is_good and len(self.makers) > 1 and self._pace.saves_s(self._expected, len(self.makers)) >= WORTH_S:
+            self._start_others(result)
 
     def flush(self) -> None:
         """Measure the candidates that wait for a batch to fill."""
@@ -159,7 +159,7 @@ class DevicePool:
         except KernellabError as exc:
             results = [exc] * len(tasks)
         pairs = zip(candidates, results, strict=True)
-        self._finished += [Taken(candidate, result, 0) for candidate, result in pairs]
+        self._ready += [PoolResult(candidate, result, 0) for candidate, result in pairs]
 
     def final_bench(self, batch_s: float) -> tuple[Bench | SharedRounds, int]:
         """Return the bench of a final with its number of devices; one batch of rounds takes ``batch_s`` seconds."""
@@ -168,28 +168,28 @@ class DevicePool:
         benches = [self.bench(place) for place in (0, *self._agreeing)]
         return SharedRounds(benches), len(benches)
 
-    def finished(self) -> Iterator[Taken]:
+    def ready_results(self) -> Iterator[PoolResult]:
         """Yield the results that are ready, without waiting."""
-        found, self._finished = self._finished, []
-        yield from found
+        results, self._ready = self._ready, []
+        yield from results
         if self._failure is not None:
             raise self._failure
-        while not self._taken.empty():
+        while not self._results.empty():
             yield self._next()
 
-    def rest(self) -> Iterator[Taken]:
+    def remaining_results(self) -> Iterator[PoolResult]:
         """Yield all other results, waiting for each."""
         self.flush()
-        yield from self.finished()
+        yield from self.ready_results()
         while self._running:
             yield self._next()  # comes for sure, since a bench has a timeout
 
-    def _next(self) -> Taken:
+    def _next(self) -> PoolResult:
         self._running -= 1
-        taken = self._taken.get()
-        if isinstance(taken, BaseException):
-            raise taken
-        return taken
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     def group_of(self, place: int, group: int) -> tuple[int, int]:
         """Return the place and number of an output group; groups known to be equal have the same.
@@ -219,26 +219,28 @@ class DevicePool:
         """Measure candidates from the queue on one bench, in this thread, until the queue ends."""
         while (task := self._tasks.get()) is not None and not self._stop.why:
             try:
-                self._taken.put(self._measured(index, *task))
+                self._results.put(self._measure_candidate(index, *task))
             except BaseException as exc:  # noqa: BLE001 - raised where results are taken
-                self._taken.put(exc)
+                self._results.put(exc)
 
-    def _measured(self, index: int, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> Taken:
+    def _measure_candidate(
+        self, index: int, candidate: Implementation, runs: int, bound: Callable[[], float | None]
+    ) -> PoolResult:
         try:
-            return Taken(candidate, self.bench(index).measure(candidate, runs, bound()), index)
+            return PoolResult(candidate, self.bench(index).measure(candidate, runs, bound()), index)
         except KernellabError as exc:
-            return Taken(candidate, exc, index)
+            return PoolResult(candidate, exc, index)
 
-    def _share(self, taken: Taken) -> None:
+    def _start_others(self, result: PoolResult) -> None:
         """Start the other devices; each joins if its time of one config agrees with the reference bench's."""
-        assert isinstance(taken.result, LaunchTimes)
+        assert isinstance(result.result, LaunchTimes)
         try:
-            expected_ms = self._median_ms(0, taken.candidate, taken.result)
+            expected_ms = self._median_ms(0, result.candidate, result.result)
         except KernellabError:
             return  # try again after the next config
-        self._common_group = taken.result.group
+        self._common_group = result.result.group
         joining = [
-            partial(self._join, place, taken.candidate, taken.result, expected_ms)
+            partial(self._join, place, result.candidate, result.result, expected_ms)
             for place in range(1, len(self.makers))
         ]
         self._threads = [Work(work, daemon=True) for work in (partial(self._measure_all, 0), *joining)]
@@ -278,7 +280,7 @@ class DevicePool:
         return median(self.bench(index).interleave([candidate], rounds)[0])
 
 
-def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> tuple[int, ...]:
+def valid_devices(given: Sequence[int], count: int, names: Sequence[str]) -> tuple[int, ...]:
     """Return the GPU numbers to measure on, each once; there are ``count`` GPUs with these model names.
 
     Raises:
@@ -319,7 +321,7 @@ class SharedRounds:
         count = len(self.benches)
         shares = [rounds // count + (place < rounds % count) for place in range(count)]
         pairs = zip(self.benches, shares, strict=True)
-        parts = _at_once([partial(bench.interleave, implementations, share) for bench, share in pairs if share])
+        parts = _in_parallel([partial(bench.interleave, implementations, share) for bench, share in pairs if share])
         return [tuple(time for part in parts for time in part[place]) for place in range(len(implementations))]
 
     def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
@@ -327,15 +329,15 @@ class SharedRounds:
         count = len(self.benches)
         hands = [implementations[place::count] for place in range(count)]
         pairs = zip(self.benches, hands, strict=True)
-        parts = _at_once([partial(bench.warm, hand, runs) for bench, hand in pairs if hand])
+        parts = _in_parallel([partial(bench.warm, hand, runs) for bench, hand in pairs if hand])
         return [parts[place % count][place // count] for place in range(len(implementations))]
 
 
-def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+def _in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Run calls in a thread each, and return their results; raise the first error."""
 
     def source(place: int, stop: Stop) -> Iterator[tuple[int, T]]:
         yield place, calls[place]()
 
-    found = dict(run_in_parallel([partial(source, place) for place in range(len(calls))]))
-    return [found[place] for place in range(len(calls))]
+    results = dict(run_in_parallel([partial(source, place) for place in range(len(calls))]))
+    return [results[place] for place in range(len(calls))]

@@ -57,8 +57,8 @@ _EXPECTED = (
     "client.load_balanced_view()"
 )
 _MOST_WAITING = 32
-_LOOK_S = 0.1
-_SUCH_AS = ", such as client.get_executor() of dask, or client.load_balanced_view().executor of ipyparallel"
+_POLL_S = 0.1
+_EXAMPLES = ", such as client.get_executor() of dask, or client.load_balanced_view().executor of ipyparallel"
 
 
 class Cluster(Protocol):
@@ -92,15 +92,15 @@ def cluster_of(executor: Any) -> Cluster:
     if not callable(getattr(executor, "submit", None)):
         raise UsageError(f"executor is {value_text(executor)}; expected {_EXPECTED}.")
     count = getattr(executor, "_max_workers", 1)
-    return Unnamed(executor, count if isinstance(count, int) else 1)
+    return AnonymousProcesses(executor, count if isinstance(count, int) else 1)
 
 
-def executor_of(given: Any) -> Any:
+def executor_of(executor: Any) -> Any:
     """Return the executor of a client or a view of dask or ipyparallel; any other object unchanged."""
-    if callable(getattr(given, "get_executor", None)):
-        return given.get_executor(pure=False)
-    view = given.load_balanced_view() if callable(getattr(given, "load_balanced_view", None)) else given
-    return getattr(view, "executor", given)
+    if callable(getattr(executor, "get_executor", None)):
+        return executor.get_executor(pure=False)
+    view = executor.load_balanced_view() if callable(getattr(executor, "load_balanced_view", None)) else executor
+    return getattr(view, "executor", executor)
 
 
 @dataclass(slots=True)
@@ -121,10 +121,10 @@ class DaskWorkers:
             WorkerError: the scheduler does not answer.
         """
         try:
-            found: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+            workers: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
         except (OSError, RuntimeError, ValueError) as exc:  # a closed client says it in several ways
             raise WorkerError(f"The scheduler of dask does not answer ({type(exc).__name__}: {exc}).") from exc
-        return frozenset(address for address, worker in found.items() if self._may_be_asked(address, worker))
+        return frozenset(address for address, worker in workers.items() if self._is_selected(address, worker))
 
     def submit(self, name: str, data: bytes) -> Future[bytes]:
         """Call `pickle.loads` on a worker; dask neither retries it nor moves it to another."""
@@ -134,7 +134,7 @@ class DaskWorkers:
         )
         return executor.submit(pickle.loads, data)  # type: ignore[no-any-return]
 
-    def _may_be_asked(self, address: str, worker: Mapping[str, Any]) -> bool:
+    def _is_selected(self, address: str, worker: Mapping[str, Any]) -> bool:
         wanted = self.options.get("workers")
         wanted = {wanted} if isinstance(wanted, str) else set(wanted or ())
         has = worker.get("resources") or {}
@@ -163,7 +163,7 @@ class Engines:
 
 
 @dataclass(slots=True)
-class Unnamed:
+class AnonymousProcesses:
     """The processes of an executor that does not name them; the executor chooses which one runs a call."""
 
     executor: Executor
@@ -208,13 +208,13 @@ class Owners:
     notes: tuple[str, ...]
 
 
-def owners_of(found: Mapping[str, GpuOwner | None], target: str | None = None) -> Owners:
+def owners_of(candidates: Mapping[str, GpuOwner | None], target: str | None = None) -> Owners:
     """Choose the processes that measure: all of one kind, one for each GPU.
 
     Kinds with the ``target`` come first, then the most common kind, then the kind of the first name. Processes without
     a GPU (None) are left out without a note.
     """
-    own, notes = _one_for_each_gpu(found)
+    own, notes = _one_owner_per_gpu(candidates)
     counts = Counter(owner.kind for owner in own.values())
     targets = {owner.kind: str(owner.device.target) for owner in own.values()}
     kind = max(counts, key=lambda each: (targets[each] == target, counts[each]), default="")
@@ -233,11 +233,11 @@ def owners_of(found: Mapping[str, GpuOwner | None], target: str | None = None) -
     return Owners(kind, names, tuple(notes))
 
 
-def _one_for_each_gpu(found: Mapping[str, GpuOwner | None]) -> tuple[dict[str, GpuOwner], list[str]]:
+def _one_owner_per_gpu(candidates: Mapping[str, GpuOwner | None]) -> tuple[dict[str, GpuOwner], list[str]]:
     own: dict[str, GpuOwner] = {}
     first: dict[str, str] = {}
     notes: list[str] = []
-    for name, owner in sorted(found.items()):
+    for name, owner in sorted(candidates.items()):
         if owner is None:
             continue
         if owner.gpu in first:
@@ -249,7 +249,7 @@ def _one_for_each_gpu(found: Mapping[str, GpuOwner | None]) -> tuple[dict[str, G
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteBuilt:
+class RemoteBuild:
     """The files of a compiled kernel, with the digest of its job in the worker."""
 
     digest: str
@@ -272,7 +272,7 @@ class ExecutorPool:
     def __post_init__(self) -> None:
         if not callable(getattr(self.executor, "submit", None)):
             raise UsageError(
-                f"executor is {value_text(self.executor)}; expected a concurrent.futures.Executor{_SUCH_AS}."
+                f"executor is {value_text(self.executor)}; expected a concurrent.futures.Executor{_EXAMPLES}."
             )
 
     @property
@@ -305,15 +305,15 @@ class ExecutorPool:
             result = self._result(job, request.job, timeout_s, asked)
         if isinstance(result, Failure):
             raise result.exception()
-        if not isinstance(result, RemoteBuilt):
-            raise self._failed(
+        if not isinstance(result, RemoteBuild):
+            raise self._record_failure(
                 UsageError(
                     f"The executor returned a {type(result).__name__} for a compile; expected one result. A direct "
                     "view of ipyparallel compiles on every engine: take client.load_balanced_view().executor."
                 )
             )
         if result.digest != request.job.digest:
-            raise self._failed(
+            raise self._record_failure(
                 WorkerError("The executor's workers compile with another Triton, or with other TRITON_* variables.")
             )
         for name, content in result.files.items():
@@ -325,42 +325,44 @@ class ExecutorPool:
 
     def _result(self, job: Job[BuildRequest, None], payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
         stop.check(job.subject)
-        future = self._submitted(payload)
+        future = self._submit(payload)
         try:
-            return self._awaited(future, job, timeout_s, stop)
+            return self._await_result(future, job, timeout_s, stop)
         except KernellabError:
             raise
         except CancelledError as exc:
             text = "The executor dropped a compile: its cluster was closed, or lost its workers."
-            raise self._failed(WorkerError(text)) from exc
+            raise self._record_failure(WorkerError(text)) from exc
         except KeyboardInterrupt as exc:  # of the worker: in a notebook, an interrupt reaches processes as well
             raise WorkerDied(f"{job.subject} was interrupted in the executor.") from exc
         except Exception as exc:
-            raise self._told(exc, job) from exc
+            raise self._executor_error(exc, job) from exc
 
-    def _submitted(self, payload: CompileJob) -> Future[Any]:
+    def _submit(self, payload: CompileJob) -> Future[Any]:
         try:
-            future = self.executor.submit(pickle.loads, pickle.dumps(Travelling(built, payload)))
+            future = self.executor.submit(pickle.loads, pickle.dumps(RemoteCall(compile_job, payload)))
         except BrokenExecutor as exc:
-            raise self._failed(_broken(exc)) from exc
+            raise self._record_failure(_broken_error(exc)) from exc
         except Exception as exc:
             text = f"The executor takes no compiles ({type(exc).__name__}: {exc}); is it closed?"
-            raise self._failed(WorkerError(text)) from exc
+            raise self._record_failure(WorkerError(text)) from exc
         if not isinstance(future, Future):
             text = f"submit() of the executor {value_text(self.executor)} returned a {type(future).__name__}"
-            raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
+            raise self._record_failure(
+                UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_EXAMPLES}.")
+            )
         return future
 
-    def _awaited(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
+    def _await_result(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
         """Wait for a result, at most ``timeout_s`` after the executor finished its last compile."""
         begin_s = time.monotonic()
-        while not wait([future], _LOOK_S).done:
+        while not wait([future], _POLL_S).done:
             if stop.why:
                 future.cancel()
                 stop.check(job.subject)
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
                 future.cancel()
-                raise self._failed(
+                raise self._record_failure(
                     WorkerTimeout(
                         f"The executor finished no compile within {timeout_s:g} s; does it have workers? An interrupt "
                         "of a notebook ends those that the notebook started, of a LocalCluster of dask for instance."
@@ -369,28 +371,28 @@ class ExecutorPool:
         self._last_s = time.monotonic()
         return future.result()
 
-    def _told(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
+    def _executor_error(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
         """Return the error of a job that failed for another reason than its kernel."""
         if isinstance(exc, BrokenExecutor):
-            return self._failed(_broken(exc))
-        if lacks_a_module(exc):
-            return self._failed(
+            return self._record_failure(_broken_error(exc))
+        if is_missing_module(exc):
+            return self._record_failure(
                 WorkerError(f"The executor's workers cannot import what they need ({exc}): install kernellab there.")
             )
         return WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}")
 
-    def _failed(self, error: KernellabError) -> KernellabError:
+    def _record_failure(self, error: KernellabError) -> KernellabError:
         self.failure = self.failure or error
         return error
 
 
-def built(job: CompileJob) -> RemoteBuilt | Failure:
+def compile_job(job: CompileJob) -> RemoteBuild | Failure:
     """Compile a job in this process for an executor; an error of the kernel comes back as data."""
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
-        with one_at_a_time("compile"), Scratch() as folder:
+        with process_lock("compile"), Scratch() as folder:
             compile_kernel(BuildRequest(own, folder), lambda progress: None)
-            return RemoteBuilt(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
+            return RemoteBuild(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
     except StoreError as exc:
         if not isinstance(exc.__cause__, OSError):
             return failure_of(exc)
@@ -400,7 +402,7 @@ def built(job: CompileJob) -> RemoteBuilt | Failure:
         return failure_of(exc)
 
 
-def _broken(exc: BrokenExecutor) -> WorkerError:
+def _broken_error(exc: BrokenExecutor) -> WorkerError:
     text = f"The executor broke while configs compiled ({type(exc).__name__}: {exc})"
     return WorkerError(
         f"{text}. A config may have ended the compiler, or an interrupt a process of the pool; make a new one. "
@@ -408,13 +410,13 @@ def _broken(exc: BrokenExecutor) -> WorkerError:
     )
 
 
-def lacks_a_module(exc: BaseException) -> bool:
+def is_missing_module(exc: BaseException) -> bool:
     """Whether a worker could not import a module; ipyparallel gives an engine's error by its name."""
     return isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}
 
 
 @dataclass(frozen=True, slots=True)
-class Travelling:
+class RemoteCall:
     """A function call that runs where this is unpickled, so that a process needs only `pickle.loads`.
 
     A call that a worker of dask cannot unpickle would kill the worker, and the next one.
@@ -428,7 +430,7 @@ class Travelling:
 
 
 @cache
-def one_at_a_time(what: str) -> threading.Lock:
+def process_lock(what: str) -> threading.Lock:
     """Return the lock of this process for a kind of work.
 
     ``compile``: Triton's front end has global state. ``measure``: threads share the GPU.

@@ -59,7 +59,7 @@ class Final:
     ties: tuple[Config, ...]
 
 
-def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
+def finalists_of(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
     """Return the configs that enter the final, the fastest first."""
     times_ms = times_of(rows.values())
     fastest = sorted(times_ms, key=times_ms.__getitem__)
@@ -85,7 +85,7 @@ class FinalRounds:
     is_decided: bool = False
     _times_ms: dict[int, list[float]] = field(default_factory=dict)
     _lost: set[int] = field(default_factory=set)
-    _stand: Standing | None = None
+    _standing: Standing | None = None
     _spent_s: float = 0.0
 
     def measure(self) -> None:
@@ -96,7 +96,7 @@ class FinalRounds:
         for candidate, samples in zip(active, measured, strict=True):
             self._times_ms.setdefault(candidate.index, []).extend(samples)
         times_ms = {candidate.index: self._times_ms[candidate.index] for candidate in active}
-        stand = self._stand = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
+        stand = self._standing = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
         self._lost |= set(stand.lost)
         self._spent_s += self.devices * (self.clock() - begin_s)
         is_spent = len(times_ms[stand.leader]) >= self.policy.max_rounds or self._spent_s >= self.policy.finals_s
@@ -106,18 +106,18 @@ class FinalRounds:
         """Measure until the final is decided; return the standing, and the times of each finalist in ms."""
         while not self.is_decided:
             self.measure()
-        assert self._stand is not None
-        return self._stand, self._times_ms
+        assert self._standing is not None
+        return self._standing, self._times_ms
 
     def failures(self) -> dict[Config, KernellabError]:
         """Measure each finalist alone, and return the errors of those that fail."""
-        found: dict[Config, KernellabError] = {}
+        errors: dict[Config, KernellabError] = {}
         for candidate in self.finalists:
             try:
                 self.bench.interleave([candidate], self.policy.batch_rounds)
             except KernellabError as exc:
-                found[candidate.config] = exc
-        return found
+                errors[candidate.config] = exc
+        return errors
 
 
 @dataclass(slots=True)
@@ -144,16 +144,16 @@ class EarlyFinals:
         None follows after an error, which the final will raise again. There is no early final with a budget in seconds,
         or with long batches, which would delay configs that wait to be measured.
         """
-        chosen = qualified(rows, self.policy)
+        chosen = finalists_of(rows, self.policy)
         batch_s = self.policy.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
         if self._has_failed or self.policy.budget_s is not None or batch_s > self.policy.early_s:
             return False
         if len(chosen) < 2 or not candidates.keys() >= set(chosen):
             return False
         self.rounds_of(bench, 1, tuple(candidates[config] for config in chosen))
-        return self.go_on()
+        return self.measure_more()
 
-    def go_on(self) -> bool:
+    def measure_more(self) -> bool:
         """Measure a batch of the rounds under way; return whether more can follow."""
         if self._rounds is None or self._rounds.is_decided:
             return False
@@ -165,7 +165,7 @@ class EarlyFinals:
         return not self._rounds.is_decided
 
 
-def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
+def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
     """Finish a final; return its winner and ties, and the rows of the finalists with their measurements."""
     if not rounds.finalists:
         return Final(None, ()), {}
@@ -178,10 +178,10 @@ def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[
     warm: dict[int, float] = {}
     if policy.warm_runs:
         warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, policy.warm_runs), strict=True))
-    found = {}
+    finals_rows = {}
     for index, candidate in by_index.items():
         measured = interval(times_ms[index], policy.seed)
-        found[candidate.config] = replace(
+        finals_rows[candidate.config] = replace(
             rows[candidate.config],
             time_ms=measured.median,
             low_ms=measured.low,
@@ -192,4 +192,4 @@ def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[
             standing="winner" if index == winner else "tied" if index in ties else "lost",
             tuning=name,
         )
-    return Final(by_index[winner].config, tuple(by_index[index].config for index in sorted(ties))), found
+    return Final(by_index[winner].config, tuple(by_index[index].config for index in sorted(ties))), finals_rows

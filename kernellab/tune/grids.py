@@ -74,7 +74,7 @@ def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
     """
 
     def grid(meta: Mapping[str, Any]) -> Grid3:
-        extents = ceil_div(xnumel, meta.get("XBLOCK", 1)), *_overflowing(ynumel, meta, max_y)
+        extents = ceil_div(xnumel, meta.get("XBLOCK", 1)), *_overflow(ynumel, meta, max_y)
         return _within_limits("grids.overflowing", extents)
 
     return grid
@@ -223,11 +223,11 @@ def _x_blocks(kernel: BlockedExtents, meta: Mapping[str, Any]) -> int:
 
 
 def _shared_y(kernels: Sequence[BlockedExtents], meta: Mapping[str, Any]) -> tuple[int, int]:
-    extents = [each.ynumel for each in kernels if each.ynumel is not None]
-    return _overflowing(max(extents), meta, MAX_GRID_Y) if extents else (1, 1)
+    extents = [kernel.ynumel for kernel in kernels if kernel.ynumel is not None]
+    return _overflow(max(extents), meta, MAX_GRID_Y) if extents else (1, 1)
 
 
-def _overflowing(ynumel: int, meta: Mapping[str, Any], max_y: int) -> tuple[int, int]:
+def _overflow(ynumel: int, meta: Mapping[str, Any], max_y: int) -> tuple[int, int]:
     blocks = ceil_div(ynumel, meta.get("YBLOCK", 1))
     layers = ceil_div(blocks, max_y)
     return (ceil_div(blocks, layers), layers) if layers else (0, 0)

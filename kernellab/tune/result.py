@@ -86,13 +86,15 @@ class Agreement:
     @property
     def arguments(self) -> tuple[OutputDifference, ...]:
         """The arguments with different values between groups, each with its largest differences."""
-        found: dict[str, OutputDifference] = {}
-        for each in (each for differing in self.differences.values() for each in differing):
-            before = found.get(each.argument, each)
-            unbounded = before.largest is None or each.largest is None
-            largest = None if unbounded else max(before.largest or 0.0, each.largest or 0.0)
-            found[each.argument] = replace(each, differing=max(before.differing, each.differing), largest=largest)
-        return tuple(found.values())
+        by_argument: dict[str, OutputDifference] = {}
+        for difference in (difference for differing in self.differences.values() for difference in differing):
+            before = by_argument.get(difference.argument, difference)
+            unbounded = before.largest is None or difference.largest is None
+            largest = None if unbounded else max(before.largest or 0.0, difference.largest or 0.0)
+            by_argument[difference.argument] = replace(
+                difference, differing=max(before.differing, difference.differing), largest=largest
+            )
+        return tuple(by_argument.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +144,7 @@ class Tuning(Shown):
             CannotRun: no config of the list works.
         """
         if self.winner is None:
-            raise CannotRun(_nothing_works(self), kernel=self.kernel)
+            raise CannotRun(_failure_text(self), kernel=self.kernel)
         return self.configs[self.winner]
 
     @property
@@ -182,28 +184,28 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
             "warm_ms": {i: row.warm_ms for i, row in enumerate(tuning.rows) if row.warm_ms is not None},
             "device_index": {i: row.device_index for i, row in enumerate(tuning.rows) if row.device_index is not None},
             "notes": list(tuning.notes),
-            "agreement": _plain(tuning),
+            "agreement": _agreement_data(tuning),
             **tuning.provenance,
         }
     )
     return frame
 
 
-def _plain(tuning: Tuning) -> dict[str, Any] | None:
+def _agreement_data(tuning: Tuning) -> dict[str, Any] | None:
     """Return the agreement of a tuning as plain data, with labels of the index for configs."""
-    found = tuning.agreement
-    if found is None:
+    agreement = tuning.agreement
+    if agreement is None:
         return None
     labels = {row.config: index for index, row in enumerate(tuning.rows)}
     pairs = [
         {"groups": list(pair), "differences": [asdict(each) for each in differing]}
-        for pair, differing in found.differences.items()
+        for pair, differing in agreement.differences.items()
     ]
     return {
-        "groups": [[labels[config] for config in group] for group in found.groups],
-        "disagrees": found.disagrees,
-        "majority": 0 if found.has_majority else None,
-        "not_compared": [labels[config] for config in found.not_compared],
+        "groups": [[labels[config] for config in group] for group in agreement.groups],
+        "disagrees": agreement.disagrees,
+        "majority": 0 if agreement.has_majority else None,
+        "not_compared": [labels[config] for config in agreement.not_compared],
         "outputs": tuning.provenance.get("outputs"),
         "pairs": pairs,
     }
@@ -220,7 +222,7 @@ def _ranks(tuning: Tuning) -> dict[int, int]:
     return {index: rank for rank, index in enumerate(sorted(good, key=place), start=1)}
 
 
-def _nothing_works(tuning: Tuning) -> str:
+def _failure_text(tuning: Tuning) -> str:
     wrong = [row for row in tuning.rows if row.status is Status.WRONG]
     if wrong and all(row.checked for row in wrong):
         return f"No config of {tuning.kernel} agrees with the reference. The first: {wrong[0].reason}"
@@ -229,7 +231,7 @@ def _nothing_works(tuning: Tuning) -> str:
     return f"No config of {tuning.kernel} works ({seen}). The first says: {first}"
 
 
-def row_before(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
+def unmeasured_row(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
     """Return the row of a config that is not measured yet."""
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
@@ -242,7 +244,7 @@ def row_before(config: Config, result: Compiled | KernellabError, max_spill_byte
     return row
 
 
-_OWN = {"config", "status", "time_ms"}
+_COLUMNS = {"config", "status", "time_ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +266,14 @@ class Records:
         if kept:
             self.history.add_measurements(self.version_id, kept)
 
-    def known(self) -> dict[Config, Row]:
+    def latest_rows(self) -> dict[Config, Row]:
         """Return the latest row of each config that was measured under this key, with its output group."""
-        found: dict[str, Row] = {}
+        latest: dict[str, Row] = {}
         for entry in self.history.measurements(key=self.key):
             row = row_of(entry.measurement)
             if row is not None:
-                found[row.config.key] = _with_group(row, found.get(row.config.key))
-        return {row.config: row for row in found.values()}
+                latest[row.config.key] = _with_group(row, latest.get(row.config.key))
+        return {row.config: row for row in latest.values()}
 
 
 def _with_group(row: Row, before: Row | None) -> Row:
@@ -283,13 +285,13 @@ def _with_group(row: Row, before: Row | None) -> Row:
 
 def measurement_of(row: Row, key: str, device: str) -> Measurement:
     """Return a row as a measurement under a key, taken on a model of device."""
-    details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _OWN}
+    details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _COLUMNS}
     return Measurement(key, row.config.stored, device, str(row.status), row.time_ms, details)
 
 
 def row_of(measurement: Measurement) -> Row | None:
     """Return the row of a measurement; None if it is not from a tuning."""
-    names = {f.name for f in fields(Row)} - _OWN
+    names = {f.name for f in fields(Row)} - _COLUMNS
     if "standing" not in measurement.details:
         return None
     details = {name: value for name, value in measurement.details.items() if name in names}
@@ -330,11 +332,11 @@ class TuningProgress:
 Watch = Callable[[TuningProgress], None]
 
 
-def unwatched(progress: object) -> None:
+def ignore_progress(progress: object) -> None:
     """Ignore the progress."""
 
 
-_FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
+_WITHOUT_FAILURE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _MOST_TIMES = 512
 _FASTEST, _LATEST = 8, 3
 
@@ -344,27 +346,27 @@ class _Curve:
     """Times in order; a long series keeps the best and the worst of each stretch."""
 
     _times_ms: list[float] = field(default_factory=list)
-    _begun: list[float] = field(default_factory=list)  # of a stretch
+    _stretch: list[float] = field(default_factory=list)  # of a stretch
     _length: int = 1
 
     def add(self, time_ms: float) -> None:
         """Add the next time."""
-        self._begun.append(time_ms)
-        if len(self._begun) == self._length:
-            self._times_ms += _ends(self._begun)
-            self._begun.clear()
+        self._stretch.append(time_ms)
+        if len(self._stretch) == self._length:
+            self._times_ms += _extremes(self._stretch)
+            self._stretch.clear()
         if len(self._times_ms) >= _MOST_TIMES:
             fours = [self._times_ms[begin : begin + 4] for begin in range(0, len(self._times_ms), 4)]
-            self._times_ms = [time for four in fours for time in _ends(four)]
+            self._times_ms = [time for four in fours for time in _extremes(four)]
             self._length = max(4, 2 * self._length)
 
     @property
     def times_ms(self) -> tuple[float, ...]:
         """The times of the curve."""
-        return (*self._times_ms, *_ends(self._begun))
+        return (*self._times_ms, *_extremes(self._stretch))
 
 
-def _ends(times_ms: Sequence[float]) -> Sequence[float]:
+def _extremes(times_ms: Sequence[float]) -> Sequence[float]:
     """Return the best and the worst of some times, in their order."""
     if len(times_ms) <= 2:
         return tuple(times_ms)
@@ -393,21 +395,21 @@ class Counts:
     def add_known(self, row: Row) -> None:
         """Count a config that was measured before."""
         self.known += 1
-        self._enter(row)
+        self._add_time(row)
 
     def add(self, row: Row) -> None:
         """Count a config of this tuning that ended."""
         self.ended += 1
         self._latest.append(row)
-        self._enter(row)
+        self._add_time(row)
 
     def reopen(self, count: int) -> None:
         """Subtract configs that will be compiled again and then measured."""
         self.compiled -= count
         self.ended -= count
 
-    def _enter(self, row: Row) -> None:
-        self._failed += row.status not in _FINE
+    def _add_time(self, row: Row) -> None:
+        self._failed += row.status not in _WITHOUT_FAILURE
         if row.status is Status.OK and row.time_ms is not None:
             self._curve.add(row.time_ms)
             insort(self._fastest, row, key=_time_of)
@@ -416,7 +418,7 @@ class Counts:
     def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
         """Count failures and find the fastest rows again, after rows changed; a winner comes first."""
         good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
-        self._failed = sum(row.status not in _FINE for row in rows.values())
+        self._failed = sum(row.status not in _WITHOUT_FAILURE for row in rows.values())
         self._fastest = nsmallest(_FASTEST, good, key=lambda row: (row.config != winner, row.time_ms))
         self._latest = deque((rows[row.config] for row in self._latest), maxlen=_LATEST)
 

@@ -22,8 +22,8 @@ from kernellab.target import DeviceLimits
 from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32
-Searching = Literal["exhaustive", "random", "descent", "optuna"]
-SEARCHES: tuple[Searching, ...] = ("exhaustive", "random", "descent", "optuna")
+SearchName = Literal["exhaustive", "random", "descent", "optuna"]
+SEARCHES: tuple[SearchName, ...] = ("exhaustive", "random", "descent", "optuna")
 
 
 @runtime_checkable
@@ -66,24 +66,24 @@ class Random:
     batch: int = 16
     _seen: set[int] = field(default_factory=set)
     _rest: list[int] | None = None
-    _given: int = 0
+    _count: int = 0
 
     def ask(self) -> list[Config]:
         """Return the next random configs."""
-        found: list[Config] = []
-        while len(found) < min(self.batch, self.count - self._given) and len(self._seen) < self.space.size:
-            index = self._unseen()
+        configs: list[Config] = []
+        while len(configs) < min(self.batch, self.count - self._count) and len(self._seen) < self.space.size:
+            index = self._new_index()
             self._seen.add(index)
             config = self.space.at(index)
             if self.space.allows(config.values):
-                found.append(config)
-        self._given += len(found)
-        return found
+                configs.append(config)
+        self._count += len(configs)
+        return configs
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Ignore the time."""
 
-    def _unseen(self) -> int:
+    def _new_index(self) -> int:
         if 2 * len(self._seen) < self.space.size:
             while (index := self.rng.randrange(self.space.size)) in self._seen:
                 pass
@@ -122,9 +122,9 @@ class CoordinateDescent:
             return [self.start]
         if not self._times:
             return []
-        if not self._moved() and (self._widened or not self.all_directions):
+        if not self._move_to_best() and (self._widened or not self.all_directions):
             return []
-        fresh = self._new(self._neighbours())
+        fresh = self._new_configs(self._neighbours())
         if not fresh and self.all_directions and not self._widened:
             fresh = self._widen()
         return fresh
@@ -134,7 +134,7 @@ class CoordinateDescent:
         if time_ms is not None:
             self._times[config] = time_ms
 
-    def _moved(self) -> bool:
+    def _move_to_best(self) -> bool:
         """Move to the fastest config so far; return False if it improves by too little."""
         leader = min(self._times, key=lambda config: self._times[config])
         if self._best is not None and self._times[leader] >= self._times[self._best] * (1 - self.threshold):
@@ -146,26 +146,28 @@ class CoordinateDescent:
         self._widened = True
         assert self._best is not None
         values = self._best.values
-        names = _tunable(values)
+        names = _tunable_names(values)
         choices = [(values[name], *_steps(name, values[name])) for name in names]
-        near = (self._best.with_values(dict(zip(names, each, strict=True))) for each in itertools.product(*choices))
-        return self._new(near)
+        near = (self._best.with_values(dict(zip(names, choice, strict=True))) for choice in itertools.product(*choices))
+        return self._new_configs(near)
 
     def _neighbours(self) -> list[Config]:
         assert self._best is not None
         values = self._best.values
         return [
-            self._best.with_values({name: value}) for name in _tunable(values) for value in _steps(name, values[name])
+            self._best.with_values({name: value})
+            for name in _tunable_names(values)
+            for value in _steps(name, values[name])
         ]
 
-    def _new(self, configs: Iterable[Config]) -> list[Config]:
-        found = [config for config in configs if config not in self._asked and self._is_allowed(config)]
-        self._asked.update(found)
-        return list(dict.fromkeys(found))
+    def _new_configs(self, configs: Iterable[Config]) -> list[Config]:
+        fresh = [config for config in configs if config not in self._asked and self._is_allowed(config)]
+        self._asked.update(fresh)
+        return list(dict.fromkeys(fresh))
 
     def _is_allowed(self, config: Config) -> bool:
         values, first = config.values, self.start.values
-        limits = {name: MAX_WARPS if name == "num_warps" else self.max_value for name in _tunable(values)}
+        limits = {name: MAX_WARPS if name == "num_warps" else self.max_value for name in _tunable_names(values)}
         small = all(values[name] <= max(limit, first.get(name, 0)) for name, limit in limits.items())
         return small and self.allows(config)
 
@@ -185,29 +187,29 @@ class OptunaSearch:
     study: Any
     batch: int = 8
     _trials: dict[Config, Any] = field(default_factory=dict)
-    _given: int = 0
+    _count: int = 0
 
     def ask(self) -> list[Config]:
         """Return the sampler's next suggestions that are new and allowed by the space."""
-        found: list[Config] = []
+        configs: list[Config] = []
         drawn = 0
-        while len(found) < min(self.batch, self.count - self._given) and drawn < 20 * self.batch:
+        while len(configs) < min(self.batch, self.count - self._count) and drawn < 20 * self.batch:
             drawn += 1
             trial = self.study.ask()
             config = Config.of({n: trial.suggest_categorical(n, list(c)) for n, c in self.space.values.items()})
             if config in self._trials or not self.space.allows(config.values):
-                self.study.tell(trial, state=_failed())
+                self.study.tell(trial, state=_fail_state())
                 continue
             self._trials[config] = trial
-            found.append(config)
-        self._given += len(found)
-        return found
+            configs.append(config)
+        self._count += len(configs)
+        return configs
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Finish the trial of a config; one without a time has failed."""
         trial = self._trials[config]
         if time_ms is None:
-            self.study.tell(trial, state=_failed())
+            self.study.tell(trial, state=_fail_state())
         else:
             self.study.tell(trial, time_ms)
 
@@ -226,13 +228,13 @@ def optuna_search(space: Space, count: int, seed: int = 0) -> OptunaSearch:
     return OptunaSearch(space, count, optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)))
 
 
-def _failed() -> Any:
+def _fail_state() -> Any:
     import optuna
 
     return optuna.trial.TrialState.FAIL
 
 
-def _tunable(values: Mapping[str, Any]) -> list[str]:
+def _tunable_names(values: Mapping[str, Any]) -> list[str]:
     """Return the names of values that can be doubled or stepped: positive integers."""
     fixed = {"num_ctas", "maxnreg"}
     return [n for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0 and n not in fixed]
@@ -248,7 +250,7 @@ Fits = Callable[[Config], bool]
 
 
 def search_of(
-    search: Searching | Search,
+    search: SearchName | Search,
     given: Any,
     originals: Iterable[Config],
     count: int,
@@ -285,14 +287,16 @@ def search_of(
 
 def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the best stored config of this kind of launch, else of the most similar launches."""
-    found = best_known(known or records.known(), fits)
-    return found or best_nearby(records.history.measurements(records.version_id), records.key, fits)
+    stored = fastest_fitting(known or records.latest_rows(), fits)
+    return stored or best_nearby(records.history.measurements(records.version_id), records.key, fits)
 
 
-def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
+def fastest_fitting(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the fastest config that ran well, ``fits``, and can be restored from JSON."""
     times_ms = times_of(rows.values())
-    whole = [each for each in times_ms if not any(isinstance(value, NonJsonValue) for value in each.values.values())]
+    whole = [
+        config for config in times_ms if not any(isinstance(value, NonJsonValue) for value in config.values.values())
+    ]
     return min(filter(fits, whole), key=times_ms.__getitem__, default=None)
 
 
@@ -308,9 +312,9 @@ def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Conf
             by_key.setdefault(entry.measurement.key, {})[row.config] = row
     wanted = fields_of_key(key)
     for _, other in sorted((_distance(wanted, fields_of_key(other)), other) for other in by_key):
-        found = best_known(by_key[other], fits)
-        if found is not None:
-            return found
+        best = fastest_fitting(by_key[other], fits)
+        if best is not None:
+            return best
     return None
 
 
@@ -321,8 +325,8 @@ def _distance(wanted: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool
 
 
 def _sizes(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = fields.get("values")
-    return found if isinstance(found, dict) else {}
+    values = fields.get("values")
+    return values if isinstance(values, dict) else {}
 
 
 def _doublings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
@@ -348,10 +352,10 @@ Inductor's limit is 16 registers, and does not apply to user kernels, of which s
 (torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
 """
 
-_LEAST_HALVED = 64
+_MIN_BLOCK = 64
 
 
-def halved_for_registers(
+def halve_for_registers(
     config: Config, registers: int, limits: DeviceLimits, names: Sequence[str] = ("R0_BLOCK", "R1_BLOCK", "RBLOCK")
 ) -> Config | None:
     """Return a config with its largest block among ``names`` halved, if registers limit its occupancy; else None.
@@ -360,7 +364,7 @@ def halved_for_registers(
     Inductor's for reductions (``_dynamic_scale_rblock`` in torch/_inductor/runtime/triton_heuristics.py).
     """
     values, warps = config.values, config.num_warps or 4
-    blocks = [name for name in names if type(values.get(name)) is int and values[name] >= _LEAST_HALVED]
+    blocks = [name for name in names if type(values.get(name)) is int and values[name] >= _MIN_BLOCK]
     if not blocks or registers <= limits.registers_per_multiprocessor // limits.threads_per_multiprocessor:
         return None
     resident = limits.registers_per_multiprocessor // (registers * warps * limits.warp_threads)
@@ -370,19 +374,19 @@ def halved_for_registers(
     return config.with_values({largest: values[largest] // 2})
 
 
-def relieved(space: Space, config: Config, registers: int, limits: DeviceLimits) -> Config | None:
+def halve_within_space(space: Space, config: Config, registers: int, limits: DeviceLimits) -> Config | None:
     """Halve the largest block within the values of a space, to save registers; None if that does not help."""
     values = config.values
     numbers = [name for name, _ in config.parameters if type(values[name]) is int]
     names = [name for name in numbers if values[name] // 2 in space.values.get(name, ())]
-    found = halved_for_registers(config, registers, limits, names)
-    return found if found is not None and found in space else None
+    halved = halve_for_registers(config, registers, limits, names)
+    return halved if halved is not None and halved in space else None
 
 
-def suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
+def suggest_for_registers(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
     """Return a variant of a compiled config with fewer registers; None without ``given`` configs."""
     if given is None or limits is None or not row.registers:
         return None
     if isinstance(given, Space):
-        return relieved(given, config, row.registers, limits)
-    return halved_for_registers(config, row.registers, limits)
+        return halve_within_space(given, config, row.registers, limits)
+    return halve_for_registers(config, row.registers, limits)

@@ -32,12 +32,12 @@ from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.target import limits_of
-from kernellab.tune.agreement import remark_of
+from kernellab.tune.agreement import disagreement_note
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Records, Row, Tuning, Watch, unwatched
-from kernellab.tune.search import MOST_SPILLED_BYTES, Search, Searching, best_start, search_of, suggested
+from kernellab.tune.result import Records, Row, Tuning, Watch, ignore_progress
+from kernellab.tune.search import MOST_SPILLED_BYTES, Search, SearchName, best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
@@ -70,7 +70,7 @@ class Options:
 
     configs: Space | Sequence[Any] | None = None
     timeout_s: float = 10.0
-    search: Searching | Search = "exhaustive"
+    search: SearchName | Search = "exhaustive"
     count: int = 64
     budget_s: float | None = None
     budget_configs: int | None = None
@@ -84,7 +84,7 @@ class Options:
 
 
 MakeBench = Callable[[Launches, float, int | None], Bench]
-"""Makes the bench of a device by its number, the current one where that is None; with the seconds of each config."""
+"""Makes the bench of a device: launches, timeout of each config in seconds, GPU number (None for the current one)."""
 
 Progress = Callable[[str], AbstractContextManager[Watch]]
 
@@ -93,8 +93,8 @@ Progress = Callable[[str], AbstractContextManager[Watch]]
 class Environment:
     """The compiler, registry, device and benches of a tuning; without ``make_bench`` nothing is timed.
 
-    There, ``interpret`` runs configs on the CPU, to compare them with a reference; None compares none.
-    ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
+    Then ``interpret``, if given, runs configs on the CPU to compare them with a reference. ``progress`` returns a
+    context that displays a tuning; ``remarks`` are added to the notes of every tuning.
     """
 
     compiler: Compiler
@@ -111,8 +111,8 @@ class Environment:
 class PreparedTuning:
     """A tuning that is ready to run: launches, configs, and the stored rows under its key.
 
-    The configs to try are ``launches.originals``; all of them are ``listed``, and ``left_out`` has rows of the others.
-    Those of a `Space`, and of `workloads`, ``is_generated``: nobody insists on any of them, and others may join them.
+    ``launches.originals`` are the configs to try, ``listed`` all configs, ``left_out`` the rows of pruned ones.
+    ``is_generated`` for configs of a `Space` or of `workloads`: some may be skipped, and variants added.
     """
 
     launches: Launches
@@ -121,11 +121,11 @@ class PreparedTuning:
     is_generated: bool
     records: Records
 
-    def known(self, options: Options) -> dict[Config, Row]:
+    def known_rows(self, options: Options) -> dict[Config, Row]:
         """Return the stored rows that hold for this tuning; none for a ``fresh`` one.
 
-        Those are of outputs that were compared with these reference values, or with each other. A config that was not
-        measured since it spills is left out of a generated list alone.
+        Their outputs were compared with the same reference values, or with each other. Rows of configs that were pruned
+        since they spill hold for generated lists only.
         """
         if options.fresh:
             return {}
@@ -140,10 +140,10 @@ class PreparedTuning:
                 return bool(wanted) and row.checked == wanted
             return bool(row.checked) or row.outputs == outputs
 
-        return {config: row for config, row in self.records.known().items() if holds(row)}
+        return {config: row for config, row in self.records.latest_rows().items() if holds(row)}
 
 
-def prepared(
+def prepare_tuning(
     environment: Environment,
     launches: Launches,
     options: Options,
@@ -152,15 +152,15 @@ def prepared(
 ) -> PreparedTuning:
     """Prepare a tuning of launches; ``version`` is the kernel's, if the caller knows it.
 
-    ``sizes`` are those of a case among several: its rows are those of no other, whatever an autotuner's ``key`` names.
+    ``sizes`` are those of a case of a tuning over sizes; they are part of its key, whatever the autotuner's ``key`` is.
 
     Raises:
         UsageError: there are no configs, or the options are wrong.
         LaunchError: the arguments do not fit the kernel.
     """
-    given = _given(launches, options.configs)
-    listed, left_out = _take_configs(launches, configs_of(given))
-    launches.outputs = _named_outputs(options.outputs)
+    given = _requested_configs(launches, options.configs)
+    listed, left_out = _set_configs(launches, configs_of(given))
+    launches.outputs = _output_names(options.outputs)
     known = version or environment.kernels.current(launches.kernel)
     first = next(iter(launches.originals))
     key = key_of(key_fields(launches, first, environment.device, sizes))
@@ -175,13 +175,13 @@ def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> 
     Raises:
         UsageError: there are no configs.
     """
-    found: dict[Config, Any] = {}
-    for config in configs_of(_given(launches, configs)):
-        found.setdefault(launches.effective(config), config)
-    return found
+    originals: dict[Config, Any] = {}
+    for config in configs_of(_requested_configs(launches, configs)):
+        originals.setdefault(launches.effective(config), config)
+    return originals
 
 
-def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
+def _requested_configs(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     """Return the configs of a call, or of the kernel's autotuner.
 
     Raises:
@@ -195,8 +195,8 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     return given
 
 
-def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
-    """Set the configs and hooks of launches; return all configs by their values, and the rows of prune_configs ones."""
+def _set_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
+    """Set the configs and hooks of launches; return all configs by their values, and the rows of pruned ones."""
     kept, reasons = prune_configs(launches.kernel, configs, launches.args, launches.meta)
     values = {id(config): launches.effective(config) for config in configs}
     originals: dict[Config, Any] = {}
@@ -216,7 +216,7 @@ def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Con
     return listed, {values[i]: Row(values[i], Status.PRUNED, reason) for i, reason in reasons.items()}
 
 
-def _named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
+def _output_names(given: Sequence[str] | None) -> frozenset[str] | None:
     """Return the names of the arguments to compare; None for all.
 
     Raises:
@@ -241,7 +241,7 @@ def joined_names(outputs: frozenset[str] | None) -> str:
     return ",".join(sorted(outputs or ()))
 
 
-def tuned(
+def tune_kernel(
     environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
 ) -> Tuning:
     """Tune a kernel for these arguments; they have the same values afterwards.
@@ -252,15 +252,15 @@ def tuned(
     """
     start_s = environment.clock()
     launches = Launches(kernel, grid, args, meta, environment.device.target)
-    return carried_out(environment, prepared(environment, launches, options), options, start_s)
+    return run_tuning(environment, prepare_tuning(environment, launches, options), options, start_s)
 
 
-def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
-    """Run a prepared tuning that started at ``start_s``; see `tuned`."""
+def run_tuning(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
+    """Run a prepared tuning that started at ``start_s``; see `tune_kernel`."""
     launches, records, originals = tuning.launches, tuning.records, tuning.launches.originals
-    _take_reference(launches, next(iter(originals)), options, environment)
+    _set_reference(launches, next(iter(originals)), options, environment)
     check = _cpu_check(environment, launches, options)
-    known = {} if environment.make_bench is None else tuning.known(options)
+    known = {} if environment.make_bench is None else tuning.known_rows(options)
     start = partial(best_start, records, known)
     search = search_of(options.search, options.configs, originals, options.count, options.seed, start)
     compiler = _compiler(environment, options)
@@ -273,18 +273,20 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
         policy=_policy(options, launches),
         clock=environment.clock,
         name=uuid.uuid4().hex[:12],
-        bytes_of=partial(_moved, launches),
+        bytes_of=partial(_moved_bytes, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
         known=known,
         record=(lambda rows: None) if pool is None else records.add,
         kernel=launches.name,
         implementation=partial(implementation_of, launches),
         require=partial(_require_outputs, launches),
-        suggested=partial(suggested, options.configs if tuning.is_generated else None, limits_of(launches.target)),
+        suggest=partial(
+            suggest_for_registers, options.configs if tuning.is_generated else None, limits_of(launches.target)
+        ),
         listed=() if tuning.is_generated else originals.keys(),
         check=None if check is None else check.verdict,
     )
-    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
+    watched = nullcontext(ignore_progress) if environment.progress is None else environment.progress(launches.name)
     try:
         with watched as tuner.watch:
             outcome = tuner.run()
@@ -295,9 +297,9 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
         *environment.remarks,
         *launches.notes,
         *(() if check is None else (check.note,)),
-        *_complaints(compiler, outcome),
+        *_executor_notes(compiler, outcome),
         *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
-        *_remarks(outcome, is_timed=pool is not None),
+        *_outcome_notes(outcome, is_timed=pool is not None),
     ]
     return _result(environment, tuning, options, outcome, environment.clock() - start_s, notes)
 
@@ -311,20 +313,20 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
     return CpuCheck(*given, left_s, environment.clock)
 
 
-def _take_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
+def _set_reference(launches: Launches, config: Config, options: Options, environment: Environment) -> None:
     """Compute the reference values; note options of the autotuner that are not followed."""
     tuner = autotune_settings(launches.kernel)
     if options.check is not None:
-        tuned = {name for name, _ in config.parameters}
-        given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
-        options.check.require(given)
+        constexprs = {name for name, _ in config.parameters}
+        arguments = {n: v for n, v in launches.of(config).arguments.items() if n not in constexprs}
+        options.check.require(arguments)
     times = environment.make_bench is not None
     if options.check is not None and not times and environment.interpret is None:
         launches.notes.append("The configs were not checked: nothing launches them here.")
     elif options.check is not None:
         from kernellab.measure.reference import reference_of  # most tunings need none of it
 
-        launches.reference = reference_of(options.check, with_zeros(given, tuner.reset_to_zero))
+        launches.reference = reference_of(options.check, with_zeros(arguments, tuner.reset_to_zero))
     if times and tuner.by_graph:
         hooks = ", and hooks are called before each replay" if launches.has_hooks else ""
         launches.notes.append(
@@ -344,7 +346,7 @@ def _compiler(environment: Environment, options: Options) -> Compiler:
     return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)
 
 
-def _complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
+def _executor_notes(compiler: Compiler, outcome: Outcome) -> list[str]:
     """Return a note about an executor that failed; raise its error if the tuning has no winner."""
     failure = getattr(compiler.pool, "failure", None)
     if failure is not None and outcome.winner is None:
@@ -376,7 +378,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
     )
 
 
-def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
+def _moved_bytes(launches: Launches, config: Config, compiled: Compiled) -> int | None:
     """Return the bytes that a launch moves; note a `restore_value` of an argument that is not written."""
     effects, stated = compiled.effects, autotune_settings(launches.kernel).restore_value
     if not effects.unknown:
@@ -402,16 +404,16 @@ def _require_outputs(launches: Launches, config: Config, compiled: Compiled) -> 
         raise UsageError(f"outputs names {unknown[0]}, and {launches.name} writes {names}.")
 
 
-def _remarks(outcome: Outcome, *, is_timed: bool) -> list[str]:
-    found = []
+def _outcome_notes(outcome: Outcome, *, is_timed: bool) -> list[str]:
+    notes = []
     if outcome.interrupted and is_timed:
-        found.append("The tuning was interrupted; this is the best so far.")
+        notes.append("The tuning was interrupted; this is the best so far.")
     elif outcome.interrupted:
         left = sum(row.reason == STOPPED for row in outcome.rows.values())
-        found.append(f"The tuning was interrupted; {left} of {len(outcome.rows)} configs were not compiled.")
-    if outcome.agreement is not None and (remark := remark_of(outcome.agreement)):
-        found.append(remark)
-    return found
+        notes.append(f"The tuning was interrupted; {left} of {len(outcome.rows)} configs were not compiled.")
+    if outcome.agreement is not None and (remark := disagreement_note(outcome.agreement)):
+        notes.append(remark)
+    return notes
 
 
 def _result(

@@ -18,7 +18,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 
@@ -40,7 +40,7 @@ def device(name: str, triton: str = "3.9.0") -> Device:
 def tune(lab: kernellab.Lab, name: str = "NVIDIA H200", triton: str = "3.9.0", factor: float = 1.0) -> Tuning:
     times = {each: time_ms * factor for each, time_ms in TIMES.items()}
     environment = Environment(lab.compiler, lab.kernels, device(name, triton), lambda *_: FakeBench(times))
-    return tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
+    return tune_kernel(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
 
 
 def lab_in(folder: Path) -> kernellab.Lab:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
-from kernellab.tune.agreement import remark_of
+from kernellab.tune.agreement import disagreement_note
 from kernellab.tune.result import Agreement, Row, Tuning
 
 PROVENANCE = {"device": "NVIDIA H200", "target": "cuda:90", "triton": "3.6.0"}
@@ -70,7 +70,7 @@ def divided_tuning(*, has_majority: bool, count: int = 5) -> Tuning:
         rows[:2] = [replace(each, status=Status.DIFFERS, reason=f"{scratch.text}, from most") for each in rows[:2]]
     agreement = Agreement(tuple(tuple(rows[i].config for i in group) for group in groups), has_majority, True, pairs)
     found = _tuning(tuple(rows), 2 if has_majority else 0, ())
-    return replace(found, agreement=agreement, notes=(remark_of(agreement),))
+    return replace(found, agreement=agreement, notes=(disagreement_note(agreement),))
 
 
 def _tuning(rows: tuple[Row, ...], winner: int, ties: tuple[int, ...]) -> Tuning:

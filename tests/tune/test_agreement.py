@@ -17,7 +17,7 @@ from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Implementation, LaunchTimes
-from kernellab.tune.agreement import NOT_REPEATED, Outputs, remark_of
+from kernellab.tune.agreement import NOT_REPEATED, Outputs, disagreement_note
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
@@ -208,7 +208,7 @@ def test_where_all_agree_nothing_is_launched_again() -> None:
     assert bench.compared == []
     assert outcome.agreement is not None
     assert not outcome.agreement.disagrees
-    assert remark_of(outcome.agreement) == ""
+    assert disagreement_note(outcome.agreement) == ""
 
 
 def test_an_error_of_a_comparison_spoils_no_tuning() -> None:
@@ -334,7 +334,7 @@ def test_what_nobody_compared_is_not_said_to_differ() -> None:
     assert later.measured == later.compared == []
     assert again.agreement is not None
     assert not again.agreement.disagrees
-    assert remark_of(again.agreement) == ""
+    assert disagreement_note(again.agreement) == ""
 
 
 def test_rows_checked_by_different_references_are_not_said_to_differ() -> None:
@@ -362,12 +362,12 @@ def test_the_remark_says_how_many_agree_which_arguments_differ_and_what_decides(
     first, second = (tuned(groups).agreement for groups in ([0, 1, 0, 2, 0], [0, 0, 1, 1]))
     assert first is not None
     assert second is not None
-    assert remark_of(first) == (
+    assert disagreement_note(first) == (
         "Outputs disagree: 3 of 5 configs agree, and what differs from these does not win. Between groups, at most: "
         "out differs in 3 of 8 elements, by up to 0.5. Where it may be right, a reference decides (check=), or naming "
         "the arguments that count (outputs=)."
     )
-    assert "no more than 2 of 4 configs agree (2 groups of 2), so all of them could win" in remark_of(second)
+    assert "no more than 2 of 4 configs agree (2 groups of 2), so all of them could win" in disagreement_note(second)
 
 
 def test_an_early_final_leaves_out_what_differs_from_most_so_far() -> None:

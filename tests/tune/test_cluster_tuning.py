@@ -16,8 +16,8 @@ import kernellab
 from kernellab.errors import LaunchError, UsageError
 from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
-from kernellab.tune.autotune import elsewhere_of, environment_of, tune_and_launch
-from kernellab.tune.cluster_tuning import packed_arguments, unpacked_arguments
+from kernellab.tune.autotune import environment_of, remote_tuning, tune_and_launch
+from kernellab.tune.cluster_tuning import pack_arguments, unpack_arguments
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
@@ -97,7 +97,7 @@ def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: Thre
 def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     environment = replace(environment_of(lab.launches, lab.kernels), make_bench=_no_bench)
     options = Options(executor=threads)
-    assert elsewhere_of(environment, call_in(lab, X, OUT, 300), options, cpu_environment) is None
+    assert remote_tuning(environment, call_in(lab, X, OUT, 300), options, cpu_environment) is None
 
 
 def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
@@ -118,8 +118,8 @@ def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: 
 
 def test_views_of_one_memory_travel_as_such() -> None:
     whole = torch.zeros(8)
-    data = packed_arguments((whole[:4], whole[4:]), {"n": 4})
-    (left, right), meta = unpacked_arguments(data, environment_device())
+    data = pack_arguments((whole[:4], whole[4:]), {"n": 4})
+    (left, right), meta = unpack_arguments(data, environment_device())
     assert meta == {"n": 4}
     assert left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
 

@@ -17,7 +17,7 @@ from kernellab.measure.provenance import Device
 from kernellab.measure.reference import check_of
 from kernellab.target import Target
 from kernellab.tune.cpu_check import AGREES
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab
 from tests.tune.fakes import Clock
 
@@ -131,7 +131,7 @@ def tune_with(lab: kernellab.Lab, configs: list[triton.Config], tensors: Any, se
     interpret: Any = Interpreter(clock, seconds)
     environment = Environment(lab.compiler, lab.kernels, DEVICE, None, clock, interpret=interpret)
     options = Options(configs, check=check_of(lambda x_ptr: 2 * x_ptr))
-    return tuned(environment, scale, grid, (*tensors, COUNT), {}, options), interpret.launches
+    return tune_kernel(environment, scale, grid, (*tensors, COUNT), {}, options), interpret.launches
 
 
 def test_configs_that_compute_the_same_are_launched_once(lab: kernellab.Lab, tensors: Any) -> None:

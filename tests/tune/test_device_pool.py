@@ -12,7 +12,7 @@ from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Implementation, LaunchTimes
-from kernellab.tune.device_pool import DevicePool, SharedRounds, checked_devices
+from kernellab.tune.device_pool import DevicePool, SharedRounds, valid_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune
 
@@ -110,7 +110,7 @@ def test_another_device_joins_where_the_first_does_not_wait_for_the_compiler(com
     for place, each in enumerate(CONFIGS):
         one.clock.now_s += compiling_s
         devices.submit(candidate_of(each, place), 4, lambda: None)
-    list(devices.rest())
+    list(devices.remaining_results())
     devices.close()
     assert bool(two.measured) is joins
 
@@ -232,7 +232,7 @@ def test_all_benches_are_closed() -> None:
 
 def test_devices_are_checked_against_those_that_there_are() -> None:
     names = ["H200", "H200", "A100"]
-    assert checked_devices([1, 0, 1], 3, names) == (1, 0)
+    assert valid_devices([1, 0, 1], 3, names) == (1, 0)
     for given, count, message in (
         ([3], 3, "devices has 3, and there is GPU 0 to 2"),
         ([0], 0, "devices has 0, and there is no GPU"),
@@ -243,7 +243,7 @@ def test_devices_are_checked_against_those_that_there_are() -> None:
         ([0, 2], 3, "different models, A100 and H200"),
     ):
         with pytest.raises(UsageError, match=message):
-            checked_devices(given, count, names)  # type: ignore[arg-type]
+            valid_devices(given, count, names)  # type: ignore[arg-type]
 
 
 def test_no_bench_is_made_where_nothing_is_measured() -> None:

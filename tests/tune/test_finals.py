@@ -11,7 +11,7 @@ import pytest
 from kernellab.errors import CompileError, RunError
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Implementation, LaunchTimes
-from kernellab.tune.finals import Final, FinalRounds, Policy, settle
+from kernellab.tune.finals import Final, FinalRounds, Policy, finish_final
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, candidate_of, config, tune
@@ -25,7 +25,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
     candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
-    return settle(FinalRounds(bench, 1, candidates, POLICY, Clock()), rows, "final")
+    return finish_final(FinalRounds(bench, 1, candidates, POLICY, Clock()), rows, "final")
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_a_final_enters_what_it_measured() -> None:
 
 
 def test_without_finalists_there_is_no_winner() -> None:
-    assert settle(FinalRounds(FakeBench({}), 1, (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
+    assert finish_final(FinalRounds(FakeBench({}), 1, (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):

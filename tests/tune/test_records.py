@@ -37,21 +37,21 @@ def test_a_row_survives_the_store(kept: Row) -> None:
 def test_rows_are_found_again_by_their_key() -> None:
     store = Store(None)
     records(store).add([row(FAST, 1.5), row(SLOW, 2.0)])
-    assert set(records(store).known()) == {FAST, SLOW}
-    assert not records(store, "another key").known()
+    assert set(records(store).latest_rows()) == {FAST, SLOW}
+    assert not records(store, "another key").latest_rows()
 
 
 def test_the_latest_row_of_a_config_counts() -> None:
     store = Store(None)
     records(store).add([row(FAST, 1.5)])
     records(store).add([row(FAST, 1.2)])
-    assert records(store).known()[FAST].time_ms == 1.2
+    assert records(store).latest_rows()[FAST].time_ms == 1.2
 
 
 def test_what_was_not_measured_is_not_kept() -> None:
     store = Store(None)
     records(store).add([row(FAST, None, Status.NOT_TIMED, "not measured: the budget was spent")])
-    assert not records(store).known()
+    assert not records(store).latest_rows()
 
 
 def test_measurements_of_others_are_left_alone() -> None:
@@ -66,4 +66,4 @@ def test_a_row_is_found_again_whatever_the_order_of_its_parameters() -> None:
     given = Config.of({"BM": 64, "BK": 32})
     store = Store(None)
     records(store).add([row(given, 1.5)])
-    assert records(store).known()[given].time_ms == 1.5
+    assert records(store).latest_rows()[given].time_ms == 1.5

@@ -19,7 +19,7 @@ from kernellab.target import limits_of, parse_target
 from kernellab.tune import workloads
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
-from kernellab.tune.search import Random, halved_for_registers, relieved
+from kernellab.tune.search import Random, halve_for_registers, halve_within_space
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 from tests.tune.test_tuning import FirstTwo
@@ -51,20 +51,20 @@ def tuned(lab: kernellab.Lab, configs: Space | Sequence[Any], **options: Any) ->
 def test_a_block_is_halved_only_where_registers_hold_blocks_back() -> None:
     assert LIMITS is not None
     large = Config.of({"XBLOCK": 1, "R0_BLOCK": 2048, "num_warps": 8})
-    halved = halved_for_registers(large, 128, LIMITS)
+    halved = halve_for_registers(large, 128, LIMITS)
     assert halved is not None
     assert halved.values["R0_BLOCK"] == 1024
-    assert halved_for_registers(large, 32, LIMITS) is None
-    assert halved_for_registers(Config.of({"R0_BLOCK": 32}), 128, LIMITS) is None
+    assert halve_for_registers(large, 32, LIMITS) is None
+    assert halve_for_registers(Config.of({"R0_BLOCK": 32}), 128, LIMITS) is None
 
 
 def test_of_a_space_the_largest_block_is_halved_that_the_space_has_in_two() -> None:
     assert LIMITS is not None
     space = Space(M=[64, 128], N=[256], num_warps=[4], where="M != 64 or N != 512")
     wide = Config.of({"M": 128, "N": 256, "num_warps": 4})
-    assert relieved(space, wide, 200, LIMITS) == Config.of({"M": 64, "N": 256, "num_warps": 4})
+    assert halve_within_space(space, wide, 200, LIMITS) == Config.of({"M": 64, "N": 256, "num_warps": 4})
     excluded = Space(M=[64, 128], N=[256], num_warps=[4], where="M == 128")
-    assert relieved(excluded, wide, 200, LIMITS) is None
+    assert halve_within_space(excluded, wide, 200, LIMITS) is None
 
 
 def test_a_search_over_a_space_also_tries_halves_of_blocks_that_take_many_registers(lab: kernellab.Lab) -> None:
@@ -97,7 +97,7 @@ def test_what_is_suggested_is_tried_once_and_suggests_in_turn() -> None:
         told.append(row)
         return smaller[config]
 
-    outcome = tune([D, B], bench, suggested=suggested)
+    outcome = tune([D, B], bench, suggest=suggested)
     assert bench.measured == [D, B, C, A]
     assert outcome.winner == A
     assert all(row.registers for row in told)
@@ -116,8 +116,8 @@ def test_a_random_search_with_a_budget_tries_so_many_configs_and_no_halves(has_g
         return half if half in times else None
 
     for policy, many in ((Policy(budget_configs=12, finals_s=1e9), False), (Policy(finals_s=1e9), True)):
-        again = replace(search, _seen=set(), _given=0, rng=random.Random(0))
-        outcome = tune([], bench, search=again, suggested=halved, policy=policy, known=known if has_gpu else {})
+        again = replace(search, _seen=set(), _count=0, rng=random.Random(0))
+        outcome = tune([], bench, search=again, suggest=halved, policy=policy, known=known if has_gpu else {})
         assert (len(outcome.rows) > 12) is many
         assert len(outcome.rows) >= 12
 
@@ -132,7 +132,7 @@ def test_a_config_that_was_suggested_is_not_measured_again_when_the_search_asks_
 
         def tell(self, config: Config, time_ms: float | None) -> None: ...
 
-    tune([], bench, search=Asking(), suggested=lambda config, row: {C: B}.get(config))
+    tune([], bench, search=Asking(), suggest=lambda config, row: {C: B}.get(config))
     assert bench.measured == [C, B, A]
 
 

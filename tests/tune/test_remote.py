@@ -23,7 +23,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.tune.executors import ExecutorPool, RemoteBuilt
+from kernellab.tune.executors import ExecutorPool, RemoteBuild
 from kernellab.workers.worker import Job
 from tests.labs import shared_lab
 
@@ -123,7 +123,7 @@ class Client:
         (Answering(BrokenExecutor("a child died")), r"The executor broke .*a child died"),
         (Answering(ModuleNotFoundError("No module named 'kernellab'")), "install kernellab there"),
         (Answering(RemoteError("[0:apply] No module named 'kernellab'")), "install kernellab there"),
-        (Answering(RemoteBuilt("another digest", {})), "another Triton"),
+        (Answering(RemoteBuild("another digest", {})), "another Triton"),
         (Dropping(), "dropped a compile: its cluster was closed"),
         (Closed(), r"takes no compiles \(RuntimeError: cannot schedule new futures after shutdown\); is it closed\?"),
     ],
@@ -147,7 +147,7 @@ def test_what_is_no_executor_is_refused(lab: kernellab.Lab) -> None:
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
-        (Answering([RemoteBuilt("", {}), RemoteBuilt("", {})]), r"returned a list .*load_balanced_view\(\)\.executor"),
+        (Answering([RemoteBuild("", {}), RemoteBuild("", {})]), r"returned a list .*load_balanced_view\(\)\.executor"),
         (Client(), r"returned a object; .* client\.get_executor\(\) of dask"),
     ],
 )

@@ -15,8 +15,8 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import key_of
 from kernellab.store import Store
 from kernellab.tune.result import Row
-from kernellab.tune.search import best_known, best_nearby
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.search import best_nearby, fastest_fitting
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, config
 from tests.tune.frames import row
@@ -48,14 +48,14 @@ def nearby(kept: Mapping[str, Config], wanted: str) -> Config | None:
 
 def test_the_fastest_that_ran_well_and_fits_is_the_best_known() -> None:
     found = rows(row(A, 1.0, Status.WRONG), row(B, 2.0), row(C, 3.0))
-    assert best_known(found, anything) == B
-    assert best_known(found, lambda each: each != B) == C
-    assert best_known({}, anything) is None
+    assert fastest_fitting(found, anything) == B
+    assert fastest_fitting(found, lambda each: each != B) == C
+    assert fastest_fitting({}, anything) is None
 
 
 def test_values_that_the_store_keeps_as_text_are_no_start() -> None:
     kept = replace(A, parameters=(("MODE", NonJsonValue("Mode.FAST", "a key")),))
-    assert best_known(rows(row(kept, 1.0)), anything) is None
+    assert fastest_fitting(rows(row(kept, 1.0)), anything) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def descended(lab: Any, n: int, bench: FakeBench) -> list[Config]:
     space = Space(BLOCK=[64, 128, 256, 512, 1024], num_warps=[4], num_stages=[3], num_ctas=[1])
     x = torch.zeros(n)
     options = Options(space, search="descent")
-    tuned(environment, scale, (1,), (x, x.clone(), n), {}, options)
+    tune_kernel(environment, scale, (1,), (x, x.clone(), n), {}, options)
     return bench.measured
 
 

@@ -19,7 +19,7 @@ from kernellab.measure.launches import Launches, moved_bytes
 from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab
 
 TARGET = Target("cuda", 90, 32)
@@ -126,8 +126,8 @@ def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> N
         return -BLOCK
 
     prune = {"early_config_prune": early, "perf_model": model, "top_k": 1}
-    tuned = triton.autotune(blocks(16, 64, 128), key=["n"], prune_configs_by=prune)(scale)
-    frame = lab.tune(tuned, grid, X, OUT, N).frame
+    autotuned = triton.autotune(blocks(16, 64, 128), key=["n"], prune_configs_by=prune)(scale)
+    frame = lab.tune(autotuned, grid, X, OUT, N).frame
     assert list(frame.BLOCK) == [16, 64, 128]
     assert list(frame.reason) == [
         "early_config_prune left it out",
@@ -216,8 +216,8 @@ def test_the_key_changes_with_a_grid_of_plain_extents() -> None:
 
 
 def test_with_a_declared_key_only_its_values_count() -> None:
-    tuned = triton.autotune(blocks(64), key=[])(scale)
-    assert fields(launches(tuned)) == fields(launches(tuned, args=(X, OUT, N - 4)))
+    autotuned = triton.autotune(blocks(64), key=[])(scale)
+    assert fields(launches(autotuned)) == fields(launches(autotuned, args=(X, OUT, N - 4)))
 
 
 def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> None:
@@ -239,8 +239,10 @@ def test_without_a_gpu_the_launch_that_would_have_been_is_kept_as_one_that_was_n
 def test_hooks_of_the_config_and_the_autotuner_come_before_a_launch_in_this_order() -> None:
     called = []
     config = triton.Config({"BLOCK": 64}, pre_hook=lambda named: called.append("config"))
-    tuned = triton.autotune([config], key=["n"], pre_hook=lambda named, reset_only=False: called.append("tuner"))(scale)
-    launch = launches(tuned).of(Config.from_triton(config), config)
+    autotuned = triton.autotune([config], key=["n"], pre_hook=lambda named, reset_only=False: called.append("tuner"))(
+        scale
+    )
+    launch = launches(autotuned).of(Config.from_triton(config), config)
     called.clear()
     for hook in launch.before:
         hook({})
@@ -312,7 +314,7 @@ def test_what_takes_long_compiles_first_and_with_a_budget_what_is_listed_first(
 ) -> None:
     compiler: Any = Refusing()
     options = Options(blocks(64, 512, 256), **budget)
-    tuning = tuned(Environment(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
+    tuning = tune_kernel(Environment(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
     assert [block for block in compiler.blocks if block in order] == order
     assert compiler.from_both_ends is not bool(budget)
     assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 512, 256]

@@ -16,7 +16,7 @@ from kernellab.measure.launches import Bench, Launches
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, MakeBench, Options, tuned
+from kernellab.tune.tuning import Environment, MakeBench, Options, tune_kernel
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})
@@ -36,7 +36,7 @@ def session(folder: Path, configs: list[triton.Config], make_bench: MakeBench) -
     """Tune in a lab of its own; return the tuning, and whether a compile worker ran."""
     with kernellab.Lab(target="cuda:90", store=folder) as lab:
         environment = Environment(lab.compiler, lab.kernels, DEVICE, make_bench)
-        found = tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(configs))
+        found = tune_kernel(environment, scale, (3,), (X, OUT, 300), {}, Options(configs))
         return found, any(worker.pid for worker in lab.compiler.pool.workers)
 
 

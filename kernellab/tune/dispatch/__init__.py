@@ -1,7 +1,7 @@
 """Tuning over sizes: a few configs of a kernel, and a rule that picks one of them for given sizes.
 
-`Dispatch` is the result, `Rule` what picks. A case is one combination of sizes; `CaseRequest` says what is to be
-measured of it, `MeasuredCase` what came of that, and a `CaseMeasurer` measures them, here or elsewhere.
+`Dispatch` is the result, and its `Rule` picks the config. A case is one combination of sizes. A `CaseMeasurer` takes
+`CaseRequest`s and returns `MeasuredCase`s, from this process or others.
 """
 
 from kernellab.tune.dispatch.config_files import read_folder, read_table

@@ -8,8 +8,8 @@ device, then by version of Triton, an object with ``driver``, ``target``, ``crea
 
 The folder has a file for all sizes but the first, which are in its name with the device; it has a config by the first
 size. ``N=4096,K=4096,device_name=NVIDIA_H200.json`` holds ``{"triton_version": "3.6.0", "16": {"BLOCK_M": 16, ...}}``,
-as a file of vLLM's ``fused_moe/configs`` does. Who reads it takes the config of the nearest size; here, it gives
-configs to try.
+as a file of vLLM's ``fused_moe/configs`` does. vLLM takes the config of the nearest size; here, the configs are
+candidates for a tuning.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
         UsageError: the file cannot be written, or is the table of another kernel.
     """
     first = dispatches[0]
-    known = {_place(each): each for each in read_table(path)} if path.exists() else {}
+    known = {_device_and_triton(each): each for each in read_table(path)} if path.exists() else {}
     for each in known.values():
         require_alike(first, each, str(path))
-    found = {**known, **{_place(each): each for each in dispatches}}
+    found = {**known, **{_device_and_triton(each): each for each in dispatches}}
     devices: dict[str, dict[str, Any]] = {}
     for (device, triton), each in sorted(found.items()):
         devices.setdefault(device, {})[triton] = _entry(each)
@@ -65,7 +65,7 @@ def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
         raise UsageError(f"{where} has a dispatch of {there}; expected one of {here}.")
 
 
-def _place(dispatch: Dispatch) -> tuple[str, str]:
+def _device_and_triton(dispatch: Dispatch) -> tuple[str, str]:
     facts = dispatch.provenance
     return str(facts.get("device") or "no GPU"), str(facts.get("triton") or "unknown")
 
@@ -89,7 +89,7 @@ def _sizes(dispatch: Dispatch) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
             ",".join(f"{name}={value}" for name, value in case.sizes.items()),
             {
-                "config": shown_config(regret.config),
+                "config": config_json(regret.config),
                 "time_ms": regret.time_ms,
                 "best_ms": regret.best_ms,
                 "regret": regret.regret,
@@ -98,7 +98,7 @@ def _sizes(dispatch: Dispatch) -> Iterator[tuple[str, dict[str, Any]]]:
         )
 
 
-def shown_config(config: Config) -> dict[str, Any]:
+def config_json(config: Config) -> dict[str, Any]:
     """Return the constexprs and options of a config as JSON, without defaults."""
     return {name: value for name, value in config.stored.items() if (name, value) != ("num_ctas", 1)}
 
@@ -129,19 +129,19 @@ def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, ent
     rule = Rule.from_json(entry["rule"])
     require(rule.names == names, "the sizes of the rule", rule.names, f"{names}, as in the table")
     cases, regrets = [], []
-    for number, (text, found) in enumerate(entry["sizes"].items()):
+    for number, (text, stored) in enumerate(entry["sizes"].items()):
         sizes = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(","))}
         require(tuple(sizes) == names, "its sizes", text, ",".join(f"{name}=1" for name in names))
-        config = Config.from_stored({**_UNSET, **found["config"]})
-        row = Row(config, Status.OK, time_ms=found["time_ms"], shared_bytes=found["shared_bytes"])
+        config = Config.from_stored({**_DEFAULTS, **stored["config"]})
+        row = Row(config, Status.OK, time_ms=stored["time_ms"], shared_bytes=stored["shared_bytes"])
         cases.append(MeasuredCase(number, sizes, (row,)))
-        regrets.append(Regret(sizes, config, None, found["time_ms"], found["best_ms"], found["regret"], None))
+        regrets.append(Regret(sizes, config, None, stored["time_ms"], stored["best_ms"], stored["regret"], None))
     facts = {"device": device, "triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
     originals = tuple(config.to_triton() for config in rule.configs)
     return Dispatch(kernel, rule, tuple(cases), tuple(regrets), originals, provenance=facts)
 
 
-_UNSET = {"num_warps": None, "num_stages": None}
+_DEFAULTS = {"num_warps": None, "num_stages": None}
 
 
 def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
@@ -152,14 +152,14 @@ def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
     """
     files: dict[str, dict[str, Any]] = {}
     for dispatch in dispatches:
-        device, triton = _place(dispatch)
+        device, triton = _device_and_triton(dispatch)
         first, *others = dispatch.rule.names
         for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
             if regret.config is not None:
                 named = [f"{name}={case.sizes[name]}" for name in others] or [dispatch.kernel]
                 name = ",".join([*named, f"device_name={_file_name(device)}"])
                 content = files.setdefault(f"{name}.json", {"triton_version": triton})
-                content[str(case.sizes[first])] = shown_config(regret.config)
+                content[str(case.sizes[first])] = config_json(regret.config)
     for name, content in files.items():
         replace_file(folder / name, f"{json.dumps(_by_size(content), indent=4)}\n".encode())
     note = f"{plural(len(files), 'file')}, each with configs by {dispatches[0].rule.names[0]}"
@@ -176,7 +176,7 @@ def _by_size(content: Mapping[str, Any]) -> dict[str, Any]:
 class FileConfig:
     """A config of a folder, with the sizes and device that it was chosen for, and other parts of the file name.
 
-    ``key`` is the size that the file is keyed by, whose name it does not tell; ``triton`` is "" where it is not told.
+    ``key`` is the size that the file is keyed by; the file does not have its name. ``triton`` is "" if unknown.
     """
 
     key: int
@@ -193,15 +193,15 @@ def read_folder(folder: str | Path, device: str | None = None) -> tuple[FileConf
     Raises:
         UsageError: a file of the folder is none of that layout.
     """
-    found: list[FileConfig] = []
+    configs: list[FileConfig] = []
     for path in sorted(Path(folder).glob("*device_name=*.json")):
         named = dict(part.split("=", 1) for part in re.split(r",(?=\w+=)", path.stem) if "=" in part)
         if device is None or named["device_name"] == _file_name(device):
-            found += _file_configs(path, named)
-    if not found:
+            configs += _file_configs(path, named)
+    if not configs:
         what = "no file" if device is None else f"no file for {device}"
         raise UsageError(f"{str(folder)!r} has {what} called N=...,device_name=....json, as vLLM's configs are.")
-    return tuple(found)
+    return tuple(configs)
 
 
 def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
@@ -213,7 +213,7 @@ def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
             triton = str(content.pop("triton_version", ""))
             for key, values in content.items():
                 require(isinstance(values, dict) and all(map(is_name, values)), f"its {key}", values, "a config")
-                config = Config.of({**_UNSET, **values})
+                config = Config.of({**_DEFAULTS, **values})
                 yield FileConfig(int(key), sizes, named["device_name"].replace("_", " "), triton, more, config)
     except (MalformedData, OSError, ValueError) as exc:
         raise UsageError(f"{str(path)!r} has no configs by size: {exc}.") from exc

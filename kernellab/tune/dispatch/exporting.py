@@ -60,7 +60,7 @@ def export_dispatch(
         return write_table(path, known)
     if kind == "vllm":
         return table_files(path, known)
-    recorded, chooser = _recorded(kernels, runtime, dispatch, known)
+    recorded, chooser = _record_cases(kernels, runtime, dispatch, known)
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     bound = kernels.bind(jit_function(dispatch.function))
@@ -86,21 +86,23 @@ def _require_decision(dispatch: Dispatch) -> None:
         )
 
 
-def exported_by(text: str, kind: str | None, names: Mapping[str, Any]) -> Dispatch | str | int:
+def export_source(text: str, kind: str | None, names: Mapping[str, Any]) -> Dispatch | str | int:
     """Return the object to export under a name: a dispatch (of a variable or a kernel), else a stored kernel.
 
     Raises:
         UsageError: a dispatch is asked for, and there is none.
     """
-    held = names.get(text)
-    if isinstance(held, Dispatch):
-        return held
+    value = names.get(text)
+    if isinstance(value, Dispatch):
+        return value
     if kind not in set(DISPATCH_KINDS) - {"torch-op"}:
         return key_of(text)
-    found = [each for each in names.values() if isinstance(each, Dispatch) and each.kernel == text.partition("@")[0]]
-    if not found:
+    dispatches = [
+        each for each in names.values() if isinstance(each, Dispatch) and each.kernel == text.partition("@")[0]
+    ]
+    if not dispatches:
         raise UsageError(f"{text!r} is no dispatch, and no variable holds one of it; lab.tune_over returns one.")
-    return found[-1]
+    return dispatches[-1]
 
 
 def _device(runtime: Runtime) -> str:
@@ -115,7 +117,7 @@ def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
     raise UsageError(f"others has {value_text(other)}; expected dispatches, or the paths of tables.")
 
 
-def _recorded(
+def _record_cases(
     kernels: Registry, runtime: Runtime, dispatch: Dispatch, known: Sequence[Dispatch]
 ) -> tuple[RecordedVersion, Chooser]:
     """Record launches of a few cases, the smallest last; return the kernel with them, and how it picks a config.
@@ -127,8 +129,8 @@ def _recorded(
         raise UsageError(
             f"The dispatch of {dispatch.kernel} has no kernel: it was read from a file; tune again for it."
         )
-    for each in known:
-        require_alike(dispatch, each, "others")
+    for other in known:
+        require_alike(dispatch, other, "others")
     decisions = _by_device(known)
     names = frozenset(name for decision in decisions for config in decision.configs for name in config)
     version = kernels.current(dispatch.function)
@@ -136,18 +138,18 @@ def _recorded(
     computed = {name for w in version.closure.wrappers if isinstance(w, Heuristics) for name, _ in w.values}
     samples = _with_sizes_as_arguments(samples, names | computed)
     recorded = RecordedVersion(version, tuple(launch for _, launch in samples), result_of(compiled))
-    made = set(result_of(compiled).writes) - set(result_of(compiled).reads)
-    sizes = tuple((name, _formula(name, samples, made, version)) for name in dispatch.rule.names)
-    return recorded, Chooser(sizes, _device_expression(samples[-1][1], made, version), decisions)
+    outputs = set(result_of(compiled).writes) - set(result_of(compiled).reads)
+    sizes = tuple((name, _formula(name, samples, outputs, version)) for name in dispatch.rule.names)
+    return recorded, Chooser(sizes, _device_expression(samples[-1][1], outputs, version), decisions)
 
 
 def _by_device(known: Sequence[Dispatch]) -> tuple[Decision, ...]:
     """Return one decision per device, from its first dispatch."""
-    found: dict[str, Decision] = {}
-    for each in known:
-        decision = _decision(each)
-        found.setdefault(decision.device, decision)
-    return tuple(found.values())
+    decisions: dict[str, Decision] = {}
+    for dispatch in known:
+        decision = _decision(dispatch)
+        decisions.setdefault(decision.device, decision)
+    return tuple(decisions.values())
 
 
 def _decision(dispatch: Dispatch) -> Decision:
@@ -196,7 +198,7 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
     assert dispatch.arguments is not None
     samples: list[Sample] = []
     compiled = None
-    for case in reversed(_sampled(dispatch.cases, dispatch.rule.names)):
+    for case in reversed(_sample_cases(dispatch.cases, dispatch.rule.names)):
         original = dispatch.choose(**case.sizes)
         arguments = dispatch.arguments(case.sizes)
         launches = Launches(dispatch.function, dispatch.grid, (), arguments, runtime.target)
@@ -224,7 +226,7 @@ def _reference_text(check: Any, names: Collection[str]) -> str:
     return text if text and is_reference(text, names) else ""
 
 
-def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
+def _sample_cases(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
     """Return the smallest case, and for each size the smallest case where that size differs.
 
     Raises:
@@ -234,10 +236,10 @@ def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[Measur
     good.sort(key=lambda case: prod(case.sizes.values()))
     if not good:
         raise UsageError("No case of the dispatch was timed with a config that works: there is no decision to export.")
-    found = [good[0]]
+    chosen = [good[0]]
     for name in names:
-        found += [case for case in good if case.sizes[name] != good[0].sizes[name]][:1]
-    return list({case.number: case for case in found}.values())
+        chosen += [case for case in good if case.sizes[name] != good[0].sizes[name]][:1]
+    return list({case.number: case for case in chosen}.values())
 
 
 def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -> list[Sample]:
@@ -258,7 +260,7 @@ def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -
     return [(case, replace(launch, arguments=tuple(map(given, launch.arguments)))) for case, launch in samples]
 
 
-def _formula(name: str, samples: Sequence[Sample], made: set[str], version: Version) -> str:
+def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: Version) -> str:
     """Return a size as an expression over the caller's arguments; one named like the size comes first.
 
     Raises:
@@ -266,24 +268,24 @@ def _formula(name: str, samples: Sequence[Sample], made: set[str], version: Vers
     """
     wanted = tuple(case.sizes[name] for case, _ in samples)
     launches = [launch for _, launch in samples]
-    found = [text for text, values in size_formulas(launches) if values == wanted and not _is_made(text, made)]
-    if not found:
+    texts = [text for text, values in size_formulas(launches) if values == wanted and not _is_output(text, outputs)]
+    if not texts:
         raise UsageError(
             f"{name} is no argument of {version.label}, and no extent of one, so a launch could not tell it; "
             "pass it to the kernel."
         )
-    named = [text for text in found if text.casefold() == name.casefold()]
-    return (named or found)[0]
+    named = [text for text in texts if text.casefold() == name.casefold()]
+    return (named or texts)[0]
 
 
-def _is_made(text: str, made: set[str]) -> bool:
-    return text.startswith("meta[") or text.partition(".")[0] in made
+def _is_output(text: str, outputs: set[str]) -> bool:
+    return text.startswith("meta[") or text.partition(".")[0] in outputs
 
 
-def _device_expression(launch: RecordedLaunch, made: set[str], version: Version) -> str:
+def _device_expression(launch: RecordedLaunch, outputs: set[str], version: Version) -> str:
     tensors = [a for a in launch.arguments if a.kind in {"tensor", "descriptor"}]
-    tensors.sort(key=lambda argument: argument.name in made)
+    tensors.sort(key=lambda argument: argument.name in outputs)
     for argument in tensors:
-        if argument.name not in made:
+        if argument.name not in outputs:
             return f"{argument.name}.device" if argument.kind == "tensor" else f"{argument.name}.base.device"
     raise UsageError(f"{version.label} reads no tensor, so a launch could not tell its device; pass it one.")

@@ -1,6 +1,6 @@
 """Measuring of cases in this process: make the inputs, then run a short tuning of the most promising configs.
 
-Within a case, forecasts say what to try, what was measured corrects them, and losers are dropped.
+Within a case, forecasts order the configs, measurements correct the forecasts, and losers are dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuner import longest_first
-from kernellab.tune.tuning import Environment, Options, carried_out, prepared
+from kernellab.tune.tuning import Environment, Options, prepare_tuning, run_tuning
 from kernellab.workers.forks_and_interrupts import TICK_S, ProgressCallback, Work
 
 _BATCH = 4
@@ -44,14 +44,14 @@ SHORT_FINALS = Policy(
     tie_margin=0.01,
     warm_runs=0,
 )
-"""What decides within one case: configs within a percent of each other are equal for a rule."""
+"""The policy within one case: for a rule, configs within a percent of each other are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseSpec:
     """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
 
-    ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace ``given`` arguments.
+    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``given`` arguments.
     """
 
     grid: Any
@@ -106,10 +106,10 @@ class LocalCases:
         clock, request = self.environment.clock, self._waiting.pop(0)
         begin_s = clock()
         try:
-            found = self._measured(request)
+            case = self._measure(request)
         except KernellabError as exc:
-            found = MeasuredCase(request.number, dict(request.sizes), failure=exc.message)
-        return replace(found, seconds=clock() - begin_s)
+            case = MeasuredCase(request.number, dict(request.sizes), failure=exc.message)
+        return replace(case, seconds=clock() - begin_s)
 
     def close(self) -> None:
         """Drop the queued cases, and stop compiling ahead."""
@@ -117,7 +117,7 @@ class LocalCases:
         if self._ahead is not None:
             self._ahead.close()
 
-    def _measured(self, request: CaseRequest) -> MeasuredCase:
+    def _measure(self, request: CaseRequest) -> MeasuredCase:
         """Measure a case, and store its rows.
 
         Raises:
@@ -130,22 +130,22 @@ class LocalCases:
         launches = self._launches.with_arguments((), self.spec.arguments(self.kernel, sizes, request.number))
         search = ForecastSearch(request)
         options = self.spec.options(search)
-        asked = prepared(environment, launches, options, self._version, sizes)
+        asked = prepare_tuning(environment, launches, options, self._version, sizes)
         unpruned = tuple(each for each in request.forecasts if each.config in launches.originals)
         search.request = replace(request, forecasts=unpruned)
         is_timed = environment.make_bench is not None
         if is_timed and self._ahead is None:
-            self._ahead = _compiling_ahead(environment.compiler, launches, request)
-        if is_timed and options.check is None:  # where a reference counts, none is taken
-            search.known = frozenset(asked.known(options)) & launches.originals.keys()
-        tuning = carried_out(environment, asked, options, environment.clock())
+            self._ahead = _compile_ahead(environment.compiler, launches, request)
+        if is_timed and options.check is None:  # stored rows are of no use with a reference
+            search.known = frozenset(asked.known_rows(options)) & launches.originals.keys()
+        tuning = run_tuning(environment, asked, options, environment.clock())
         rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or not is_timed)
         return MeasuredCase(
             number=request.number,
             sizes=sizes,
             rows=rows,
             grids=_grids(launches, rows),
-            resident=_resident(rows, limits_of(environment.device.target)),
+            resident=_resident_programs(rows, limits_of(environment.device.target)),
             key=asked.records.key,
             provenance=_facts(tuning),
             known=sum(row.config in search.known for row in rows),
@@ -170,21 +170,21 @@ class CompilingAhead:
             self._work.await_end(_END_S)
 
     def _run(self, tell: ProgressCallback) -> None:
-        with suppress(_Closed):
-            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
+        with suppress(_StopCompiling):
+            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # errors appear where a config is needed
                 self._go_on(0.0)
 
     def _go_on(self, wait_s: float = TICK_S) -> bool:
         if self._closed.wait(wait_s):
-            raise _Closed
+            raise _StopCompiling
         return True
 
 
-class _Closed(Exception):
+class _StopCompiling(Exception):
     """Stops the compile stream when compiling ahead is closed."""
 
 
-def _compiling_ahead(compiler: Compiler, launches: Launches, request: CaseRequest) -> CompilingAhead:
+def _compile_ahead(compiler: Compiler, launches: Launches, request: CaseRequest) -> CompilingAhead:
     """Compile configs that the first case does not ask for while others are measured, the longest first."""
     asked = {forecast.config for forecast in request.forecasts}
     left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
@@ -197,14 +197,14 @@ def _job(launches: Launches, config: Config) -> CompileJob:
 
 
 def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:
-    found = {}
+    grids = {}
     for row in rows:
         if row.status is Status.OK or row.status is Status.NOT_TIMED:
-            found[row.config] = launches.of(row.config).grid
-    return found
+            grids[row.config] = launches.of(row.config).grid
+    return grids
 
 
-def _resident(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
+def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
     """Return the programs of each config that fit on one multiprocessor, from its occupancy."""
     if limits is None:
         return {}
@@ -226,31 +226,31 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
 class ForecastSearch:
     """Asks for the configs of a request in small batches, while one of them may be the best. A `tune.Search`.
 
-    ``known`` are configs that the store knows; they are asked for first, and cost nothing.
+    ``known`` configs have stored rows; they are asked for first, and cost nothing.
     """
 
     request: CaseRequest
     known: frozenset[Config] = frozenset()
     _times_ms: dict[Config, float] = field(default_factory=dict)
-    _given: set[Config] = field(default_factory=set)
+    _asked: set[Config] = field(default_factory=set)
     _has_begun: bool = False
 
     def ask(self) -> list[Config]:
         """Return the next configs; none when no other can be the best, or ``at_most`` are measured."""
         if not self._has_begun:
             self._has_begun = True
-            self._given |= self.known
-            if free := [each.config for each in self.request.forecasts if each.config in self.known]:
+            self._asked |= self.known
+            if free := [forecast.config for forecast in self.request.forecasts if forecast.config in self.known]:
                 return free
-        tried = len(self._given - self.known)
-        left = [each for each in self.request.forecasts if each.config not in self._given]
-        wanted = [each.config for each in hopeful(self.request, left, self._times_ms)]
+        tried = len(self._asked - self.known)
+        left = [forecast for forecast in self.request.forecasts if forecast.config not in self._asked]
+        wanted = [forecast.config for forecast in promising_forecasts(self.request, left, self._times_ms)]
         owed = self.request.at_least - tried
         if len(wanted) < owed:
-            wanted += [each.config for each in left if each.config not in wanted][: owed - len(wanted)]
-        found = wanted[: min(max(_BATCH, owed), self.request.at_most - tried)]
-        self._given |= set(found)
-        return found
+            wanted += [forecast.config for forecast in left if forecast.config not in wanted][: owed - len(wanted)]
+        batch = wanted[: min(max(_BATCH, owed), self.request.at_most - tried)]
+        self._asked |= set(batch)
+        return batch
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Record the median of a config; None if it could not be measured."""
@@ -258,15 +258,14 @@ class ForecastSearch:
             self._times_ms[config] = time_ms
 
 
-def hopeful(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config, float]) -> list[Forecast]:
+def promising_forecasts(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config, float]) -> list[Forecast]:
     """Return the forecasts of configs that may still be the best after these times, the most promising first.
 
-    All forecasts of a case may be off in common: by how much, the configs that were measured tell, each with the weight
-    of its own precision.
+    The common error of a case's forecasts is estimated from the measured configs, weighted by their precision.
     """
-    known = [each for each in request.forecasts if each.config in times_ms and each.time_ms]
-    precise = [1.0 / (each.spread**2 + 1e-4) for each in known]
-    missed = [log(times_ms[each.config]) - log(each.time_ms or 1.0) for each in known]
+    known = [entry for entry in request.forecasts if entry.config in times_ms and entry.time_ms]
+    precise = [1.0 / (entry.spread**2 + 1e-4) for entry in known]
+    missed = [log(times_ms[entry.config]) - log(entry.time_ms or 1.0) for entry in known]
     total = sum(precise) + 1.0 / request.case_spread**2
     offset = sum(weight * value for weight, value in zip(precise, missed, strict=True)) / total
     best = log(min(times_ms.values())) - request.margin if times_ms else inf
@@ -274,4 +273,4 @@ def hopeful(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config
     def hope(forecast: Forecast) -> float:
         return -inf if forecast.time_ms is None else log(forecast.time_ms) + offset - request.doubt * forecast.spread
 
-    return [each for each in sorted(left, key=hope) if hope(each) < best]
+    return [entry for entry in sorted(left, key=hope) if hope(entry) < best]

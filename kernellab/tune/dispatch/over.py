@@ -21,7 +21,7 @@ from kernellab.registry import Registry
 from kernellab.target import multiprocessors
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
-from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, decided, regrets_of
+from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, fit_rule, regrets_of
 from kernellab.tune.dispatch.result import (
     CaseMeasurer,
     CaseRequest,
@@ -32,7 +32,7 @@ from kernellab.tune.dispatch.result import (
 )
 from kernellab.tune.dispatch.rule import whole_number
 from kernellab.tune.dispatch.table import Table
-from kernellab.tune.result import Row, unwatched
+from kernellab.tune.result import Row, ignore_progress
 from kernellab.tune.tuning import Environment, candidates_of
 from kernellab.workers.forks_and_interrupts import Interrupted
 
@@ -45,7 +45,7 @@ WITHOUT_GPU = (
 )
 
 
-def tuned_over(
+def tune_over(
     runtime: Runtime,
     kernels: Registry,
     call: UserCall,
@@ -57,7 +57,7 @@ def tuned_over(
 ) -> Dispatch:
     """Tune a bound kernel over sizes; ``spec`` has the user's configs and how a case is measured.
 
-    ``opened`` is what a process of the executor measures with, ``max_configs`` how many the rule may have.
+    ``opened`` returns the environment of an executor's process; ``max_configs`` limits the configs of the rule.
 
     Raises:
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -66,28 +66,28 @@ def tuned_over(
     environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
     kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)
-    given = {**dict(zip(names, call.args, strict=False)), **call.meta}
+    arguments = {**dict(zip(names, call.args, strict=False)), **call.meta}
     known = () if takes_any_name(spec.inputs) else (*names, *keyword_names(spec.inputs))
     cases = cases_of(over, known)
-    launches = Launches(kernel, grid, (), given, environment.device.target)
+    launches = Launches(kernel, grid, (), arguments, environment.device.target)
     originals = candidates_of(launches, spec.configs)
-    spec = replace(spec, given=given, configs=list(originals.values()))
+    spec = replace(spec, given=arguments, configs=list(originals.values()))
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened)
     table = Table(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
     reporter = runtime.dispatch_reporter
     try:
         with (
             runtime.observers.withheld(),
-            nullcontext(unwatched) if reporter is None else reporter(launches.name) as watch,
+            nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
         ):
             plan = Plan(table, PlanPolicy(max_configs=max_configs))
-            found = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
+            dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
-    notes = (*found.notes, *remarks, *(() if table.timed_cases else (WITHOUT_GPU,)))
+    notes = (*dispatch.notes, *remarks, *(() if table.timed_cases else (WITHOUT_GPU,)))
     return replace(
-        found,
-        originals=tuple(originals[config] for config in found.rule.configs),
+        dispatch,
+        originals=tuple(originals[config] for config in dispatch.rule.configs),
         notes=notes,
         function=kernel,
         grid=grid,
@@ -122,7 +122,7 @@ class OverSizes:
     plan: Plan
     measurer: CaseMeasurer
     clock: Callable[[], float] = time.perf_counter
-    watch: Watch = unwatched
+    watch: Watch = ignore_progress
     _cases: dict[int, MeasuredCase] = field(default_factory=dict)
     _under_way: dict[int, CaseRequest] = field(default_factory=dict)
     _begin_s: float = 0.0
@@ -139,7 +139,7 @@ class OverSizes:
         self._begin_s = self.clock()
         is_interrupted = False
         try:
-            self._tell()
+            self._report_progress()
             is_interrupted = self._measure()
         except KeyboardInterrupt:
             if not any(case.rows for case in self._cases.values()):
@@ -155,24 +155,24 @@ class OverSizes:
             while len(self._under_way) < self.measurer.lanes and (request := self.plan.ask()) is not None:
                 self._under_way[request.number] = request
                 self.measurer.submit(request)
-                self._tell()
+                self._report_progress()
             if not self._under_way:
                 return False
             case = self.measurer.take()
-            self._enter(case)
+            self._record_case(case)
             if case.is_interrupted:
                 return True
 
-    def _enter(self, case: MeasuredCase) -> None:
+    def _record_case(self, case: MeasuredCase) -> None:
         self._under_way.pop(case.number, None)
         self.plan.tell(case)
         self._measured += max(0, len(case.rows) - case.known)
         before = self._cases.get(case.number)
-        self._cases[case.number] = case if before is None else joined(before, case)
-        self._latest = outcome_words(self._cases[case.number])
-        self._tell()
+        self._cases[case.number] = case if before is None else merge_cases(before, case)
+        self._latest = outcome_text(self._cases[case.number])
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         done = len(self._cases)
         self.watch(
             DispatchProgress(
@@ -182,13 +182,13 @@ class OverSizes:
                 measured=self._measured,
                 budget=self.plan.budget,
                 failed=sum(bool(case.failure) for case in self._cases.values()),
-                under_way=tuple(size_words(request.sizes) for request in self._under_way.values()),
+                under_way=tuple(size_text(request.sizes) for request in self._under_way.values()),
                 latest=self._latest,
-                left_s=self._left_s(),
+                left_s=self._seconds_left(),
             )
         )
 
-    def _left_s(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Return the estimated seconds left, from the pace so far and the rest of the budget."""
         if not self._measured or len(self._cases) < 2:
             return None
@@ -199,7 +199,7 @@ class OverSizes:
         cases = tuple(self._cases[number] for number in sorted(self._cases))
         if cases and all(case.failure and not case.rows for case in cases):
             raise UsageError(f"No case of {self.kernel} could be measured. The first says: {cases[0].failure}")
-        rule, fit = decided(self.table, self.plan.policy.max_configs)
+        rule, fit = fit_rule(self.table, self.plan.policy.max_configs)
         places = {config: place for place, config in enumerate(self.table.configs)}
         left = len(self.table.cases) - len(cases)
         notes = [
@@ -223,7 +223,7 @@ class OverSizes:
         )
 
 
-def joined(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
+def merge_cases(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
     """Merge two measurements of a case; a later row of a config replaces an earlier one."""
     rows: dict[Config, Row] = {row.config: row for row in (*before.rows, *after.rows)}
     return replace(
@@ -239,54 +239,54 @@ def joined(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
     )
 
 
-def size_words(sizes: Mapping[str, int]) -> str:
+def size_text(sizes: Mapping[str, int]) -> str:
     """Return sizes as text: ``M=16, N=32``."""
     return ", ".join(f"{name}={value}" for name, value in sizes.items())
 
 
-def outcome_words(case: MeasuredCase) -> str:
+def outcome_text(case: MeasuredCase) -> str:
     """Return the outcome of a case as text."""
     if case.failure:
-        return f"{size_words(case.sizes)}: {case.failure}"
+        return f"{size_text(case.sizes)}: {case.failure}"
     times = case.times_ms
     if not times:
-        return f"{size_words(case.sizes)}: nothing was timed"
+        return f"{size_text(case.sizes)}: nothing was timed"
     best = min(times, key=times.__getitem__)
-    return f"{size_words(case.sizes)}: {times[best]:.4g} ms with {best.text}"
+    return f"{size_text(case.sizes)}: {times[best]:.4g} ms with {best.text}"
 
 
 def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
     """Return the sizes of each case: all combinations of a dict of values, or the combinations of a `Space`.
 
-    A list of dicts names each case by itself. ``known`` are the names that the kernel or ``inputs`` takes, none if any
-    name is.
+    A list of dicts has one dict per case. ``known`` are the names that the kernel or ``inputs`` takes; empty allows
+    all.
 
     Raises:
         UsageError: there is none, or a size is no integer.
     """
     if isinstance(over, Mapping):
-        names, lists = list(over), [_listed(name, values) for name, values in over.items()]
-        found = [dict(zip(names, values, strict=True)) for values in product(*lists)]
+        names, lists = list(over), [_size_list(name, values) for name, values in over.items()]
+        cases = [dict(zip(names, values, strict=True)) for values in product(*lists)]
     elif isinstance(over, Space):
-        found = [{name: config.values.get(name) for name in over.values} for config in over]
+        cases = [{name: config.values.get(name) for name in over.values} for config in over]
     elif isinstance(over, Sequence) and all(isinstance(each, Mapping) for each in over):
-        found = [dict(each) for each in over]
+        cases = [dict(each) for each in over]
     else:
         raise UsageError(
             f'over is {value_text(over)}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.'
         )
-    found = [{name: _plain(value) for name, value in case.items()} for case in found]
-    _require_sizes(found, known)
-    return list({tuple(sorted(case.items())): case for case in found}.values())
+    cases = [{name: _python_number(value) for name, value in case.items()} for case in cases]
+    _require_sizes(cases, known)
+    return list({tuple(sorted(case.items())): case for case in cases}.values())
 
 
-def _plain(value: Any) -> Any:
+def _python_number(value: Any) -> Any:
     """Return a numpy integer as a Python one; any other value unchanged."""
     whole = whole_number(value)
     return value if whole is None else whole
 
 
-def _listed(name: str, values: Any) -> list[Any]:
+def _size_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise UsageError(f"over[{name!r}] is {values!r}; expected a list of sizes.")
     return list(values)
@@ -297,7 +297,7 @@ def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
         raise UsageError('over has no case; give sizes: over={"M": [16, 4096]}.')
     for case in cases:
         if case.keys() != cases[0].keys():
-            raise UsageError(f"over has {size_words(case)} beside {size_words(cases[0])}; expected the same names.")
+            raise UsageError(f"over has {size_text(case)} beside {size_text(cases[0])}; expected the same names.")
         for name, value in case.items():
             if known and name not in known:
                 names = ", ".join(dict.fromkeys(known))

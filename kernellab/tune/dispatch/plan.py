@@ -1,8 +1,8 @@
 """The plan of a tuning over sizes: which cases and configs to measure next; then the rule, and its regrets.
 
-That is which case, and which of its configs; then which few configs serve all sizes, and what is lost with them. Sizes
-between those that were measured count by what the model expects there. What the rule loses is told for the measured
-cases, and as it would be for each if that had not been measured.
+The plan has no effects: `ask` returns a request, and `tell` takes its result. The rule's few configs are chosen by
+their losses on measured cases, and on sizes between them by the model. Regrets are given for each measured case, and
+estimated for a rule fitted without it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kernellab.tune.tuner import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm
 _HEAVY_SHARE = 4
-_UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
+_UNSERVED = 100.0  # factor for measurements on a case without a good config of the rule
 _SIZES_BETWEEN = 300
 _LOST = 0.05  # a size where the best of a set loses more than this counts many times
 _LOST_WEIGHT = 30.0
 _MEASURED_LOST = 0.015
 _MEASURED_WEIGHT = 20.0
-_UNMEASURED = 0.03  # what a config that was not measured on a case is taken to be slower by than the model says
+_UNMEASURED = 0.03  # penalty on the predicted logarithm of an unmeasured time
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class _Cell(NamedTuple):
 class Plan:
     """Chooses the next case to measure; several cases may be under way.
 
-    First comes a case of middle size, on which many configs are tried; then the others, each as unlike those before it
-    as can be, so that the model soon knows what sizes change. Then all cases are looked at together, in a few rounds: a
-    round measures the cells from which most is to be expected, all those of a case in one visit.
+    It starts with many configs on a case of middle size. The other cases follow, each as far as possible from those
+    before it, so that the model soon covers all sizes. A few rounds over all cases follow: each measures the most
+    valuable cells, those of one case in one visit.
     """
 
     table: Table
@@ -117,7 +117,7 @@ class Plan:
         """Return the next request; None if none is left, or if cases under way must end first."""
         if self._waiting:
             fit = self.table.fit(self.policy.stale) if self._is_timed else None
-            return self._begin(self._waiting.pop(0), fit)
+            return self._first_request(self._waiting.pop(0), fit)
         if not self._round and not self._under_way and self._is_timed:
             self._round = self._next_round()
         return self._round.pop(0) if self._round else None
@@ -125,7 +125,7 @@ class Plan:
     def tell(self, case: MeasuredCase) -> None:
         """Record the result of a case."""
         self._under_way.pop(case.number, None)
-        self.table.enter(case)
+        self.table.add_case(case)
         timed = [row for row in case.rows if row.status not in {Status.NOT_TIMED, Status.PRUNED}]
         self._spent += max(0, len(timed) - case.known)
         if case.rows and not timed and all(row.status is Status.NOT_TIMED for row in case.rows):
@@ -135,7 +135,7 @@ class Plan:
         if case.failure or not timed:
             self._exhausted.add(case.number)
 
-    def _begin(self, case: int, fit: Fit | None) -> CaseRequest:
+    def _first_request(self, case: int, fit: Fit | None) -> CaseRequest:
         """Return the first request of a case."""
         policy, count = self.policy, len(self.table.configs)
         if fit is None:
@@ -173,20 +173,20 @@ class Plan:
         count = -(-self.left // self._rounds_left)
         self._rounds_left -= 1
         rule = frozenset(best_set(self.table, fit, self.policy.max_configs))
-        logs = {case: fit.log_times(case) for case in self._measured()}
+        logs = {case: fit.log_times(case) for case in self._open_cases()}
         spreads = {case: fit.spreads(case) for case in logs}
-        gains = [cell for case in logs for cell in self._gains(case, logs[case], spreads[case])]
-        lessons = [cell for case in logs for cell in self._lessons(case, logs[case], spreads[case], rule)]
+        gains = [cell for case in logs for cell in self._promising_cells(case, logs[case], spreads[case])]
+        lessons = [cell for case in logs for cell in self._informative_cells(case, logs[case], spreads[case], rule)]
         visited: dict[int, dict[int, None]] = {}
         for cells, most in ((gains, count - int(self.policy.rest * count)), (lessons, count), (gains, count)):
-            self._take(sorted(cells, reverse=True), most, visited)
-        found = []
+            self._add_cells(sorted(cells, reverse=True), most, visited)
+        requests = []
         for case, own in visited.items():
             forecasts = tuple(self._forecast(place, logs[case], spreads[case]) for place in own)
-            found.append(self._request(case, forecasts, len(own), len(own), 1e-3))
-        return found
+            requests.append(self._request(case, forecasts, len(own), len(own), 1e-3))
+        return requests
 
-    def _take(self, cells: Sequence[_Cell], most: int, visited: dict[int, dict[int, None]]) -> None:
+    def _add_cells(self, cells: Sequence[_Cell], most: int, visited: dict[int, dict[int, None]]) -> None:
         """Add cells to a round until it has ``most``, on no more cases than a round may visit."""
         cases = ceil(self.policy.revisited * len(self.table.cases))
         for cell in cells:
@@ -195,26 +195,26 @@ class Plan:
             if cell.case in visited or len(visited) < cases:
                 visited.setdefault(cell.case, {})[cell.place] = None
 
-    def _gains(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
+    def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
         """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
-        found = (_Cell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried(case))
-        return [cell for cell in found if cell.worth > _LEAST_GAIN]
+        cells = (_Cell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
+        return [cell for cell in cells if cell.worth > _LEAST_GAIN]
 
-    def _lessons(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Cell]:
+    def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Cell]:
         """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
         times = self.table.times_of(case)
         best = log(min(times.values()))
         served = min((log(times[place]) for place in rule if place in times), default=inf)
         urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
         slower = np.maximum(0.0, logs - best) / self.policy.near
-        return [_Cell(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried(case) if p in rule]
+        return [_Cell(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried_configs(case) if p in rule]
 
-    def _untried(self, case: int) -> list[int]:
+    def _untried_configs(self, case: int) -> list[int]:
         times = self.table.times_of(case)
         return [p for p in range(len(self.table.configs)) if p not in times and not self.table.is_hopeless(case, p)]
 
-    def _measured(self) -> list[int]:
+    def _open_cases(self) -> list[int]:
         return [case for case in self.table.timed_cases if case not in self._exhausted | self._under_way.keys()]
 
 
@@ -227,7 +227,7 @@ def _expected_gain(best: float, mean: float, spread: float) -> float:
 def first_configs(configs: Sequence[Config], count: int) -> list[Config]:
     """Return ``count`` configs that lie far apart, without those that compile longest if there are enough.
 
-    The first case waits for these: the longest of 48 matrix products takes ten times the shortest to compile.
+    The first case waits for their compilation: of 48 matrix products, the longest takes ten times the shortest.
     """
     light = longest_first(configs)[min(len(configs) // _HEAVY_SHARE, len(configs) - count) :]
     kept = set(light)
@@ -248,7 +248,7 @@ def spread_out(design: Array, count: int) -> list[int]:
     return chosen
 
 
-def decided(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
+def fit_rule(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
     """Return the rule fitted to a table, with its model; if nothing was timed, a rule of the first config that fits."""
     names = tuple(table.cases[0])
     fit = table.fit()
@@ -271,23 +271,23 @@ def decided(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
 def best_set(table: Table, fit: Fit, at_most: int) -> list[int]:
     """Return the places of at most ``at_most`` configs with the least loss, on measured cases and sizes between.
 
-    They are chosen one after the other, and then exchanged while that helps; the first of them is the best alone. A
-    config without any time is none of them.
+    A greedy choice is improved by exchanges; the first place is the best single config. Configs without any time are
+    left out.
     """
     timed = table.timed_configs
-    losses = np.concatenate([_weighted(*part) for part in _losses(table, fit)])
-    chosen = _exchanged(_greedy(losses, timed, at_most), timed, losses)
+    losses = np.concatenate([_weighted_losses(*part) for part in _losses(table, fit)])
+    chosen = _exchange_configs(_greedy(losses, timed, at_most), timed, losses)
     return _greedy(losses, chosen, at_most)
 
 
-def _exchanged(chosen: list[int], timed: Sequence[int], losses: Array) -> list[int]:
+def _exchange_configs(chosen: list[int], timed: Sequence[int], losses: Array) -> list[int]:
     lost = float(losses[:, chosen].min(axis=1).sum())
     is_better = len(chosen) > 1
     while is_better:
         is_better = False
         for index in range(len(chosen)):
             others = chosen[:index] + chosen[index + 1 :]
-            place, total = _best_added(losses, losses[:, others].min(axis=1), timed)
+            place, total = _best_addition(losses, losses[:, others].min(axis=1), timed)
             if total < lost - 1e-12:
                 chosen, lost, is_better = [*chosen[:index], place, *chosen[index + 1 :]], total, True
     return chosen
@@ -298,7 +298,7 @@ def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
     chosen: list[int] = []
     left, lost = np.full(len(losses), np.inf), np.inf
     while len(chosen) < min(at_most, len(places)):
-        place, total = _best_added(losses, left, places)
+        place, total = _best_addition(losses, left, places)
         if chosen and total >= lost:
             break
         chosen.append(place)
@@ -306,7 +306,7 @@ def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
     return chosen
 
 
-def _best_added(losses: Array, left: Array, places: Sequence[int]) -> tuple[int, float]:
+def _best_addition(losses: Array, left: Array, places: Sequence[int]) -> tuple[int, float]:
     """Return the place that reduces the remaining loss most, and the loss with it."""
     totals = np.minimum(left[:, None], losses[:, list(places)]).sum(axis=0)
     best = int(totals.argmin())
@@ -331,21 +331,21 @@ def _losses(table: Table, fit: Fit) -> tuple[tuple[Array, float, float], tuple[A
     return (unmeasured, _LOST, _LOST_WEIGHT), (np.array(rows), _MEASURED_LOST, _MEASURED_WEIGHT)
 
 
-def _weighted(losses: Array, bound: float, weight: float) -> Array:
-    found: Array = (losses + weight * np.maximum(0.0, losses - bound)) / len(losses)
-    return found
+def _weighted_losses(losses: Array, bound: float, weight: float) -> Array:
+    weighted: Array = (losses + weight * np.maximum(0.0, losses - bound)) / len(losses)
+    return weighted
 
 
 def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     """Return sizes to judge a rule by: half of them near lines between two cases, half anywhere within.
 
-    They are uniform in their logarithms, and multiples of what divides all values of a size.
+    Their logarithms are uniform; each is a multiple of the greatest common divisor of the size's values.
     """
     rng = random.Random(0)
     names = list(cases[0])
     values = {name: [case[name] for case in cases] for name in names}
     steps = {name: reduce(gcd, values[name]) or 1 for name in names}
-    found = []
+    drawn = []
     for index in range(_SIZES_BETWEEN):
         one, other, share = rng.choice(cases), rng.choice(cases), rng.random()
         sizes = {}
@@ -357,19 +357,19 @@ def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
                 log = np.log(one[name]) * share + np.log(other[name]) * (1 - share) + rng.gauss(0.0, 0.3)
             step = steps[name]
             sizes[name] = min(high, max(low, step * round(float(np.exp(log)) / step)))
-        found.append(sizes)
-    return found
+        drawn.append(sizes)
+    return drawn
 
 
 def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
     """Return the losses of the first config, of the first two, and so on."""
     (between, *_), (cases, *_) = _losses(table, fit)
-    found = []
+    steps = []
     for some in range(1, len(chosen) + 1):
         own = np.exp(cases[:, list(chosen[:some])].min(axis=1))
         others = np.exp(between[:, list(chosen[:some])].min(axis=1))
-        found.append(CoverStep(some, float(own.mean()), float(own.max()), float(others.mean())))
-    return tuple(found)
+        steps.append(CoverStep(some, float(own.mean()), float(own.max()), float(others.mean())))
+    return tuple(steps)
 
 
 def regrets_of(table: Table, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
@@ -395,14 +395,14 @@ def _regret(table: Table, rule: Rule, fit: Fit | None, case: MeasuredCase, own: 
         time_ms=time_ms,
         best_ms=times[best],
         regret=None if time_ms is None else time_ms / times[best],
-        estimated=_estimated(table, fit, case.number, own),
+        estimated=_estimated_regret(table, fit, case.number, own),
     )
 
 
-def _estimated(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float | None:
+def _estimated_regret(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float | None:
     """Return the regret on a case for a rule fitted without it; None if no other case was timed.
 
-    Where what the rule would pick was not measured on the case, it counts with the time that is expected of it now.
+    If the config that the rule picks was not measured on the case, its predicted time counts.
     """
     if len(table.timed_cases) < 2:
         return None

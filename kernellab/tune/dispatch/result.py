@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Forecast:
     """The expected time of a config in milliseconds; None if unknown.
 
-    ``spread`` is the standard deviation of the logarithm of that time: 0.05 where it may well be off by 5 %.
+    ``spread`` is the standard deviation of its logarithm: 0.05 for an error of about 5 %.
     """
 
     config: Config
@@ -89,7 +89,7 @@ class MeasuredCase:
 class CaseMeasurer(Protocol):
     """Measures cases, ``lanes`` of them side by side. Rows are stored before a case is returned.
 
-    A case that fails comes back with its ``failure``; nothing is raised for it.
+    A case that fails is returned with its ``failure``, not raised.
     """
 
     @property
@@ -110,8 +110,8 @@ class CaseMeasurer(Protocol):
 class Regret:
     """The loss of a rule on one case as a ratio of times: 1.02 is 2 % slower than the best.
 
-    ``config`` is the one that the rule picks, ``best`` the fastest that was measured there. ``estimated`` is the regret
-    if the case had not been measured: that of a rule that was fitted to the others; None where that cannot be told.
+    ``config`` is the rule's, ``best`` the fastest measured one. ``estimated`` is the regret of a rule fitted to the
+    other cases; None if unknown.
     """
 
     sizes: Mapping[str, int]
@@ -128,7 +128,7 @@ class Regret:
 class CoverStep:
     """The losses with ``configs`` configs, as ratios: mean and worst over measured cases, mean over sizes between.
 
-    What was not measured counts with what is expected of it.
+    Unmeasured configs count with their predicted time.
     """
 
     configs: int
@@ -198,12 +198,12 @@ class Dispatch(Shown):
         """
         key = tuple(sizes.items())
         try:
-            found = self._chosen.get(key)
+            config = self._chosen.get(key)
         except TypeError:  # a size without a hash, which the rule refuses
-            found = None
-        if found is None:
-            found = self._chosen[key] = self.configs[self.rule.place(**sizes)]
-        return found
+            config = None
+        if config is None:
+            config = self._chosen[key] = self.configs[self.rule.place(**sizes)]
+        return config
 
     def export(
         self, to: str | Path, *, kind: str | None = None, others: Sequence[Dispatch | str | Path] = ()

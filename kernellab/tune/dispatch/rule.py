@@ -1,13 +1,12 @@
 """The rule of a dispatch: which config is launched for which sizes, as JSON and as Python source.
 
-A case that was measured has its config in a table. For other sizes, each config has a cost: the time of a launch, of a
-wave, of a wave for each step of a size, and so on, fitted to what was measured. What tells configs apart is how their
-programs fill the multiprocessors: so many reside at a time, which is a wave, and the last wave takes about as long as a
-full one. Where a multiprocessor is busy with one program, what resides beside it waits: so the time also grows with how
-many programs fall to one multiprocessor, which are called rounds.
+A measured case has its config in a table. For other sizes, each config has a cost: the time of a launch, of a wave, of
+a wave per step of a size, and so on, fitted to the measurements. Configs differ in how their programs fill the
+multiprocessors. A wave is the programs that reside at a time; the last wave takes about as long as a full one. A
+program may keep a multiprocessor busy alone, so the time also grows with rounds, the programs per multiprocessor.
 
-How many programs a launch has, of sizes that nobody launched, is a product of sizes over blocks: the one that gives all
-grids that were seen, of sizes, sizes over values of the config, rounded up, and constants.
+The number of programs for new sizes is a formula: the product of sizes, sizes over values of the config (rounded up)
+and constants that gives all observed grids.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ class Rule:
             UsageError: a size is missing, no integer, or none of the rule's.
         """
         key = self._key(sizes)
-        found = self.known.get(key)
-        return self.cheapest(dict(zip(self.names, key, strict=True))) if found is None else found
+        place = self.known.get(key)
+        return self.cheapest(dict(zip(self.names, key, strict=True))) if place is None else place
 
     def cheapest(self, sizes: Mapping[str, int]) -> int:
         """Return the place of the config with the least cost, ignoring known cases.
@@ -151,18 +150,18 @@ class Rule:
     def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         whole = {name: whole_number(value) for name, value in sizes.items()}
         if whole.keys() != set(self.names) or None in whole.values():
-            given = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
-            raise UsageError(f"The rule was asked for {given}; expected integers for {', '.join(self.names)}.")
+            shown = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
+            raise UsageError(f"The rule was asked for {shown}; expected integers for {', '.join(self.names)}.")
         return tuple(whole[name] or 0 for name in self.names)
 
     def source(self, name: str = "choose") -> str:
         """Return the source of a Python function of the sizes with the same result as `place`; it imports nothing."""
         known = [f"        {key!r}: {place}," for key, place in self.known.items()]
-        found = ["    known = {", *known, f"    }}.get(({', '.join(self.names)},))"] if known else ["    known = None"]
+        lookup = ["    known = {", *known, f"    }}.get(({', '.join(self.names)},))"] if known else ["    known = None"]
         lines = [
             f"def {name}({', '.join(self.names)}):",
             f"    {_DOCSTRING}",
-            *found,
+            *lookup,
             "    if known is not None:",
             "        return known",
             "    times_ms = []",
@@ -192,7 +191,7 @@ class Rule:
         }
 
     @classmethod
-    def from_json(cls, given: Any) -> Rule:
+    def from_json(cls, stored: Any) -> Rule:
         """Return the rule from the values of `as_json`.
 
         Raises:
@@ -200,13 +199,13 @@ class Rule:
         """
         try:
             with reading("it"):
-                require(given["schema"] == SCHEMA, "its schema", given["schema"], f"{SCHEMA}, that of this release")
+                require(stored["schema"] == SCHEMA, "its schema", stored["schema"], f"{SCHEMA}, that of this release")
                 rule = cls(
-                    names=tuple(given["sizes"]),
-                    terms=tuple(Term(each["per"], tuple(each["sizes"]), each["odd"]) for each in given["terms"]),
-                    costs=tuple(map(_read_cost, given["configs"])),
-                    multiprocessors=given["multiprocessors"],
-                    known={tuple(each["sizes"]): each["config"] for each in given["known"]},
+                    names=tuple(stored["sizes"]),
+                    terms=tuple(Term(each["per"], tuple(each["sizes"]), each["odd"]) for each in stored["terms"]),
+                    costs=tuple(map(_read_cost, stored["configs"])),
+                    multiprocessors=stored["multiprocessors"],
+                    known={tuple(each["sizes"]): each["config"] for each in stored["known"]},
                 )
                 _require_sound(rule)
                 return rule
@@ -230,9 +229,9 @@ def _cost_lines(rule: Rule, cost: Cost) -> list[str]:
     ]
 
 
-def _read_cost(given: Any) -> Cost:
-    programs = tuple(Extent(each["size"], each["block"]) for each in given["programs"])
-    return Cost(Config.from_stored(given["config"]), programs, given["slots"], tuple(given["weights_ms"]))
+def _read_cost(stored: Any) -> Cost:
+    programs = tuple(Extent(each["size"], each["block"]) for each in stored["programs"])
+    return Cost(Config.from_stored(stored["config"]), programs, stored["slots"], tuple(stored["weights_ms"]))
 
 
 def _require_sound(rule: Rule) -> None:
@@ -275,7 +274,7 @@ class ProgramsFormula:
     factors: tuple[Factor, ...]
     at_most: int | None = None
 
-    def gives(self, seen: SeenGrid) -> bool:
+    def matches(self, seen: SeenGrid) -> bool:
         """Whether the formula gives the number of programs of a grid."""
         value, programs = _value(self.factors, seen), prod(seen.grid)
         return programs == (value if self.at_most is None else min(value, self.at_most))
@@ -295,10 +294,10 @@ def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     """Return a formula for the number of programs of all these grids; None if no product fits."""
     if not seen:
         return None
-    found = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
-    if all(axis is not None for axis in found):
-        return ProgramsFormula(tuple(factor for axis in found for factor in axis or ()))
-    return _persistent(seen)
+    axes = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
+    if all(axis is not None for axis in axes):
+        return ProgramsFormula(tuple(factor for axis in axes for factor in axis or ()))
+    return _persistent_formula(seen)
 
 
 def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...] | None:
@@ -310,7 +309,7 @@ def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...]
     return None
 
 
-def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
+def _persistent_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     """Return a product for the number of programs, limited to the largest number in these grids."""
     counts = [prod(each.grid) for each in seen]
     most = max(counts)
@@ -335,8 +334,8 @@ def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
 
 
 def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
-    found = 1
+    value = 1
     for size, by in factors:
         block = seen.config.values[by] if isinstance(by, str) else by
-        found *= -(-seen.sizes[size] // block) if size else block
-    return found
+        value *= -(-seen.sizes[size] // block) if size else block
+    return value

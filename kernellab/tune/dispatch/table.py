@@ -1,11 +1,11 @@
 """The table of cases by configs: the measured times, and a model that predicts the others.
 
-The model gives the time of every config on every case, with how sure that is, from the few that were measured. The
-logarithm of a time is that of a sum of terms (launch, waves, rounds, each times steps of a size), plus an offset of
-the case that all configs share. The weights of the terms are positive. Their logarithms are drawn around a plane over
-the parameters of the configs, so what is measured of one config tells of those like it, and a config that was measured
-on a few cases is known on others. The sum is made linear around the estimate, again and again (Gauss-Newton), and
-measurements far off count less, as under Student's t (Lange, Little and Taylor 1989).
+From a few measurements, the model predicts the time of every config on every case, with a standard deviation. The
+logarithm of a time is that of a sum of terms (launch, waves, rounds, each times steps of a size), plus an offset of the
+case that all configs share. The weights of the terms are positive. Their logarithms are distributed around a plane over
+the parameters of the configs, so a measurement informs the predictions of similar configs, and of other cases. The sum
+is made linear around the estimate, again and again (Gauss-Newton), and measurements far off count less, as under
+Student's t (Lange, Little and Taylor 1989).
 
 A linear step is a mixed model. Given the plane and the offsets, configs do not know of each other: so their weights are
 eliminated, which leaves a small system for plane and offsets (Henderson 1975; Rasmussen and Williams, *Gaussian
@@ -52,9 +52,9 @@ _OUTLIERS = 4.0  # degrees of freedom of Student's t
 class Prior:
     """Standard deviations of logarithms before any measurement.
 
-    ``level`` of the weight of a term, ``slope`` of how it changes with a parameter of the configs (by one standard
-    deviation of that), ``own`` of what a config has beside these, ``case`` of what all configs of a case are off by,
-    and ``noise`` of a measurement, with all that the terms do not say.
+    ``level`` of the weight of a term, ``slope`` of its change per standard deviation of a parameter of the configs,
+    ``own`` of the rest of a config, ``case`` of the common error of a case, and ``noise`` of a measurement, including
+    all effects that the terms leave out.
     """
 
     level: float = 4.0
@@ -80,39 +80,39 @@ class Table:
     formula: ProgramsFormula | None = None
     terms: tuple[Term, ...] = ()
     _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
-    _fresh: int = 0  # times since the last fit
+    _new_times: int = 0  # times since the last fit
     _is_changed: bool = False  # the formula, since the last fit
     _faults: dict[int, list[Status]] = field(default_factory=dict)  # by config
     _resident: dict[int, int] = field(default_factory=dict)
-    _seen: list[SeenGrid] = field(default_factory=list)
+    _grids: list[SeenGrid] = field(default_factory=list)
     _design: Array = field(init=False)
     _fit: Fit | None = None
 
     def __post_init__(self) -> None:
         self._design = design_of(self.configs)
 
-    def enter(self, case: MeasuredCase) -> None:
+    def add_case(self, case: MeasuredCase) -> None:
         """Add the measurements of a case."""
         places = {config: place for place, config in enumerate(self.configs)}
         self.multiprocessors = case.provenance.get("multiprocessors", self.multiprocessors)
         for row in case.rows:
             if row.config in places:
-                self._enter(case.number, places[row.config], row)
+                self._add_row(case.number, places[row.config], row)
         for config, count in case.resident.items():
             if config in places:
                 self._resident.setdefault(places[config], count)
-        self._see([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
+        self._add_grids([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
 
-    def _see(self, seen: Sequence[SeenGrid]) -> None:
+    def _add_grids(self, seen: Sequence[SeenGrid]) -> None:
         """Add grids, and search for another formula of the programs if the current one does not fit them."""
-        is_first = not self._seen
-        self._seen += seen
-        if is_first or not all(self.formula is not None and self.formula.gives(each) for each in seen):
-            found = programs_formula(self._seen)
-            self._is_changed |= found != self.formula
-            self.formula = found
+        is_first = not self._grids
+        self._grids += seen
+        if is_first or not all(self.formula is not None and self.formula.matches(each) for each in seen):
+            formula = programs_formula(self._grids)
+            self._is_changed |= formula != self.formula
+            self.formula = formula
 
-    def _enter(self, case: int, place: int, row: Row) -> None:
+    def _add_row(self, case: int, place: int, row: Row) -> None:
         before = self.rows.get((case, place))
         if before is not None:
             self._times_ms.get(case, {}).pop(place, None)
@@ -121,7 +121,7 @@ class Table:
         self.rows[case, place] = row
         if row.status is Status.OK and row.time_ms is not None:
             self._times_ms.setdefault(case, {})[place] = row.time_ms
-            self._fresh += 1
+            self._new_times += 1
         elif row.status not in {Status.OK, Status.NOT_TIMED}:
             self._faults.setdefault(place, []).append(row.status)
 
@@ -156,7 +156,7 @@ class Table:
         if not count:
             return None
         start = self._fit
-        if start is not None and self._fresh <= tolerated * count:
+        if start is not None and self._new_times <= tolerated * count:
             return start
         if start is None or self._is_changed:
             start = None
@@ -164,8 +164,8 @@ class Table:
         logs = np.full((len(self.cases), len(self.configs)), np.nan)
         for case, times in self._times_ms.items():
             logs[case, list(times)] = np.log(list(times.values()))
-        self._fit = fitted(self.features(self.cases), self._design, logs, self.prior, start)
-        self._fresh, self._is_changed = 0, False
+        self._fit = fit_weights(self.features(self.cases), self._design, logs, self.prior, start)
+        self._new_times, self._is_changed = 0, False
         return self._fit
 
     def slots(self) -> list[int]:
@@ -177,8 +177,8 @@ class Table:
             counts = [self._resident[known[place]] for place in distances.argmin(axis=1)]
             counts = [self._resident.get(place, count) for place, count in enumerate(counts)]
         most = None if self.formula is None else self.formula.at_most
-        found = [self.multiprocessors * count for count in counts]
-        return found if most is None else [min(count, most) for count in found]
+        slots = [self.multiprocessors * count for count in counts]
+        return slots if most is None else [min(count, most) for count in slots]
 
     def features(self, cases: Sequence[Mapping[str, int]]) -> Array:
         """Return the factors of the terms' weights: cases by configs by terms."""
@@ -240,7 +240,7 @@ class Fit:
     misfits: Array
     _base: Array
     _linear: _Linear
-    _solved: _Solved
+    _solution: _Solution
 
     @property
     def weights_ms(self) -> Array:
@@ -255,15 +255,15 @@ class Fit:
     def log_times(self, case: int) -> Array:
         """Return the logarithm of the expected milliseconds of each config on a case, its offset included."""
         totals: Array = np.log((np.exp(self.log_weights) * self.features[case]).sum(axis=1))
-        found: Array = totals + self.offsets[case]
-        return found
+        log_times: Array = totals + self.offsets[case]
+        return log_times
 
     def spreads(self, case: int, *, with_case: bool = True) -> Array:
         """Return the standard deviation of the logarithm of each config's predicted time.
 
         It is without that of the common offset if not ``with_case``, on a case that was not measured.
         """
-        shares, solved = self._linear.shares[case], self._solved
+        shares, solved = self._linear.shares[case], self._solution
         moved = (solved.within @ shares[:, :, None])[:, :, 0]
         plane = (self.design[:, :, None] * moved[:, None, :]).reshape(len(shares), -1) / self.prior.own**2
         offsets = -(solved.coupling * shares[:, :, None]).sum(axis=1)
@@ -278,7 +278,7 @@ class Fit:
         """Return `weights_ms` of a model fitted without a case."""
         precisions = self._linear.precisions.copy()
         precisions[case] = 0.0
-        solved = _solved(replace(self._linear, precisions=precisions), self.design, self.prior)
+        solved = _solve(replace(self._linear, precisions=precisions), self.design, self.prior)
         weights: Array = np.exp(self._base + solved.log_weights + self.misfits[:, None] / 2)
         return weights
 
@@ -297,7 +297,7 @@ class _Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class _Solved:
+class _Solution:
     """The solution of a linear step, with the matrices of its variances.
 
     ``within`` is the covariance of the weights of a config given plane and offsets, configs by terms by terms,
@@ -311,7 +311,7 @@ class _Solved:
     between: Array
 
 
-def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
+def fit_weights(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
     """Fit the weights to the measured times.
 
     ``design`` are the parameters of the configs, ``log_times`` the logarithms of milliseconds, cases by configs, NaN
@@ -320,14 +320,14 @@ def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start
     plane = np.concatenate([np.ones((len(design), 1)), design], axis=1)
     known = ~np.isnan(log_times)
     if start is None:
-        base = np.median(log_times[known]) - np.log(features.shape[2] * _typical(features[known]))
+        base = np.median(log_times[known]) - np.log(features.shape[2] * _typical_features(features[known]))
         log_weights, offsets = np.tile(base, (len(design), 1)), np.zeros(len(features))
     else:
         base, log_weights, offsets = start._base, start.log_weights, start.offsets
     rounds = _ROUNDS if start is None else _FURTHER_ROUNDS
     for _ in range(rounds):
-        linear = _linear(features, log_times, known, log_weights, offsets, base, prior)
-        solved = _solved(linear, plane, prior)
+        linear = _linearise(features, log_times, known, log_weights, offsets, base, prior)
+        solved = _solve(linear, plane, prior)
         moves = base + solved.log_weights - log_weights
         change = float(np.abs(moves).max())
         step = min(1.0, _MOST_STEP / max(change, 1e-9))
@@ -340,15 +340,15 @@ def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start
     return Fit(features, plane, prior, log_weights, offsets, misfits, base, linear, solved)
 
 
-def _typical(features: Array) -> Array:
+def _typical_features(features: Array) -> Array:
     """Return the median of the positive values of each feature; 1 if it has none."""
     counts = np.where(features > 0, features, np.nan)
     counts[0, ~(features > 0).any(axis=0)] = 1.0
-    found: Array = np.nanmedian(counts, axis=0)
-    return found
+    medians: Array = np.nanmedian(counts, axis=0)
+    return medians
 
 
-def _linear(
+def _linearise(
     features: Array, log_times: Array, known: NDArray[np.bool_], log_weights: Array, offsets: Array, base: Array,
     prior: Prior,
 ) -> _Linear:  # fmt: skip
@@ -361,7 +361,7 @@ def _linear(
     return _Linear(shares, np.where(known, trust / prior.noise**2, 0.0), targets)
 
 
-def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
+def _solve(linear: _Linear, plane: Array, prior: Prior) -> _Solution:
     """Solve a linear step for weights (less the base), plane and offsets."""
     shares, precisions = linear.shares, linear.precisions
     cases, configs, terms = shares.shape
@@ -389,10 +389,10 @@ def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
         [own * (plane.T @ alone).ravel(), (precisions * linear.targets).sum(axis=1) - flat @ alone.ravel()]
     )
     between = np.linalg.inv(system)
-    found = between @ right
-    expected, offsets = plane @ found[:size].reshape(columns, terms), found[size:]
+    solution = between @ right
+    expected, offsets = plane @ solution[:size].reshape(columns, terms), solution[size:]
     log_weights: Array = alone + own * (within @ expected[:, :, None])[:, :, 0] - coupling @ offsets
-    return _Solved(log_weights, offsets, within, coupling, np.asarray(between, dtype=np.float64))
+    return _Solution(log_weights, offsets, within, coupling, np.asarray(between, dtype=np.float64))
 
 
 def design_of(configs: Sequence[Config]) -> Array:

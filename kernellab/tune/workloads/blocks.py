@@ -26,7 +26,7 @@ REDUCED_BLOCKS = ("R0_BLOCK", "RBLOCK")
 _MAX_BLOCK_X_OF_AMD = 8192
 _MAX_EXTENT = 2**63
 
-_Made = TypeVar("_Made", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _is_count(value: object) -> bool:
@@ -70,11 +70,11 @@ _RULES = {
 }
 
 
-def generator(**own: CallRule) -> Callable[[_Made], _Made]:
+def generator(**own: CallRule) -> Callable[[_Function], _Function]:
     """Return a decorator for public generators of configs and grids: it checks their arguments.
 
-    ``own`` says what parameters may hold whose names mean something else elsewhere. A generator then raises
-    `UsageError` for a call that does not fit.
+    ``own`` has rules for parameters with another meaning than elsewhere. A generator raises `UsageError` for a wrong
+    call.
     """
     return lambda make: verb(make, f"{make.__module__.split('.')[2]}.{make.__name__}", {**_RULES, **own})
 
@@ -137,16 +137,16 @@ def rules_of(target: Target | str) -> DeviceRules:
     Raises:
         UnknownTarget: a text names none.
     """
-    found = parse_target(target) if isinstance(target, str) else target
-    digits = re.sub(r"^gfx", "", str(found.arch))
-    generation = int(digits[:-2]) if found.backend == "hip" else int(digits) // 10
-    return DeviceRules(found.backend == "hip", found.warp_size, generation)
+    parsed = parse_target(target) if isinstance(target, str) else target
+    digits = re.sub(r"^gfx", "", str(parsed.arch))
+    generation = int(digits[:-2]) if parsed.backend == "hip" else int(digits) // 10
+    return DeviceRules(parsed.backend == "hip", parsed.warp_size, generation)
 
 
 def for_all_hints(rule: Callable[..., Iterable[Config]], *numels: Numel) -> list[Config]:
     """Return the distinct configs of a rule for all powers of two that the extents are rounded up to."""
     hints = product(*(list(hints_of(numel)) for numel in numels))
-    return distinct(config for each in hints for config in rule(*each))
+    return distinct(config for combination in hints for config in rule(*combination))
 
 
 def hints_of(numel: Numel) -> Iterator[int]:

@@ -83,7 +83,7 @@ def _wishes(hints: tuple[int, ...], rules: DeviceRules, tile: Tile) -> list[_Wis
     """Return the starting blocks for a device: the common ones, then those for AMD only."""
     block = _block(hints)
     if len(hints) == 1:
-        found = [_Wish((block,)), _Wish((block // 2,), per_warp=64)]
+        wishes = [_Wish((block,)), _Wish((block // 2,), per_warp=64)]
         amd = [
             _Wish((rules.max_block("X"),), waves_per_eu=2),
             _Wish((4096,)),
@@ -93,9 +93,9 @@ def _wishes(hints: tuple[int, ...], rules: DeviceRules, tile: Tile) -> list[_Wis
         if len(hints) == 2 and tile == "square" and not rules.is_amd:
             return [_Wish((32, 32))]
         shapes = [*_FLAT[len(hints)], *_rods(len(hints), block)]
-        found = [_Wish(shape) for shape in shapes]
+        wishes = [_Wish(shape) for shape in shapes]
         amd = [_Wish(shape) for shape in ((64, 32), (128, 16), (128, 32), (32, 512)) if len(hints) == 2]
-    return found + amd if rules.is_amd else found
+    return wishes + amd if rules.is_amd else wishes
 
 
 def _base_count(hints: tuple[int, ...]) -> int:
@@ -114,7 +114,7 @@ def _rods(axes: int, length: int) -> list[tuple[int, ...]]:
 
 def _config(rules: DeviceRules, hints: tuple[int, ...], wish: _Wish) -> Config:
     """Return a config with a block of the wished size, reshaped to fit the extents and the grid."""
-    blocks = _fitted(rules, hints, wish.shape)
+    blocks = _fit_blocks(rules, hints, wish.shape)
     warps = wish.num_warps
     if warps is None:
         warps = rules.warps(prod(blocks) // wish.per_warp, least=1)
@@ -127,7 +127,7 @@ def _config(rules: DeviceRules, hints: tuple[int, ...], wish: _Wish) -> Config:
     return Config(with_waves(named, wish.waves_per_eu), num_warps=warps, num_stages=wish.num_stages)
 
 
-def _fitted(rules: DeviceRules, hints: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
+def _fit_blocks(rules: DeviceRules, hints: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
     goal = prod(shape)
     if prod(hints) < goal:
         goal //= 8

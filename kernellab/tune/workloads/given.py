@@ -1,7 +1,7 @@
 """Configs that do not depend on extents: fixed ones, and lists made from other lists.
 
-Several kernels in one launch each have blocks of their own, ``XBLOCK_0``, ``XBLOCK_1``. What a kernel demands of its
-configs beyond their speed are least blocks, and one rounding for all runs.
+Several kernels in one launch have separate blocks, ``XBLOCK_0``, ``XBLOCK_1``. Some kernels need minimum blocks, or the
+same rounding in all runs.
 """
 
 from __future__ import annotations
@@ -93,30 +93,32 @@ def combined(subkernels: Sequence[Subkernel], *, equal_together: bool = False) -
     """
     if not subkernels:
         raise UsageError("combined got no subkernels; give one at least.")
-    starts = [each.configs[0] for each in subkernels]
+    starts = [subkernel.configs[0] for subkernel in subkernels]
     base = Config(
-        tuple(_named(dict(enumerate(starts))).items()),
+        tuple(_values_by_place(dict(enumerate(starts))).items()),
         num_warps=max(start.num_warps or 1 for start in starts),
         num_stages=max(start.num_stages or 1 for start in starts),
     )
     changed = [
-        _changed(base, dict.fromkeys(places, config))
+        _with_changes(base, dict.fromkeys(places, config))
         for places in _groups(subkernels, equal_together)
         for config in subkernels[places[0]].configs
     ]
-    pairs = dict.fromkeys((config.num_warps, config.num_stages) for each in subkernels for config in each.configs)
+    pairs = dict.fromkeys(
+        (config.num_warps, config.num_stages) for subkernel in subkernels for config in subkernel.configs
+    )
     return distinct([base, *changed, *(replace(base, num_warps=w, num_stages=s) for w, s in pairs)])
 
 
 def _groups(subkernels: Sequence[Subkernel], equal_together: bool) -> list[list[int]]:
     """Return the places of kernels that change together, the largest kernels first."""
     groups: dict[Any, list[int]] = {}
-    for place, each in enumerate(subkernels):
-        groups.setdefault(each if equal_together else place, []).append(place)
+    for place, subkernel in enumerate(subkernels):
+        groups.setdefault(subkernel if equal_together else place, []).append(place)
     return sorted(groups.values(), key=lambda places: -subkernels[places[0]].numel)
 
 
-def _named(configs: dict[int, Config]) -> dict[str, Any]:
+def _values_by_place(configs: dict[int, Config]) -> dict[str, Any]:
     """Return the parameters of several configs; names of blocks get the place of their kernel as a suffix."""
     return {
         f"{name}_{place}" if name.endswith("BLOCK") else name: value
@@ -125,8 +127,8 @@ def _named(configs: dict[int, Config]) -> dict[str, Any]:
     }
 
 
-def _changed(base: Config, configs: dict[int, Config]) -> Config:
-    return replace(base, parameters=tuple({**dict(base.parameters), **_named(configs)}.items()))
+def _with_changes(base: Config, configs: dict[int, Config]) -> Config:
+    return replace(base, parameters=tuple({**dict(base.parameters), **_values_by_place(configs)}.items()))
 
 
 @generator(configs=_CONFIGS, names=_NAMES)
@@ -178,7 +180,7 @@ def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> li
     Where one grows, the other is halved, the reduced one first, so that tiles keep their size if the least allows it.
     """
     return distinct(
-        config.with_values(_raised(config, {reduced_block(config.values): reduced, "XBLOCK": rows}))
+        config.with_values(_raise_blocks(config, {reduced_block(config.values): reduced, "XBLOCK": rows}))
         for config in configs
     )
 
@@ -193,8 +195,8 @@ def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[
     if len(configs) < 2:
         return list(configs)
     reduced = reduced_block(configs[0].values)
-    left = _those(configs, lambda config: config.values.get(reduced, 5) > 4)
-    left = _those(left, lambda config: contiguous or config.values.get("XBLOCK") != 1)
+    left = _matching_or_all(configs, lambda config: config.values.get(reduced, 5) > 4)
+    left = _matching_or_all(left, lambda config: contiguous or config.values.get("XBLOCK") != 1)
     for name in (reduced, "num_warps", "XBLOCK"):
         sizes = sorted({config.values.get(name, -1) for config in left})
         if len(sizes) > 1:
@@ -202,12 +204,12 @@ def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[
     return left[:1]
 
 
-def _those(configs: Sequence[Config], hold: Callable[[Config], bool]) -> list[Config]:
+def _matching_or_all(configs: Sequence[Config], hold: Callable[[Config], bool]) -> list[Config]:
     """Return the configs that satisfy a predicate, or all if none does."""
     return [config for config in configs if hold(config)] or list(configs)
 
 
-def _raised(config: Config, least: Mapping[str, int]) -> dict[str, int]:
+def _raise_blocks(config: Config, least: Mapping[str, int]) -> dict[str, int]:
     """Return the blocks raised to their minimum, then halved in order while the tile is larger than before."""
     values = config.values
     tile = prod(values[name] for name in least if name in values)

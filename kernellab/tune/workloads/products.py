@@ -57,8 +57,8 @@ def attention(
 
 def _shared_elements(target: Target | str, element_bytes: int) -> int:
     """Return the elements that fit into a program's shared memory; H100's if the target has no data sheet."""
-    found = parse_target(target) if isinstance(target, str) else target
-    return (shared_bytes_limit(found) or _SHARED_BYTES) // element_bytes
+    parsed = parse_target(target) if isinstance(target, str) else target
+    return (shared_bytes_limit(parsed) or _SHARED_BYTES) // element_bytes
 
 
 def _buffers(is_amd: bool) -> str:

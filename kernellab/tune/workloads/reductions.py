@@ -72,7 +72,7 @@ class _Extents:
         waves_per_eu: int | None = None,
     ) -> Config:
         """Return a config with blocks of these sizes, limited by the extents and the grid."""
-        rows, parts = min(x_block, self.x), self.folded(r_block)
+        rows, parts = min(x_block, self.x), self.reduced_blocks(r_block)
         goal = rows * prod(parts.values())
         if num_warps is None:
             num_warps = r_block // 128 if self.hint == "inner" else goal // 128
@@ -84,7 +84,7 @@ class _Extents:
                 parts[name] //= 2
         return Config(with_waves([("XBLOCK", rows), *parts.items()], waves_per_eu), num_warps=warps, num_stages=1)
 
-    def folded(self, r_block: int) -> dict[str, int]:
+    def reduced_blocks(self, r_block: int) -> dict[str, int]:
         """Return a block over the reduced extents by name; it fills the last, contiguous extent first."""
         left = min(r_block, self.rnumel)
         parts: dict[str, int] = {}
@@ -120,7 +120,7 @@ def reduction(
     one = None if hint == "default" or exhaustive else hint
 
     def of(extents: _Extents) -> list[Config]:
-        return _looped(extents.rules, kernel, extents.x, extents.rnumel, extents.config, one)
+        return _looping_configs(extents.rules, kernel, extents.x, extents.rnumel, extents.config, one)
 
     return _for_all_extents(of, xnumel, rnumel, hint, target)
 
@@ -143,7 +143,7 @@ def persistent_reduction(
 
     def of(extents: _Extents) -> list[Config]:
         rows = max(extents.x, 4096) if same_for_any_rows else extents.x
-        return [_without_reduced_blocks(config) for config in _persistent(replace(extents, x=rows), exhaustive)]
+        return [_without_reduced_blocks(config) for config in _persistent_configs(replace(extents, x=rows), exhaustive)]
 
     return _for_all_extents(of, xnumel, rnumel, hint, target)
 
@@ -172,10 +172,12 @@ def tiled_reduction(
 
     def of(*hints: int) -> list[Config]:
         def make(rows: int, part: int, *, num_warps: int | None = None, **more: Any) -> Config:
-            shares = _shared_out(rules, dict(zip(_AXES, hints, strict=True)), _scored(_AXES, scores), rows * part)
+            shares = _distribute_blocks(
+                rules, dict(zip(_AXES, hints, strict=True)), _scores_by_axis(_AXES, scores), rows * part
+            )
             return _tile(rules, hints, shares, **more)
 
-        return _looped(rules, kernel, hints[0], hints[2], make)
+        return _looping_configs(rules, kernel, hints[0], hints[2], make)
 
     return for_all_hints(of, xnumel, ynumel, rnumel)
 
@@ -202,12 +204,12 @@ def tiled_persistent_reduction(
                 f"rows have {r} elements; a tile holds rows of {_MAX_PERSISTENT_NUMEL} at most: loop over them."
             )
         hints = {"X": x, "Y": y}
-        found = []
+        configs = []
         for block in _persistent_row_blocks(rules):
             if block * r <= _MAX_PERSISTENT_NUMEL:
-                shares = _shared_out(rules, hints, _scored(("X", "Y"), scores), block)
-                found.append(_tile(rules, (x, y, r), {**shares, "R0_": r}))
-        return distinct(map(_without_reduced_blocks, found))
+                shares = _distribute_blocks(rules, hints, _scores_by_axis(("X", "Y"), scores), block)
+                configs.append(_tile(rules, (x, y, r), {**shares, "R0_": r}))
+        return distinct(map(_without_reduced_blocks, configs))
 
     return for_all_hints(of, xnumel, ynumel, rnumel)
 
@@ -230,15 +232,15 @@ def mixed_order_reduction(
     """
 
     def of(extents: _Extents) -> list[Config]:
-        found, r = _persistent(extents, exhaustive), extents.rnumel
+        configs, r = _persistent_configs(extents, exhaustive), extents.rnumel
         if hint == "inner" and not exhaustive and r >= 256:
-            found = [extents.config(1, r, register_intensive=True)]
+            configs = [extents.config(1, r, register_intensive=True)]
         rows = min(max(split_rows // 32, 4 if r <= 512 else 1), 16)
         depth = min(max(split_rows // rows // 4, 1), (2 if r > 8192 else 3) if stages else 1)
         blocks = (("XBLOCK", rows), ("RSPLIT_SIZE", split_rows), ("NUM_STAGES", depth))
         return [
             replace(config, parameters=blocks, num_warps=warps)
-            for config in found
+            for config in configs
             for warps in _mixed_order_warps(extents.rules, r, config.num_warps or 1, exhaustive)
         ]
 
@@ -263,8 +265,8 @@ def cooperative_reduction(
 
     def of(x: int, r: int) -> list[Config]:
         split = max(1, min(r, most // x, _MAX_RSPLIT))
-        each = persistent_reduction if persistent else reduction
-        parts = each(x, r // split, hint, target=target)
+        generate = persistent_reduction if persistent else reduction
+        parts = generate(x, r // split, hint, target=target)
         return [replace(config, parameters=(*config.parameters, ("RSPLIT", split))) for config in parts]
 
     return for_all_hints(of, xnumel, rnumel)
@@ -280,14 +282,14 @@ def split_scan(
     least: int = _MIN_SPLIT_SCAN_BLOCK,
 ) -> list[Config]:
     """Return configs for a scan with rows split over programs: a reduction's, with blocks of at least ``least``."""
-    found = [
+    configs = [
         config.with_values({"R0_BLOCK": max(config.values["R0_BLOCK"], least)})
         for config in reduction(xnumel, rnumel, hint, target=target)
     ]
-    return distinct(found)
+    return distinct(configs)
 
 
-def _looped(
+def _looping_configs(
     rules: DeviceRules, kernel: _Kernel, x: int, r: int, make: Callable[..., Config], one: Hint | None = None
 ) -> list[Config]:
     """Return the configs of a reduction that loops over its elements, for one hint or all (None).
@@ -297,11 +299,11 @@ def _looped(
     is_heavy = x >= 1024 and kernel.loads + kernel.reductions >= 10
     make_heavy = partial(make, register_intensive=is_heavy)
     longest = min(r, 1024 if is_heavy else rules.longest_reduction_block)
-    rows, part, warps = (64, 8, None) if rules.is_amd else _outer(x, r, kernel)
+    rows, part, warps = (64, 8, None) if rules.is_amd else _outer_blocks(x, r, kernel)
     hinted = {
         "inner": make_heavy(2 if r <= 2048 else 1, longest),
         "outer": make_heavy(rows, part, num_warps=warps),
-        "tiny": make_heavy(_tiny(r), longest),
+        "tiny": make_heavy(_tiny_rows(r), longest),
     }
     whole = []
     if kernel.whole_rows and kernel.loads + kernel.reductions <= 8:
@@ -314,7 +316,7 @@ def _looped(
     return distinct([*whole, *hinted.values(), *more])
 
 
-def _outer(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
+def _outer_blocks(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
     """Return rows, elements and warps for a reduction along the slow dimension."""
     if x <= 1024:
         return max(min(x // 128, 8), 2), min(r, 64), None
@@ -330,7 +332,7 @@ def _outer(x: int, r: int, kernel: _Kernel) -> tuple[int, int, int | None]:
     return 32, 64 if r >= 2048 else 32, 4
 
 
-def _tiny(r: int) -> int:
+def _tiny_rows(r: int) -> int:
     """Return the number of short rows per program."""
     return 2 * (256 // r) if r <= 256 else 1
 
@@ -340,21 +342,21 @@ def _persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
     return (1, 4, 8, 16, 32, 64, 128, 256) if rules.is_amd else (1, 8, 32, 128)
 
 
-def _persistent(extents: _Extents, exhaustive: bool) -> list[Config]:
+def _persistent_configs(extents: _Extents, exhaustive: bool) -> list[Config]:
     x, r, hint, rules = extents.x, extents.rnumel, extents.hint, extents.rules
-    found = [
+    configs = [
         extents.config(block, r, register_intensive=True)
         for block in _persistent_row_blocks(rules)
         if block == 1 or (r * block <= _MAX_PERSISTENT_NUMEL and block <= x)
     ]
-    tiny = replace(extents, hint="default").config(_tiny(r), r)
+    tiny = replace(extents, hint="default").config(_tiny_rows(r), r)
     if exhaustive:
-        return [*found, tiny] if rules.is_amd else found
+        return [*configs, tiny] if rules.is_amd else configs
     if hint == "inner" and r >= 256:
         if r > 1024 or x // 8 < 128:
-            return found[:1]
+            return configs[:1]
         return [extents.config(min(1024 // r, 8), r, register_intensive=True, num_warps=1, min_warps=1)]
-    return {"outer": found[-1:], "tiny": [tiny]}.get(hint, found)
+    return {"outer": configs[-1:], "tiny": [tiny]}.get(hint, configs)
 
 
 def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
@@ -387,7 +389,7 @@ def _for_all_extents(
     return for_all_hints(lambda x, *r: rule(_Extents(rules, x, r, hint)), xnumel, *reduced)
 
 
-def _shared_out(
+def _distribute_blocks(
     rules: DeviceRules, hints: Mapping[str, int], scores: Mapping[str, float], numel: int
 ) -> dict[str, int]:
     """Return blocks by axis with the product ``numel`` if the extents allow it, in proportion to scores."""
@@ -405,7 +407,7 @@ def _shared_out(
     return blocks
 
 
-def _scored(axes: tuple[str, ...], scores: tuple[float, ...]) -> dict[str, float]:
+def _scores_by_axis(axes: tuple[str, ...], scores: tuple[float, ...]) -> dict[str, float]:
     if len(scores) != len(axes) or min(scores) < 0:
         raise UsageError(f"scores is {value_text(scores)}; expected {len(axes)} numbers from 0 on.")
     return dict(zip(axes, scores, strict=True))

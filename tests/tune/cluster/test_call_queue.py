@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import RunError, UsageError, WorkerDied, WorkerError
-from kernellab.tune.cluster_calls import CallQueue, Declined
+from kernellab.tune.cluster_calls import CallQueue, Refusal
 from tests.tune.cluster.fakes import A100, H100, QUESTION, Clock, FakeCluster, call
 
 
@@ -23,8 +23,8 @@ def raising(payload: Any) -> None:
     raise ZeroDivisionError("of the user")
 
 
-def declining(payload: Any) -> Declined:
-    return Declined("A100, driver 570")
+def declining(payload: Any) -> Refusal:
+    return Refusal("A100, driver 570")
 
 
 def opened(cluster: FakeCluster, **more: Any) -> CallQueue:

@@ -21,7 +21,7 @@ import kernellab
 from kernellab.launch.calls import UserCall
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.dispatch.measuring import CaseSpec
-from kernellab.tune.dispatch.over import tuned_over
+from kernellab.tune.dispatch.over import tune_over
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
@@ -90,7 +90,7 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
     call, spec = UserCall(lab.bind(twice), grid, (), {}), CaseSpec(grid, {}, inputs, configs)
     asked = call, {"n": [100, 200, 300]}, spec, client, cpu_environment
-    dispatch = tuned_over(lab.launches, lab.kernels, *asked)
+    dispatch = tune_over(lab.launches, lab.kernels, *asked)
     assert [dict(case.sizes) for case in dispatch.cases] == [{"n": 100}, {"n": 200}, {"n": 300}]
     assert not any(case.failure for case in dispatch.cases)
     assert all(case.times_ms for case in dispatch.cases)
@@ -98,7 +98,7 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     rows = lab.kernels.store.history.measurements(lab.kernels.version("twice").id)
     assert {row.measurement.key for row in rows} == {case.key for case in dispatch.cases}
     assert {row.measurement.device for row in rows} == {MODEL}
-    again = tuned_over(lab.launches, lab.kernels, *asked)
+    again = tune_over(lab.launches, lab.kernels, *asked)
     assert sum(case.known for case in again.cases) >= len(again.cases)
 
 

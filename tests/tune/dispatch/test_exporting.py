@@ -20,7 +20,7 @@ from kernellab.errors import UsageError
 from kernellab.measure.config import Status
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.config_files import read_folder, read_table
-from kernellab.tune.dispatch.exporting import exported_by
+from kernellab.tune.dispatch.exporting import export_source
 from tests import samples
 from tests.export.exporting import run_files
 from tests.labs import shared_lab
@@ -334,12 +334,12 @@ def test_files_of_vllm_are_read(tmp_path: Path) -> None:
 
 def test_a_dispatch_is_named_by_its_variable_or_its_kernel() -> None:
     dispatch = of_add()
-    assert exported_by("mine", None, {"mine": dispatch}) is dispatch
-    assert exported_by("add_kernel", "dispatch", {"mine": dispatch}) is dispatch
-    assert exported_by("add_kernel", "torch-op", {"mine": dispatch}) == "add_kernel"
-    assert exported_by("7", "module", {}) == 7
+    assert export_source("mine", None, {"mine": dispatch}) is dispatch
+    assert export_source("add_kernel", "dispatch", {"mine": dispatch}) is dispatch
+    assert export_source("add_kernel", "torch-op", {"mine": dispatch}) == "add_kernel"
+    assert export_source("7", "module", {}) == 7
     with pytest.raises(UsageError, match="no variable holds one"):
-        exported_by("add_kernel", "dispatch", {})
+        export_source("add_kernel", "dispatch", {})
 
 
 @pytest.mark.parametrize("kind", ["dispatch", "torch-op", "table", "vllm"])

@@ -66,8 +66,8 @@ def test_an_axis_may_be_a_parameter_of_the_config() -> None:
     formula = programs_formula(grids)
     assert formula is not None
     assert set(formula.factors) == {("M", "BM"), ("", "BN")}
-    assert all(formula.gives(each) for each in grids)
-    assert not any(formula.gives(each) for each in seen(lambda s, c: (cdiv(s["M"], c["BM"]), 3, 1)))
+    assert all(formula.matches(each) for each in grids)
+    assert not any(formula.matches(each) for each in seen(lambda s, c: (cdiv(s["M"], c["BM"]), 3, 1)))
 
 
 def test_what_is_no_such_product_has_no_formula() -> None:
