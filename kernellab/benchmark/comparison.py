@@ -12,15 +12,15 @@ from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, first_line
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.memory import copied
-from kernellab.launch.poison import Poison, held_in
+from kernellab.launch.memory import copy_arguments
+from kernellab.launch.poison import Poison, pattern_mask
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import Implementation, Launches, launch_on_copies
 from kernellab.measure.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
 from kernellab.measure.timing import interval, ratio_interval
-from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
+from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
 from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.target import Target
@@ -129,7 +129,7 @@ def compare_kernels(
     is_edited = other is not None and other.name == first.name and other.id != first.id
     try:
         launch = _common_launch(kernels, first, other)
-        arguments = made_inputs(launch, runtime.device)
+        arguments = regenerated_inputs(launch, runtime.device)
     except UsageError as exc:
         if other is None or not is_edited:
             raise
@@ -185,7 +185,7 @@ def _kernel_side(
     if grid is None and not is_edited:
         raise _unknown_grid_error(version, own)
     is_apart = launches and (missing or grid is None)
-    inputs = made_inputs(own, runtime.device) if is_apart else None
+    inputs = regenerated_inputs(own, runtime.device) if is_apart else None
     launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
     return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs)
 
@@ -319,7 +319,7 @@ def _check_outputs(
         values = right.reference(arguments).of(want)
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
     got = {name: each for name, each in two.memory.items() if name in mutated}
-    never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}
+    never = {each.name: pattern_mask(got[each.name]) & ~pattern_mask(want[each.name]) for each in two.poisoned.filled}
     return compare(left.name, {name: ExpectedValue(each) for name, each in want.items()}, got, never)
 
 
@@ -339,7 +339,7 @@ def _time_sides(
     left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime
 ) -> tuple[Timing | None, str]:
     """Time both sides in turns, so that drift of the device affects both; or return why that failed."""
-    arguments_copy = copied(arguments)
+    arguments_copy = copy_arguments(arguments)
     try:
         with runtime.observers.withheld():
             return _time_in_turns(

@@ -21,7 +21,7 @@ from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import NO_GPU
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, ceilings_here, device_here
-from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
+from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.store import Argument, RecordedLaunch
 from kernellab.workers.forks_and_interrupts import Interrupted
 
@@ -139,7 +139,7 @@ def recorded_launch_inputs(
     def inputs(**values: Any) -> dict[str, Any]:
         sizes = {name: value for name, value in values.items() if name != "dtype"}
         wanted = scale_launch(launch, sizes)
-        arguments = {**made_inputs(wanted, device), **values_of(wanted)}
+        arguments = {**regenerated_inputs(wanted, device), **values_of(wanted)}
         arguments = {name: value for name, value in arguments.items() if name not in left_out}
         return cast_floats(arguments, values["dtype"]) if "dtype" in values else arguments
 

@@ -9,7 +9,7 @@ from typing import Any
 from kernellab._triton.kernel import Kernel, autotune_settings, constexpr_names, is_kernel, parameter_names
 from kernellab.errors import UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.memory import copied, with_tensors
+from kernellab.launch.memory import copy_arguments, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import call_by_name, keyword_names, takes_any_name
@@ -181,12 +181,12 @@ class CaseArguments:
         if spec.inputs is None:
             is_cast = "dtype" in case and "dtype" not in self.parameters
             arguments |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
-            arguments = copied(arguments)
+            arguments = copy_arguments(arguments)
             return cast_floats(arguments, case["dtype"]) if is_cast else arguments
         own = call_by_name(spec.inputs, case, "inputs")
         if not isinstance(own, Mapping):
             raise UsageError(f"inputs returns a {type(own).__name__}; expected arguments by name: dict(x=..., n=n).")
-        arguments = copied({name: value for name, value in arguments.items() if name not in own})
+        arguments = copy_arguments({name: value for name, value in arguments.items() if name not in own})
         return {**arguments, **{name: value for name, value in case.items() if name in self.parameters}, **own}
 
     def keep(self, number: int, arguments: dict[str, Any]) -> None:

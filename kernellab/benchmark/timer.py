@@ -16,7 +16,7 @@ from kernellab.benchmark.result import Clocks
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line, plural
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import CannotExport, memory_of
-from kernellab.launch.memory import copied, device_of, reached
+from kernellab.launch.memory import copy_arguments, device_of, reached
 from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree
@@ -388,7 +388,7 @@ def _run_on_cpu(
 ) -> list[Any]:
     launch = implementation.launch
     if launch is None:
-        arguments_copy = copied(arguments)
+        arguments_copy = copy_arguments(arguments)
         memory = memory_of(arguments_copy)
         return returned_outputs(
             run_function(implementation, arguments_copy), [memory[name] for name in names if name in memory]

@@ -32,7 +32,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.calls import Grid3, checked_grid
-from kernellab.launch.recording import Launched, marked_launches, record_of
+from kernellab.launch.recording import Launched, mark_all_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, launch_of, result_of
 from kernellab.source import JitOptions
@@ -79,7 +79,7 @@ class Capture:
         self._recorder: OperationRecorder | None = recorder
         self._open.enter_context(self.launches.observers.added(recorder.record_launch, recorder.is_recorded_thread))
         self._open.enter_context(self.launches.observers.added(recorder.check_other_thread, recorder.is_other_thread))
-        self._open.enter_context(marked_launches())
+        self._open.enter_context(mark_all_launches())
         self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
         self._open.enter_context(FunctionRecorder(recorder))

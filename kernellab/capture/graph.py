@@ -53,7 +53,7 @@ from kernellab.capture.tape import (
 from kernellab.capture.tracked_tensors import is_descriptor
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.calls import Grid3
-from kernellab.launch.recording import marked
+from kernellab.launch.recording import mark_launch
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
@@ -319,7 +319,7 @@ def launch(
     Of an autotuned kernel the grid is a pair for each config: the id of what it sets, and the grid that it has.
     """
     constants = table.registry.constants(constants_id)
-    with marked(table.kernels[kernel_id].__name__), on_device_of(arguments):
+    with mark_launch(table.kernels[kernel_id].__name__), on_device_of(arguments):
         if not isinstance(grid[0], tuple | list):
             table.kernel(kernel_id)[grid](**arguments, **constants)
         else:

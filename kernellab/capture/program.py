@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
 from kernellab.errors import Shown, UsageError, choice_message, plural, value_message
-from kernellab.registry import Registry, made_arguments
+from kernellab.registry import Registry, regenerated_arguments
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Program(Shown):
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
         from kernellab.capture.statements import main_device
 
-        inputs = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
+        inputs = regenerated_arguments(self.tape.samples, device or main_device(self.tape), seed)
         if device is None and len(self.tape.gpus) > 1:
             layouts = self.tape.input_layouts
             return {name: moved_to(tensor, layouts[name].device) for name, tensor in inputs.items()}

@@ -29,7 +29,7 @@ from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.launches import BenchOptions, Implementation, Launches, implementation_of
 from kernellab.measure.provenance import can_time, ceilings_here
-from kernellab.registry import Registry, made_inputs, recorded_version, values_of
+from kernellab.registry import Registry, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.kernels import launch_of, result_of
 from kernellab.target import Target, device_name, multiprocessors
 
@@ -89,7 +89,7 @@ class LaunchRequest:
         launch = recorded_version(self.kernels.store, version).launch
         if launch is None or launch.grid is None:
             raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
-        arguments = made_inputs(launch, "cuda" if self.has_gpu else "cpu")
+        arguments = regenerated_inputs(launch, "cuda" if self.has_gpu else "cpu")
         meta = {**arguments, **values_of(launch)}
         return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
 

@@ -17,7 +17,7 @@ from typing import Any
 from kernellab.errors import UsageError
 from kernellab.export.flatten import function_text
 from kernellab.registry import grid_text
-from kernellab.registry.recorded_launches import GridText, options_of, why_unmade
+from kernellab.registry.recorded_launches import GridText, options_of, unmakable_message
 from kernellab.source import literal
 from kernellab.store import Argument, RecordedLaunch, Result
 
@@ -100,7 +100,7 @@ def scalar_text(argument: Argument) -> str:
         return literal(argument.value)
     if argument.kind == "dtype":
         return f'tl.dtype("{argument.value}")'
-    raise UsageError(why_unmade(argument))
+    raise UsageError(unmakable_message(argument))
 
 
 # Unlike `record_function`, this is no torch operation; without a profiler it costs less than a microsecond.

@@ -24,8 +24,8 @@ from kernellab.registry import (
     Registry,
     VersionRow,
     grid_text,
-    made_inputs,
     recorded_version,
+    regenerated_inputs,
     values_of,
 )
 from kernellab.registry.listing import listing
@@ -115,7 +115,7 @@ def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device:
     if launch is None or launch.grid is None or launch.check or why_unwritable(recorded):
         return ()
     try:
-        arguments = made_inputs(launch, device)
+        arguments = regenerated_inputs(launch, device)
         named = {**arguments, **values_of(launch)}
         by_position = [named.pop(argument.name) for argument in launch.arguments]  # one may be called grid
         with kernel.runtime.observers.withheld():
@@ -138,7 +138,7 @@ def recompile_launch(kernels: Registry, facilities: ExportContext, recorded: Rec
     if recorded.launch is None or kernel is None:
         return None
     try:
-        arguments = {**made_inputs(recorded.launch, facilities.device), **values_of(recorded.launch)}
+        arguments = {**regenerated_inputs(recorded.launch, facilities.device), **values_of(recorded.launch)}
         return facilities.compile(kernel, target=recorded.launch.target, **arguments)
     except KernellabError:
         return None

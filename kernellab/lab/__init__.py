@@ -435,9 +435,9 @@ class Lab(Workspace):
 
         Launches in captures, programs and exported programs are marked without that.
         """
-        from kernellab.launch.recording import marked_launches
+        from kernellab.launch.recording import mark_all_launches
 
-        return marked_launches()
+        return mark_all_launches()
 
     def checking(
         self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()

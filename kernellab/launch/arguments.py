@@ -160,13 +160,13 @@ def members_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]
 
 def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, value in members_of(arguments.items()):
         if hasattr(value, "untyped_storage"):
-            found[name] = value
+            tensors[name] = value
         elif hasattr(getattr(value, "base", None), "untyped_storage"):
-            found[name] = value.base
-    return found
+            tensors[name] = value.base
+    return tensors
 
 
 def spec_of(
@@ -214,7 +214,9 @@ Ranges = tuple[tuple[int, int], ...]
 def ranges_of(arguments: Mapping[str, Any]) -> Ranges:
     """The address ranges of the storages of CPU tensors."""
     merged: list[tuple[int, int]] = []
-    for start, end in sorted({found for _, value in members_of(arguments.items()) for found in _range_of(value)}):
+    for start, end in sorted(
+        {address_range for _, value in members_of(arguments.items()) for address_range in _range_of(value)}
+    ):
         if merged and start < merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:

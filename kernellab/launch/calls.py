@@ -181,7 +181,7 @@ def verb(function: _Verb, label: str = "", own: Mapping[str, CallRule] | None = 
             misplaced = [name for name, rule in rules.items() if name in named and not rule.allows(named[name])]
             args, named = _with_kernel_arguments(signature, args, named, misplaced)
             _require_own_names(signature, label, args[1], named)
-        for name, value in _given(signature, label, args, named).items():
+        for name, value in _bound_arguments(signature, label, args, named).items():
             if name in rules and not rules[name].allows(value):
                 raise UsageError(value_message(name, value, rules[name].expected))
         return function(*args, **named)
@@ -202,17 +202,15 @@ def _label_of(function: Callable[..., Any]) -> str:
     return "kernellab.Lab" if name == "__init__" else f"{_OWNERS.get(owner, 'kernellab')}.{name}"
 
 
-def _given(signature: inspect.Signature, label: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by parameter.
-
-    Raises:
-        UsageError: the call does not fit the signature.
-    """
+def _bound_arguments(
+    signature: inspect.Signature, label: str, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by parameter; raises `UsageError` if it does not fit the signature."""
     try:
         bound = signature.bind(*args, **named)
     except TypeError as exc:
-        untyped = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
-        shown = inspect.Signature([each for each in untyped if each.name != "self"])
+        untyped = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+        shown = inspect.Signature([parameter for parameter in untyped if parameter.name != "self"])
         raise UsageError(f"{label}: {exc}; it is called as {label}{shown}.") from exc
     return bound.arguments
 
@@ -226,8 +224,8 @@ def _with_kernel_arguments(
     if not misplaced or not is_kernel(kernel):
         return args, named
     reserved = {name for name in misplaced if name in parameter_names(kernel)}
-    given, rest = pass_by_position(kernel, args[before:], named, reserved)
-    return (*args[:before], *given), rest
+    positional, rest = pass_by_position(kernel, args[before:], named, reserved)
+    return (*args[:before], *positional), rest
 
 
 def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel, named: Mapping[str, Any]) -> None:
@@ -289,11 +287,11 @@ def require_launch(
 
     require_kernel(kernel)
     require_grid(grid, what)
-    given = {**dict(zip(parameter_names(kernel), args, strict=False)), **(meta or {})}
+    arguments = {**dict(zip(parameter_names(kernel), args, strict=False)), **(meta or {})}
     name = jit_function(kernel).__name__
-    if (problem := tensor_problem(name, given)) is not None:
+    if (problem := tensor_problem(name, arguments)) is not None:
         raise LaunchError(problem, kernel=name)
-    for argument, tensor in memory_of(given).items():
+    for argument, tensor in memory_of(arguments).items():
         require_memory(argument, tensor)
 
 
@@ -313,7 +311,7 @@ Grid3 = tuple[int, int, int]
 MAX_GRID: Grid3 = (2**31 - 1, 65535, 65535)  # of CUDA
 
 
-class GridFailed(Exception):
+class GridFunctionError(Exception):
     """Carries an exception of the user's own grid function through Triton. ``trace`` begins in the user's code."""
 
     def __init__(self, error: Exception, trace: TracebackType | None) -> None:
@@ -338,7 +336,7 @@ class CheckedGrid:
         """The extents for the bound arguments, which are stored; see `checked_grid`."""
         self.arguments = bound
         try:
-            given = self.grid(bound) if is_grid_function(self.grid) else self.grid
+            user_grid = self.grid(bound) if is_grid_function(self.grid) else self.grid
         except Exception as exc:
             trace = exc.__traceback__ and exc.__traceback__.tb_next
             if trace is None and isinstance(exc, TypeError):  # Python did not even enter it
@@ -347,8 +345,8 @@ class CheckedGrid:
                     f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
                     kernel=self.kernel.__name__,
                 ) from exc
-            raise GridFailed(exc, trace) from exc
-        self.value = checked_grid(given, self.kernel.__name__)
+            raise GridFunctionError(exc, trace) from exc
+        self.value = checked_grid(user_grid, self.kernel.__name__)
         return self.value
 
 
@@ -400,7 +398,7 @@ class GridErrors(AbstractContextManager[None]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         __tracebackhide__ = True
-        if isinstance(error, GridFailed):
+        if isinstance(error, GridFunctionError):
             raise error.error.with_traceback(error.trace) from None
 
 
@@ -468,28 +466,28 @@ class MockTensor:
 
 def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments with a mock for each tensor; None if there is a descriptor, which has no mock."""
-    found = {name: _mock(value) for name, value in arguments.items()}
-    return None if any(hasattr(value, "block_shape") for value in found.values()) else found
+    mocks = {name: _mock(value) for name, value in arguments.items()}
+    return None if any(hasattr(value, "block_shape") for value in mocks.values()) else mocks
 
 
-def from_annotations(kernel: JitKernel) -> dict[str, Any] | None:
+def annotated_arguments(kernel: JitKernel) -> dict[str, Any] | None:
     """Arguments for a jit function whose parameters all have Triton type annotations or defaults.
 
     ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for parameter in kernel.params:
         if parameter.has_default:
-            found[parameter.name] = parameter.default
+            arguments[parameter.name] = parameter.default
         elif not parameter.is_constexpr and (pointer := _POINTER.match(parameter.annotation_type)):
-            found[parameter.name] = MockTensor(pointer[1])
+            arguments[parameter.name] = MockTensor(pointer[1])
         elif not parameter.is_constexpr and re.match(r"[iu]\d+$", parameter.annotation_type):
-            found[parameter.name] = 2
+            arguments[parameter.name] = 2
         elif not parameter.is_constexpr and re.match(r"(fp|bf)\d+$", parameter.annotation_type):
-            found[parameter.name] = 1.5
+            arguments[parameter.name] = 1.5
         else:
             return None
-    return found
+    return arguments
 
 
 def _mock(value: Any) -> Any:

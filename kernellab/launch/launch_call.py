@@ -28,9 +28,9 @@ class LaunchCall:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments by parameter name, defaults included."""
-        given = {**dict(zip(self.kernel.arg_names, self.args, strict=False)), **self.meta}
+        arguments = {**dict(zip(self.kernel.arg_names, self.args, strict=False)), **self.meta}
         defaults = {p.name: p.default for p in self.kernel.params if p.has_default}
-        return {name: given.get(name, defaults.get(name)) for name in self.kernel.arg_names}
+        return {name: arguments.get(name, defaults.get(name)) for name in self.kernel.arg_names}
 
 
 def evaluated_grid(call: LaunchCall, arguments: Mapping[str, Any]) -> Grid3:

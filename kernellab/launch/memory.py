@@ -94,7 +94,7 @@ class Copier:
 
     def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name on copies of their memory."""
-        return {name: self.value(each) for name, each in arguments.items()}
+        return {name: self.value(argument) for name, argument in arguments.items()}
 
     def value(self, value: Any) -> Any:
         """One argument on a copy of its memory."""
@@ -137,7 +137,7 @@ def _with_members(name: str, value: Any, changed: Callable[[str, Any], Any]) -> 
     return changed(name, value)
 
 
-def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def copy_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with all their memory copied."""
     return Copier().of(arguments)
 
@@ -238,8 +238,8 @@ def device_of(arguments: Mapping[str, Any]) -> str:
     """The device type on which a launch with these arguments runs."""
     import torch
 
-    found = {tensor.device.type for tensor in memory_of(arguments).values()}
-    return "cuda" if "cuda" in found or (not found and torch.cuda.is_initialized()) else "cpu"  # type: ignore[no-untyped-call]
+    devices = {tensor.device.type for tensor in memory_of(arguments).values()}
+    return "cuda" if "cuda" in devices or (not devices and torch.cuda.is_initialized()) else "cpu"  # type: ignore[no-untyped-call]
 
 
 def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str,
 
 def with_reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> dict[str, Any]:
     """The arguments of a launch with the memory that it reaches through addresses, under names of its own."""
-    found = reached(arguments, effects, device).tensors
-    return {**arguments, **(apart(found, arguments) if found else {})}
+    tensors = reached(arguments, effects, device).tensors
+    return {**arguments, **(apart(tensors, arguments) if tensors else {})}
 
 
 @dataclass(slots=True)
@@ -276,15 +276,15 @@ class Copies:
 
     def __post_init__(self) -> None:
         self.behind = reached(self.originals, self.effects, self.device)
-        made = self.copier.of({**self.originals, **self.behind.tensors})
+        copies = self.copier.of({**self.originals, **self.behind.tensors})
         held = self.copier.storages.items()
         self._moves = tuple((start, copy.nbytes(), copy.data_ptr()) for (_, start), copy in held if start)
 
         def moved(name: str, value: Any) -> Any:
             return moved_address(int(value), self._moves) if name in self.behind.numbers else value
 
-        self.arguments = {name: _with_members(name, made[name], moved) for name in self.originals}
-        self.reached = {name: made[name] for name in self.behind.tensors}
+        self.arguments = {name: _with_members(name, copies[name], moved) for name in self.originals}
+        self.reached = {name: copies[name] for name in self.behind.tensors}
         self._move_tables(self._moves)
 
     @property
@@ -304,8 +304,8 @@ class Copies:
 
 def tensors_at(addresses: Sequence[int], device: str) -> dict[str, Any]:
     """The memory of the live tensors that own some of the addresses, named after the first in each."""
-    found = _owners(device).behind(addresses)
-    return {f"memory at {addresses[position]:#x}": tensor for position, tensor in found}
+    memories = _owners(device).behind(addresses)
+    return {f"memory at {addresses[position]:#x}": tensor for position, tensor in memories}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +332,14 @@ class _Owners:
         positions = np.flatnonzero(inside)
         owners, first = np.unique(places[positions], return_index=True)
         for position, owner in sorted(zip(positions[first].tolist(), owners.tolist(), strict=True)):
-            yield position, _whole(self.tensors[owner])
+            yield position, _whole_storage(self.tensors[owner])
 
 
 def _owners(device: str) -> _Owners:
     """The owners of all memory that a kernel on this type of device can reach."""
-    spans = list(_live(device))
+    spans = list(_live_tensors(device))
     if device == "cuda":
-        spans += _given_out(spans)
+        spans += _allocated_blocks(spans)
     kept: list[tuple[int, int, Any]] = []
     for span in sorted(spans, key=lambda each: (each[0], -each[1], -each[2].numel() * each[2].element_size())):
         if not kept or span[1] > kept[-1][1]:
@@ -348,30 +348,30 @@ def _owners(device: str) -> _Owners:
     return _Owners(starts, ends, tensors)
 
 
-def _live(device: str) -> Iterator[tuple[int, int, Any]]:
+def _live_tensors(device: str) -> Iterator[tuple[int, int, Any]]:
     """The storage span of every live tensor, and the tensor."""
     import torch
 
     objects, reachable = gc.get_objects(), {device, "cpu"}
     kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
-    tensors = [each for each in objects if type(each) in kinds]
+    tensors = [tensor for tensor in objects if type(tensor) in kinds]
     del objects
     with torch._C.DisableTorchFunctionSubclass():
-        for each in tensors:
-            if each.layout != torch.strided or each.device.type not in reachable:
+        for tensor in tensors:
+            if tensor.layout != torch.strided or tensor.device.type not in reachable:
                 continue
             try:
-                storage = each.untyped_storage()
+                storage = tensor.untyped_storage()
                 if storage.device.type == "meta":  # a fake tensor, which warns where it is asked for an address
                     continue
                 start, size = storage.data_ptr(), storage.nbytes()
             except RuntimeError:  # a wrapper, without data of its own
                 continue
-            if start and size and (each.device.type == device or each.is_pinned()):
-                yield start, start + size, each
+            if start and size and (tensor.device.type == device or tensor.is_pinned()):
+                yield start, start + size, tensor
 
 
-def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+def _allocated_blocks(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
     """The blocks that torch's allocator has given out and that no Python tensor holds."""
     import torch
 
@@ -386,7 +386,7 @@ def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, An
             address += block["size"]
 
 
-def _whole(tensor: Any) -> Any:
+def _whole_storage(tensor: Any) -> Any:
     """All elements of a tensor's storage, as a vector."""
     import torch
 
@@ -433,8 +433,8 @@ def _tensor(name: str, value: Any) -> Any:
     import torch  # keeps `import kernellab` light
 
     dtype, address = _dtype(name, value.dtype), int(value.data_ptr())
-    shape = _shape(value)
-    count = math.prod(shape) if shape is not None else _told_bytes(value, dtype.itemsize) // dtype.itemsize
+    shape = _contiguous_shape(value)
+    count = math.prod(shape) if shape is not None else _declared_bytes(value, dtype.itemsize) // dtype.itemsize
     owner = None
     if count < 0:
         owner = next(iter(tensors_at([address], "cpu").values()), None)
@@ -455,14 +455,14 @@ def _dtype(name: str, dtype: Any) -> Any:
     """The torch dtype of a dtype by torch, Triton or numpy."""
     import torch
 
-    said = str(dtype).rsplit(".", 1)[-1]
-    found = getattr(torch, _TORCH_NAMES.get(said, said), None)
-    if not isinstance(found, torch.dtype):
+    name_of_dtype = str(dtype).rsplit(".", 1)[-1]
+    torch_dtype = getattr(torch, _TORCH_NAMES.get(name_of_dtype, name_of_dtype), None)
+    if not isinstance(torch_dtype, torch.dtype):
         raise LaunchError(f"{name} has data_ptr() and the dtype {value_text(dtype)}, which Triton has no type for.")
-    return found
+    return torch_dtype
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def _contiguous_shape(value: Any) -> tuple[int, ...] | None:
     """The shape of an object without strides, whose elements are contiguous; else None."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple | list) or any(hasattr(value, name) for name in ("stride", "strides")):
@@ -470,15 +470,15 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     return tuple(map(int, shape))
 
 
-def _told_bytes(value: Any, itemsize: int) -> int:
+def _declared_bytes(value: Any, itemsize: int) -> int:
     """The size in bytes by an object's own attributes, or a negative number."""
     steps = getattr(value, "stride", None)
     if callable(steps) and hasattr(value, "shape"):
         pairs = zip(value.shape, steps(), strict=True)
         return 0 if 0 in value.shape else itemsize * (1 + sum((size - 1) * step for size, step in pairs))
     for name, unit in (("nbytes", 1), ("numel", itemsize)):
-        told = getattr(value, name, None)
-        told = told() if callable(told) else told
-        if isinstance(told, int):
-            return told * unit
+        own_size = getattr(value, name, None)
+        own_size = own_size() if callable(own_size) else own_size
+        if isinstance(own_size, int):
+            return own_size * unit
     return -itemsize

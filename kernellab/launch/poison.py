@@ -43,7 +43,7 @@ def key_of(tensor: Any) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _FilledOutput:
     """An output filled with the pattern, and its earlier contents."""
 
     name: str
@@ -55,14 +55,14 @@ class _Filled:
 class Poison:
     """The filled outputs, until `lift`."""
 
-    filled: tuple[_Filled, ...] = ()
+    filled: tuple[_FilledOutput, ...] = ()
     unwritten: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
 
     @property
     def fills(self) -> dict[str, float | None]:
         """The earlier value of the unwritten elements, if it is the same for all; valid after `lift`."""
-        return {each.name: fill_of(each.before[self.unwritten[each.name]]) for each in self.filled}
+        return {output.name: fill_of(output.before[self.unwritten[output.name]]) for output in self.filled}
 
     @bypass_modes()
     def lift(self) -> None:
@@ -72,12 +72,14 @@ class Poison:
         """
         import torch
 
-        for found in self.filled:
-            now, before = bits_of(found.tensor), bits_of(found.before)
-            mask = held_in(found.tensor)
-            self.unwritten[found.name] = mask
+        for output in self.filled:
+            now, before = bits_of(output.tensor), bits_of(output.before)
+            mask = pattern_mask(output.tensor)
+            self.unwritten[output.name] = mask
             differs = now != before
-            self.changed[found.name] = int(((differs.any(-1) if differs.dim() > mask.dim() else differs) & ~mask).sum())
+            self.changed[output.name] = int(
+                ((differs.any(-1) if differs.dim() > mask.dim() else differs) & ~mask).sum()
+            )
             if bool(mask.any()):
                 kept = mask.unsqueeze(-1) if now.dim() > mask.dim() else mask
                 now.copy_(torch.where(kept, before, now))
@@ -88,7 +90,7 @@ def fill(tensor: Any) -> None:
     bits_of(tensor).fill_(_pattern_of(tensor))
 
 
-def held_in(tensor: Any) -> Any:
+def pattern_mask(tensor: Any) -> Any:
     """The mask of the elements that hold the pattern; of a complex number, both parts do."""
     mask = bits_of(tensor) == _pattern_of(tensor)
     return mask.all(-1) if tensor.is_complex() else mask
@@ -115,7 +117,7 @@ def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = Fal
             continue
         before = tensor.detach().clone()
         fill(tensor)
-        filled.append(_Filled(name, tensor, before))
+        filled.append(_FilledOutput(name, tensor, before))
     return Poison(tuple(filled))
 
 
@@ -177,7 +179,7 @@ class LaunchChecks:
         self.launched.add(kernel)
         return self if not self.kernels or kernel in self.kernels else LaunchChecks()
 
-    def in_vain(self) -> str:
+    def missed_kernels_warning(self) -> str:
         """A warning about the named kernels that were not launched; "" if all were."""
         missing = ", ".join(sorted(self.kernels - self.launched))
         others = f"; it launched {', '.join(sorted(self.launched))}" if self.launched else ""
@@ -214,12 +216,12 @@ def no_new_nan(kernel: str, arguments: Mapping[str, Any], effects: Effects) -> I
 
 def _require_no_nan(kernel: str, written: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     for name, tensor in written.items():
-        made = _is_nan(tensor) & ~kept[name]
-        if bool(made.any()):
-            first = [int(index) for index in made.nonzero()[0]]
+        new_nan = _is_nan(tensor) & ~kept[name]
+        if bool(new_nan.any()):
+            first = [int(index) for index in new_nan.nonzero()[0]]
+            count = f"{int(new_nan.sum()):,} of {new_nan.numel():,}"
             raise CheckFailed(
-                f"{kernel} made {int(made.sum()):,} of {made.numel():,} elements of {name} NaN, the first at {first}; "
-                "nothing that it reads holds NaN.",
+                f"{kernel} made {count} elements of {name} NaN, the first at {first}; nothing that it reads holds NaN.",
                 kernel=kernel,
             )
 

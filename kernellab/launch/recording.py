@@ -2,7 +2,7 @@
 
 In the timeline of a profiler, that of torch or one that shows NVTX, a launch has a mark under the name of its kernel.
 Launches of programs are marked always, and cost a microsecond for it; those that take the fast path are marked inside
-`marked_launches` alone.
+`mark_all_launches` alone.
 
 A grid function such as ``lambda meta: (triton.cdiv(count, meta["BLOCK"]),)`` names variables of a notebook, which
 exist only there. So grids and references are stored with symbolic arguments: each variable is replaced by the parameter
@@ -293,7 +293,7 @@ _THREAD = threading.local()
 
 
 @contextmanager
-def marked(name: str) -> Iterator[None]:
+def mark_launch(name: str) -> Iterator[None]:
     """Mark a with statement in profiler timelines as the launch of a kernel.
 
     torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is no operation of torch, so
@@ -309,7 +309,7 @@ def marked(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def marked_launches() -> Iterator[None]:
+def mark_all_launches() -> Iterator[None]:
     """Mark each launch, of any kernel and thread, in profiler timelines; launches leave the fastest path for it."""
 
     def enter(name: str) -> None:
@@ -368,11 +368,11 @@ def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Map
     replacement: dict[str, ast.expr] = {}
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in bound:
-            found = part.id if part.id in arguments and part.id not in scope else _symbol_of(part.id, scope, arguments)
-            if found is None:
+            symbol = part.id if part.id in arguments and part.id not in scope else _symbol_of(part.id, scope, arguments)
+            if symbol is None:
                 return ""
-            replacement[part.id] = ast.parse(found, mode="eval").body
-    return ast.unparse(_Replaced(replacement).visit(node))
+            replacement[part.id] = ast.parse(symbol, mode="eval").body
+    return ast.unparse(_ReplaceNames(replacement).visit(node))
 
 
 def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | None:
@@ -390,7 +390,7 @@ def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | N
     return ast.parse(text, mode="eval").body
 
 
-class _Replaced(ast.NodeTransformer):
+class _ReplaceNames(ast.NodeTransformer):
     def __init__(self, replacement: Mapping[str, ast.expr]) -> None:
         self.replacement = replacement
 
@@ -419,7 +419,7 @@ def _symbol_of(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]
     if isinstance(value, ModuleType):
         return _MODULES.get(value.__name__)
     if hasattr(value, "data_ptr"):
-        return next((parameter for parameter, given in arguments.items() if given is value), None)
+        return next((parameter for parameter, argument in arguments.items() if argument is value), None)
     if type(value) is not int:
         return None
     if name in arguments and type(arguments[name]) is int and arguments[name] == value:
@@ -434,12 +434,14 @@ def _symbols_of_number(value: int, arguments: Mapping[str, Any]) -> list[str]:
     A parameter that holds the stride of a tensor, which an extent may equal by chance, is one of two. The length of a
     vector is that of the rows or columns of a matrix, where one has it.
     """
-    shapes = {name: tuple(getattr(given, "shape", ())) for name, given in arguments.items()}
+    shapes = {name: tuple(getattr(argument, "shape", ())) for name, argument in arguments.items()}
     axes = {(name, axis): shape for name, shape in shapes.items() for axis, n in enumerate(shape) if n == value}
     extents = [f"{name}.shape[{axis}]" for name, axis in axes]
-    parameters = [name for name, given in arguments.items() if type(given) is int and given == value]
+    parameters = [name for name, argument in arguments.items() if type(argument) is int and argument == value]
     if parameters:
-        is_stride = any(value in given.stride() for given in arguments.values() if hasattr(given, "untyped_storage"))
+        is_stride = any(
+            value in argument.stride() for argument in arguments.values() if hasattr(argument, "untyped_storage")
+        )
         return [*parameters, *(extents if is_stride else ())]
     meanings = {(axis, shape) for (_, axis), shape in axes.items() if len(shape) > 1}
     return extents if len(meanings) > 1 else extents[:1]

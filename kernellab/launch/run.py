@@ -169,15 +169,15 @@ _WARNINGS_AT_MOST = 3
 def show_unrecorded(run: Run) -> None:
     """Print a kernel's output, and warn of the findings of its checked run, if no report shows them."""
     sys.stdout.write(run.output)
-    found = [finding for finding in run.findings if finding.severity is Severity.WARNING]
-    for finding in found[:_WARNINGS_AT_MOST]:
+    warnings = [finding for finding in run.findings if finding.severity is Severity.WARNING]
+    for finding in warnings[:_WARNINGS_AT_MOST]:
         warn_user(f"{run.kernel}: {finding_words(finding)}.")
-    if len(found) > _WARNINGS_AT_MOST:
-        more = plural(len(found) - _WARNINGS_AT_MOST, "warning")
+    if len(warnings) > _WARNINGS_AT_MOST:
+        more = plural(len(warnings) - _WARNINGS_AT_MOST, "warning")
         warn_user(f"{run.kernel}: {more} more; lab.run(kernel, grid, ...).findings has all.")
 
 
-def observed(
+def observe_launch(
     compiled: Compiled, arguments: Mapping[str, Any], launch: Callable[[], Any], grid: Callable[[], Any]
 ) -> tuple[Any, Run]:
     """Launch once; return Triton's handle and the run.
@@ -239,13 +239,13 @@ def run_on_cpu(
     Tensors that are on the CPU already are given to it as they are.
     """
     copies = _copies(arguments, effects)
-    found = run(copies.everything)
+    result = run(copies.everything)
     copies.take_back_addresses()
     for name, tensor in {**memory_of(arguments), **copies.behind.tensors}.items():
         storage = tensor.untyped_storage()
-        if found.changed.get(name) and storage.device.type != "cpu":
+        if result.changed.get(name) and storage.device.type != "cpu":
             storage.copy_(copies.copier.storages[storage.device, storage.data_ptr()])
-    return found
+    return result
 
 
 @bypass_modes()

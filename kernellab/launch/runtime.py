@@ -86,7 +86,7 @@ class Runtime:
 
     def interprets(self) -> bool:
         """Whether the launches of this thread go to the interpreter: all without a GPU, else on request."""
-        return self.is_offline() or self._asked.interpret
+        return self.is_offline() or self._wishes.interpret
 
     def close(self) -> None:
         """Stop the GPU workers and remove the offline driver; a later lab may bind the kernels again."""
@@ -106,7 +106,7 @@ class Runtime:
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None if it will not be launched there."""
-        asked = self._asked
+        asked = self._wishes
         if self.tune is None or not asked.run:
             return None
         with self.observers.withheld():
@@ -145,29 +145,29 @@ class Runtime:
     def _launch(self, call: LaunchCall, warmup: bool) -> Any:
         __tracebackhide__ = True
         if warmup or not self._checks_of(call).nan or not can_read(call.arguments):
-            return self._launch_unlooked(call, warmup)
-        handle = self._resolved(call)
+            return self._launch_without_nan_check(call, warmup)
+        handle = self._resolve_handle(call)
         if handle is None:
-            return self._launch_unlooked(call, warmup)
+            return self._launch_without_nan_check(call, warmup)
         with no_new_nan(call.kernel.__name__, call.arguments, self._compiled[handle.hash].effects):
-            return self._launch_unlooked(call, warmup)
+            return self._launch_without_nan_check(call, warmup)
 
-    def _launch_unlooked(self, call: LaunchCall, warmup: bool) -> Any:
+    def _launch_without_nan_check(self, call: LaunchCall, warmup: bool) -> Any:
         """Launch without the NaN check."""
         __tracebackhide__ = True
         recorder = self.recorder
-        if warmup or not self._asked.run:
-            handle = self._through_triton(call, warmup=True)
+        if warmup or not self._wishes.run:
+            handle = self._launch_with_triton(call, warmup=True)
             if recorder is not None and handle is not None:
                 compiled = self._compiled[handle.hash]
                 recorder.note(call.kernel, compiled, call.arguments, None, None, call.grid.given)
             return handle
         if recorder is not None:
-            return self._recorded(recorder, call)
+            return self._launch_recorded(recorder, call)
         if self.observers.are_there or self._is_kept:
-            self._sampled(call)
+            self._sample_inputs(call)
         is_tried = self._isolates() or (self.trials is not None and self._checks_of(call).bounds)
-        handle = self._tried_first(call) if is_tried else self._through_triton(call)
+        handle = self._launch_after_trial(call) if is_tried else self._launch_with_triton(call)
         self._tell(call, handle)
         if 0 in (call.grid.value or ()):
             name = call.kernel.__name__
@@ -200,7 +200,7 @@ class Runtime:
 
     def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
-        asked = self._asked
+        asked = self._wishes
         progress = self.reporter(function.__name__) if self.reporter is not None else None
         run = self.interpret(
             function,
@@ -275,7 +275,7 @@ class Runtime:
                 yield
         finally:
             self._local.checks = before
-        if problem := checks.in_vain():
+        if problem := checks.missed_kernels_warning():
             warn_user(problem)
 
     def _checks_of(self, call: LaunchCall) -> LaunchChecks:
@@ -288,21 +288,21 @@ class Runtime:
         return self._recording.get() or next((each for each in reversed(self._recorders) if each.follows()), None)
 
     @property
-    def _asked(self) -> Recorder:
+    def _wishes(self) -> Recorder:
         """The recorder's wishes for launches of this thread; the defaults without a recorder."""
         return self.recorder or _NOT_RECORDED
 
-    def _recorded(self, recorder: Recorder, call: LaunchCall) -> Any:
+    def _launch_recorded(self, recorder: Recorder, call: LaunchCall) -> Any:
         __tracebackhide__ = True
-        with recorder.lock, self._poisoned(recorder, call) as poisoned:
+        with recorder.lock, self._poison_outputs(recorder, call) as poisoned:
             if self.is_offline():
-                with self._runs_kept() as runs:
-                    handle = self._through_triton(call)
+                with self._collect_runs() as runs:
+                    handle = self._launch_with_triton(call)
                 run = runs[-1] if runs else None
             elif recorder.interpret:
                 handle, run = self._run_on_cpu(call)
             else:
-                handle, run = self._measured(recorder, call)
+                handle, run = self._launch_measured(recorder, call)
         if run is not None and poisoned.changed:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
@@ -312,7 +312,7 @@ class Runtime:
         return handle
 
     @contextmanager
-    def _runs_kept(self) -> Iterator[list[Run]]:
+    def _collect_runs(self) -> Iterator[list[Run]]:
         """Collect the CPU runs of one launch, without those of a signal handler amid it."""
         before, self._local.runs = getattr(self._local, "runs", None), []
         try:
@@ -342,10 +342,10 @@ class Runtime:
             record.before = call.before
             self.keep(record)
 
-    def _sampled(self, call: LaunchCall) -> tuple[dict[str, Any], Effects | None]:
+    def _sample_inputs(self, call: LaunchCall) -> tuple[dict[str, Any], Effects | None]:
         """Sample the inputs that a launch will change; return its arguments and effects, None if unknown."""
         __tracebackhide__ = True
-        handle, arguments = self._resolved(call), call.arguments
+        handle, arguments = self._resolve_handle(call), call.arguments
         if handle is None:
             return arguments, None
         effects = self._compiled[handle.hash].effects
@@ -356,10 +356,10 @@ class Runtime:
         return arguments, effects
 
     @contextmanager
-    def _poisoned(self, recorder: Recorder, call: LaunchCall) -> Iterator[Poison]:
+    def _poison_outputs(self, recorder: Recorder, call: LaunchCall) -> Iterator[Poison]:
         """Poison the outputs of a launch if the recorder asks for it, and record the unwritten elements."""
         __tracebackhide__ = True
-        arguments, effects = self._sampled(call)
+        arguments, effects = self._sample_inputs(call)
         if effects is not None and recorder.undoes:
             recorder.keep_before(arguments, effects)
         if effects is None or not recorder.poison:
@@ -374,10 +374,10 @@ class Runtime:
             key, mask = key_of(found.tensor), poisoned.unwritten[found.name]
             recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
-    def _measured(self, recorder: Recorder, call: LaunchCall) -> tuple[Any, Run | None]:
+    def _launch_measured(self, recorder: Recorder, call: LaunchCall) -> tuple[Any, Run | None]:
         """Launch on the GPU; the first launch of a specialization is compared with its earlier outputs."""
         __tracebackhide__ = True
-        handle = self._resolved(call)
+        handle = self._resolve_handle(call)
         if handle is None:
             return None, None
         compiled = self._compiled[handle.hash]
@@ -386,17 +386,17 @@ class Runtime:
             grid = call.grid.value or (0, 1, 1)
             return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
         if recorder.has(call.kernel, compiled):
-            return self._through_triton(call), None
+            return self._launch_with_triton(call), None
 
-        launch = partial(self._through_triton, call)
-        handle, run = runs.observed(compiled, call.arguments, launch, lambda: call.grid.value)
+        launch = partial(self._launch_with_triton, call)
+        handle, run = runs.observe_launch(compiled, call.arguments, launch, lambda: call.grid.value)
         return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
     def _run_on_cpu(self, call: LaunchCall) -> tuple[Any, Run | None]:
         """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
 
-        handle = self._resolved(call)
+        handle = self._resolve_handle(call)
         arguments = call.arguments
         extents = evaluated_grid(call, arguments)
         if 0 in extents:
@@ -407,15 +407,15 @@ class Runtime:
 
     def _isolates(self) -> bool:
         """Whether new specializations are tried in the GPU worker first."""
-        return self.trials is not None and self.trials.enabled and self._asked.isolate
+        return self.trials is not None and self.trials.enabled and self._wishes.isolate
 
-    def _tried_first(self, call: LaunchCall) -> Any:
+    def _launch_after_trial(self, call: LaunchCall) -> Any:
         """Launch on the GPU, a new specialization after its trial in the worker."""
         __tracebackhide__ = True
-        handle = self._resolved(call)
+        handle = self._resolve_handle(call)
         if handle is None or self._trial(call, handle).has_launched:
             return handle
-        return self._through_triton(call)
+        return self._launch_with_triton(call)
 
     def _trial(self, call: LaunchCall, handle: Any) -> TrialResult:
         """Try a specialization in the GPU worker unless it has passed; the grid is evaluated once."""
@@ -433,9 +433,9 @@ class Runtime:
         call.are_hooks_called = True
         compiled = self._compiled[handle.hash]
         _require_fit(compiled)
-        closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
+        closer = partial(self._repeat_on_cpu, call.kernel, arguments, extents, compiled.effects)
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer, forced)
-        return self.trials.launch(request, self._asked.timeout_s)
+        return self.trials.launch(request, self._wishes.timeout_s)
 
     def repeated(
         self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
@@ -451,7 +451,7 @@ class Runtime:
         self.interpret(*given, warps=warps, watch=watch, on_accesses=told.append)
         return told[0]
 
-    def _closer(
+    def _repeat_on_cpu(
         self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
         """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""
@@ -463,18 +463,18 @@ class Runtime:
             return None
         return None
 
-    def _resolved(self, call: LaunchCall) -> Any:
+    def _resolve_handle(self, call: LaunchCall) -> Any:
         """Triton's handle of a launch, compiled if needed; None if a hook of Triton's replaces the compile."""
         __tracebackhide__ = True
-        return self._in_users_words(call, partial(call.kernel.resolve, call.args, call.meta))
+        return self._translate_errors(call, partial(call.kernel.resolve, call.args, call.meta))
 
-    def _through_triton(self, call: LaunchCall, warmup: bool = False) -> Any:
+    def _launch_with_triton(self, call: LaunchCall, warmup: bool = False) -> Any:
         """Launch with Triton, or with ``warmup`` only specialize and compile; return its handle."""
         __tracebackhide__ = True
         given = (call.args, call.meta, call.grid, warmup, call.are_hooks_called)
-        return self._in_users_words(call, partial(call.kernel.launch_with_triton, *given))
+        return self._translate_errors(call, partial(call.kernel.launch_with_triton, *given))
 
-    def _in_users_words(self, call: LaunchCall, step: Callable[[], Any]) -> Any:
+    def _translate_errors(self, call: LaunchCall, step: Callable[[], Any]) -> Any:
         """Run a step of a launch; Triton's exceptions become errors of the lab."""
         __tracebackhide__ = True
         with GridErrors():

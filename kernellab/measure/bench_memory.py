@@ -130,7 +130,7 @@ class BenchMemory:
         storage = expected.output.storage
         output, value = _torch_view(expected.output, self.tensors), _torch_view(expected.value, references)
         error = None if expected.error is None else _torch_view(expected.error, references)
-        missing = None if storage in self.restored else poison.held_in(output)
+        missing = None if storage in self.restored else poison.pattern_mask(output)
         want = ExpectedValue(value, error, expected.unit)
         return compare_output("the reference", expected.name, output, want, missing, expected.fill)
 

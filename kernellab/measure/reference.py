@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, first_line, plural, value_text
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.memory import copied, with_tensors
+from kernellab.launch.memory import copy_arguments, with_tensors
 from kernellab.measure.comparison import ExpectedValue
 
 
@@ -294,7 +294,7 @@ def bounded_values(
 
                 return evaluate_with_bounds(call_tracked, widens=widens, exact=exact)
     unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
-    return _with_values(function(copied(arguments)), unit)
+    return _with_values(function(copy_arguments(arguments)), unit)
 
 
 def _with_values(result: Any, unit: float = 0.0) -> Any:

@@ -24,7 +24,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import from_annotations, mock_arguments
+from kernellab.launch.calls import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.checked_run import require_equal, require_kept, starting_values, updated_by
 from kernellab.measure.comparison import Check
@@ -369,7 +369,7 @@ def _compile_unlaunched(cell: _Cell, recorder: Recorder) -> None:
     for _, kernel in cell.kernels.not_launched(recorder):
         function = jit_function_of(kernel)
         last = cell.lab.last_arguments.get(function.__name__, {})
-        arguments = last if list(last) == list(function.arg_names) else from_annotations(function)
+        arguments = last if list(last) == list(function.arg_names) else annotated_arguments(function)
         if arguments is not None:
             function.warmup(grid=(1,), **arguments)
 

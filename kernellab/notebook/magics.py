@@ -36,7 +36,7 @@ from kernellab.notebook.expressions import (
     strip_quotes,
 )
 from kernellab.registry import Listing, LoadedVersion
-from kernellab.registry.listing import key_of, labelled, remove, search, tag
+from kernellab.registry.listing import key_of, listing_of_version, remove, search, tag
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
@@ -257,7 +257,7 @@ class StoreMagics(_LabMagics):
         """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
         options = parse_options(self.triton_tag, "%triton_tag", line)
         tag(self.lab.kernels, options.kernel, options.tags, options.note, off=options.remove)
-        return labelled(self.lab.kernels, options.kernel)
+        return listing_of_version(self.lab.kernels, options.kernel)
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a variable that holds what tuning over sizes returned.")

@@ -14,8 +14,8 @@ from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, confi
 from kernellab.registry.recorded_launches import (
     RecordedVersion,
     grid_text,
-    made_arguments,
-    made_inputs,
     recorded_version,
+    regenerated_arguments,
+    regenerated_inputs,
     values_of,
 )

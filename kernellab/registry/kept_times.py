@@ -135,8 +135,8 @@ class _Reader:
             self.configs[config] = _config(config)
         is_json, reason, low_ms, high_ms, samples = details
         require(bool(is_json), "the details", "no JSON", "an object")
-        for each in (time_ms, low_ms, high_ms, created):
-            require(each is None or type(each) in (int, float), "a number of the measurement", each, "a number")
+        for value in (time_ms, low_ms, high_ms, created):
+            require(value is None or type(value) in (int, float), "a number of the measurement", value, "a number")
         require(type(samples or 0) is int, "samples", samples, "an integer")
         require(status in _STATUSES, "the status", status, "a known one")
         label, launch, conditions = subject
@@ -192,7 +192,7 @@ def _launch_kind(version: Version, device: str, fields: Mapping[str, Any]) -> La
         target=str(fields["target"]),
         sizes=tuple(sorted((name, str(value)) for name, value in named.items() if name != "version")),
         types=tuple((str(name), str(kind)) for name, kind in _pairs(fields.get("signature"))),
-        aligned=tuple(sorted(_aligned(fields.get("attributes")))),
+        aligned=tuple(sorted(_aligned_positions(fields.get("attributes")))),
         manner=json.dumps({**manner, **({"bench": True} if "bench" in fields else {})}, sort_keys=True),
     )
 
@@ -204,7 +204,7 @@ def _pairs(tagged: Any) -> Iterator[tuple[Any, Any]]:
             yield entry[1], entry[2]
 
 
-def _aligned(attributes: Any) -> Iterator[int]:
+def _aligned_positions(attributes: Any) -> Iterator[int]:
     """The positions of parameters divisible by 16; other assumptions differ between versions of Triton."""
     for path, assumed in _pairs(attributes):
         if "tt.divisibility" in json.dumps(assumed) and isinstance(path, list):
@@ -214,10 +214,10 @@ def _aligned(attributes: Any) -> Iterator[int]:
 def fields_of_key(key: str) -> Mapping[str, Any]:
     """The fields in the key of a measurement, by name; empty for a foreign key."""
     try:
-        found = json.loads(key)
+        fields = json.loads(key)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def launch_words(launches: Collection[LaunchKind]) -> dict[LaunchKind, str]:

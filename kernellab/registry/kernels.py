@@ -38,7 +38,7 @@ _NAMED_AT_MOST = 12
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 
 
-def revived(version: Version) -> Any:
+def revive_kernel(version: Version) -> Any:
     """The kernel of a stored version with its decorators; its files are named after the version."""
     from kernellab._triton.loading import load  # most sessions never ask
 
@@ -66,7 +66,7 @@ class Registry:
     """
 
     store: Store
-    revive: Callable[[Version], Any] = revived
+    revive: Callable[[Version], Any] = revive_kernel
     bind: Callable[[Any], Any] = lambda kernel: kernel
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
@@ -269,12 +269,12 @@ class Registry:
         elif number.isdecimal() and len(number) < 20:
             version = self.store.find(name, int(number))
         if version is None:
-            known = _known(name, [(v.name, v.label) for v in self])
+            known = _known_names_message(name, [(v.name, v.label) for v in self])
             raise UnknownName(f"No kernel is called {value_text(label)}; {known}.")
         return version
 
 
-def _known(name: str, kernels: list[tuple[str, str]]) -> str:
+def _known_names_message(name: str, kernels: list[tuple[str, str]]) -> str:
     """Alternatives to an unknown kernel, for its error: versions of the name, similar names, or some names."""
     names = sorted({known for known, _ in kernels})
     known = [label for kept, label in kernels if kept == name] or get_close_matches(name, names) or names
@@ -364,8 +364,8 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
-    given, where = record.given_grid, (record.run or record).where
-    grid_text = symbolic_grid(given, record.arguments) if isinstance(given, FunctionType) else ""
+    user_grid, where = record.given_grid, (record.run or record).where
+    grid_text = symbolic_grid(user_grid, record.arguments) if isinstance(user_grid, FunctionType) else ""
     return RecordedLaunch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
         arguments=tuple(arguments),
@@ -414,9 +414,9 @@ def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = Mappi
     if is_jit_function(value):
         return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
     if hasattr(value, "untyped_storage"):
-        return _tensor(name, value, before.get(name))
+        return _tensor_argument(name, value, before.get(name))
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
-        member = _tensor(f"{name}.base", value.base, before.get(name))
+        member = _tensor_argument(f"{name}.base", value.base, before.get(name))
         return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
     source = value_closure_of(value)
     if source is None:
@@ -429,18 +429,18 @@ def _layout_of(descriptor: Any) -> dict[str, Any] | None:
     layout = getattr(descriptor, "layout", None)
     if not dataclasses.is_dataclass(layout):
         return None
-    fields = {each.name: getattr(layout, each.name) for each in dataclasses.fields(layout) if each.init}
+    fields = {member.name: getattr(layout, member.name) for member in dataclasses.fields(layout) if member.init}
     return {"class": type(layout).__name__, **fields} if is_plain(fields) else None
 
 
 def _alias(name: str, arguments: Mapping[str, Any]) -> str:
     """The earlier argument with the same memory and layout, or ""."""
-    layout = _layout(arguments[name])
+    layout = _memory_layout(arguments[name])
     earlier = itertools.takewhile(lambda other: other != name, arguments)
-    return next((other for other in earlier if layout is not None and _layout(arguments[other]) == layout), "")
+    return next((other for other in earlier if layout is not None and _memory_layout(arguments[other]) == layout), "")
 
 
-def _layout(value: Any) -> tuple[Any, ...] | None:
+def _memory_layout(value: Any) -> tuple[Any, ...] | None:
     """Address, dtype, shape and strides of a tensor; None if it has no elements."""
     if not hasattr(value, "untyped_storage") or not value.numel():
         return None
@@ -448,7 +448,7 @@ def _layout(value: Any) -> tuple[Any, ...] | None:
 
 
 @bypass_modes()
-def _tensor(name: str, tensor: Any, before: ValueSample | None) -> Argument:
+def _tensor_argument(name: str, tensor: Any, before: ValueSample | None) -> Argument:
     sample = before or sample_of(tensor)
     low, high = _bounds(tensor, sample)
     return Argument(

@@ -80,13 +80,13 @@ def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | 
 
     Those that are called so come first, then those whose name begins so, then those whose name contains it.
     """
-    found = [version for version in store.versions(search) if only is None or version.id in only]
-    found.sort(key=lambda version: _distance(version.name.lower(), search.lower()))
+    versions = [version for version in store.versions(search) if only is None or version.id in only]
+    versions.sort(key=lambda version: _distance(version.name.lower(), search.lower()))
     tags = store.tags()
     launches: dict[int, list[LaunchRow]] = {}
     for row in store.history.launches():
         launches.setdefault(row.version_id, []).append(row)
-    rows = (_row(store, version, launches.get(version.id, []), tags.get(version.id, ())) for version in found)
+    rows = (_row(store, version, launches.get(version.id, []), tags.get(version.id, ())) for version in versions)
     return Listing(tuple(rows), search, now)
 
 
@@ -133,7 +133,7 @@ def search(kernels: Registry, text: str) -> Listing:
     return listing(kernels.store, time.time(), text)
 
 
-def labelled(kernels: Registry, key: str) -> Listing:
+def listing_of_version(kernels: Registry, key: str) -> Listing:
     """The listing of one version.
 
     Raises:
@@ -160,7 +160,7 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
             namespace[helper] = function
             defined.append(helper)
     (row,) = listing(kernels.store, time.time(), only=(version.id,)).rows
-    return LoadedVersion(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
+    return LoadedVersion(row, source_text(version), tuple(defined), tuple(_missing_parts(version.closure)))
 
 
 def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False) -> Listing:
@@ -173,8 +173,8 @@ def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False
         UsageError: a bare name of a kernel with several versions, which says not which of them is meant.
     """
     meant = [label for key in keys for label in _labels_of(kernels, key, all_versions=all_versions)]
-    found = {kernels.version(key_of(label)).id: key_of(label) for label in meant}
-    gone = [kernels.remove(key) for key in found.values()]
+    key_by_id = {kernels.version(key_of(label)).id: key_of(label) for label in meant}
+    gone = [kernels.remove(key) for key in key_by_id.values()]
     names = {version.name for version in gone}
     left = listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
     return replace(left, removed=tuple(version.label for version in gone))
@@ -214,15 +214,15 @@ def source_text(version: Version) -> str:
 def texts_of(version: Version) -> list[str]:
     """The texts of a version: captured plain values, the kernel, its helpers."""
     _, *helpers = version.closure.functions
-    values = {f"{name} = {text}": None for f in version.closure.functions for name, text in _captured(f.bindings)}
+    values = {f"{name} = {text}": None for f in version.closure.functions for name, text in _captured_texts(f.bindings)}
     return list(filter(None, ["\n".join(values), source_text(version).rstrip(), *(f.text for f in helpers)]))
 
 
-def _captured(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, str]]:
+def _captured_texts(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, str]]:
     """Captured names with their values as text, those in members of uninstalled modules, too."""
     for name, binding in bindings:
         if isinstance(binding, Members):
-            yield from ((f"{name}.{member}", text) for member, text in _captured(binding.members))
+            yield from ((f"{name}.{member}", text) for member, text in _captured_texts(binding.members))
         elif not isinstance(binding, FunctionRef | Helper | Import | Opaque):
             yield name, _value_text(binding)
 
@@ -251,18 +251,18 @@ def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     return {name: scope[name] for name in names if is_jit_function(scope.get(name))}
 
 
-def _missing(closure: Closure) -> list[str]:
+def _missing_parts(closure: Closure) -> list[str]:
     """The parts of the decorators that could not be stored."""
-    found = []
+    missing = []
     for wrapper in closure.wrappers:
         if isinstance(wrapper, Heuristics):
-            found += [f"the heuristic of {name}" for name, value in wrapper.values if isinstance(value, Opaque)]
+            missing += [f"the heuristic of {name}" for name, value in wrapper.values if isinstance(value, Opaque)]
         elif isinstance(wrapper, Autotune):
-            given = [*wrapper.arguments, *wrapper.prune_configs_by]
-            found += [f"{name} of the autotuner" for name, value in given if isinstance(value, Opaque)]
+            arguments = [*wrapper.arguments, *wrapper.prune_configs_by]
+            missing += [f"{name} of the autotuner" for name, value in arguments if isinstance(value, Opaque)]
             if any(isinstance(config.pre_hook, Opaque) for config in wrapper.configs):
-                found.append("pre_hook of a config")
-    return found
+                missing.append("pre_hook of a config")
+    return missing
 
 
 TABLES = ("kernels", "launches", "measurements")
@@ -282,12 +282,12 @@ def frame(store: Store, table: str) -> Any:
     if table not in TABLES:
         raise UsageError(choice_message("table", table, TABLES))
     rows = list(_ROWS[table](store))
-    found = pd.DataFrame(rows, columns=None if rows else _COLUMNS[table])
+    table_frame = pd.DataFrame(rows, columns=None if rows else _COLUMNS[table])
     for name in ("created", "last"):
-        if name in found:
-            found[name] = pd.to_datetime(found[name].astype(float), unit="s", utc=True)
-    found.attrs = {"table": table, "schema": SCHEMA, "store": str(store.path or ":memory:")}
-    return found
+        if name in table_frame:
+            table_frame[name] = pd.to_datetime(table_frame[name].astype(float), unit="s", utc=True)
+    table_frame.attrs = {"table": table, "schema": SCHEMA, "store": str(store.path or ":memory:")}
+    return table_frame
 
 
 def _kernels(store: Store) -> Iterator[Row]:
@@ -320,7 +320,7 @@ def _launches(store: Store) -> Iterator[Row]:
             "device": launch.device,
             "target": launch.target,
             "grid": json.dumps(launch.grid),
-            "arguments": json.dumps({a.name: _argument(a) for a in launch.arguments}, default=str),
+            "arguments": json.dumps({a.name: _argument_data(a) for a in launch.arguments}, default=str),
             "options": json.dumps(dict(launch.options), sort_keys=True),
             "config": launch.config,
             "seconds": row.seconds,
@@ -330,30 +330,31 @@ def _launches(store: Store) -> Iterator[Row]:
         }
 
 
-def _argument(argument: Argument) -> object:
+def _argument_data(argument: Argument) -> object:
     if argument.kind == "tensor":
         return {"dtype": argument.dtype, "shape": argument.shape, "stride": argument.stride}
-    return [_argument(member) for member in argument.members] or argument.value
+    return [_argument_data(member) for member in argument.members] or argument.value
 
 
 def _measurements(store: Store) -> Iterator[Row]:
     labels = {version.id: version.label for version in store.versions()}
     for row in store.history.measurements():
-        made = row.measurement
+        measurement = row.measurement
         facts = {
             "id": row.id,
             "kernel": labels.get(row.version_id),
-            "key": made.key,
-            "device": made.device,
-            "status": made.status,
-            "time_ms": made.time_ms,
+            "key": measurement.key,
+            "device": measurement.device,
+            "status": measurement.status,
+            "time_ms": measurement.time_ms,
             "created": row.created,
         }
-        details = {name: value for name, value in made.details.items() if name not in made.config}
-        given = {
-            name: value if _is_flat(value) else json.dumps(value) for name, value in {**made.config, **details}.items()
+        details = {name: value for name, value in measurement.details.items() if name not in measurement.config}
+        columns = {
+            name: value if _is_flat(value) else json.dumps(value)
+            for name, value in {**measurement.config, **details}.items()
         }
-        yield {**facts, **{f"config.{name}" if name in facts else name: value for name, value in given.items()}}
+        yield {**facts, **{f"config.{name}" if name in facts else name: value for name, value in columns.items()}}
 
 
 def _is_flat(value: object) -> bool:

@@ -41,7 +41,7 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
     ran = [row for row in known if row.launch.by == "run" and row.launch.where != "nowhere"]
     rows = [row for row in known if row.launch.is_launch] or ran or known
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
-    result = _result(store, version, launches[-1]) if launches else None
+    result = _compile_result(store, version, launches[-1]) if launches else None
     launches = tuple(launch if _holds_again(launch, result) else replace(launch, check="") for launch in launches)
     return RecordedVersion(version, launches, result)
 
@@ -96,7 +96,7 @@ def _names(launch: RecordedLaunch) -> list[str]:
     return [argument.name for argument in launch.arguments]
 
 
-def _result(store: Store, version: Version, launch: RecordedLaunch) -> Result | None:
+def _compile_result(store: Store, version: Version, launch: RecordedLaunch) -> Result | None:
     return next((r for _, r in reversed(store.history.results(version.id)) if r.digest == launch.result), None)
 
 
@@ -119,12 +119,12 @@ def listed_tensor(values, shape, dtype, device):  # type: ignore[no-untyped-def]
     return torch.tensor(values, dtype=dtype, device=device).reshape(shape)
 
 
-def made_inputs(launch: RecordedLaunch, device: str) -> dict[str, Any]:
+def regenerated_inputs(launch: RecordedLaunch, device: str) -> dict[str, Any]:
     """The inputs of a launch, regenerated as by the exported ``inputs``."""
-    return made_arguments(given_arguments(launch), device, 0)
+    return regenerated_arguments(given_arguments(launch), device, 0)
 
 
-def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
+def regenerated_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
     """New arguments of these layouts by name, as by the exported function.
 
     Raises:
@@ -134,15 +134,15 @@ def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[st
 
     _require_room(tensors_among([argument for argument in given if not argument.alias]), device)
     generator = torch.Generator().manual_seed(seed)
-    made: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for argument in given:
         try:
-            made[argument.name] = _value(argument, made, generator, device)
+            arguments[argument.name] = _value(argument, arguments, generator, device)
         except (RuntimeError, ValueError, OverflowError) as exc:
             raise UsageError(
                 f"{argument.name} of the recorded launch cannot be made again: {first_line(exc)}."
             ) from exc
-    return made
+    return arguments
 
 
 def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: str) -> Any:
@@ -161,7 +161,7 @@ def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: 
             return tl.dtype(argument.value)
         case "scalar":
             return argument.value
-    raise UsageError(why_unmade(argument))
+    raise UsageError(unmakable_message(argument))
 
 
 def _descriptor(argument: Argument, base: Any) -> Any:
@@ -216,7 +216,7 @@ def options_of(launch: RecordedLaunch) -> dict[str, Any]:
     return {n: v for n, v in launch.options.items() if v is not None and (n, v) != ("num_ctas", 1)}
 
 
-def why_unmade(argument: Argument) -> str:
+def unmakable_message(argument: Argument) -> str:
     """The reason that an argument cannot be regenerated, with a remedy."""
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
@@ -284,7 +284,7 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     sizes = list(size_formulas(launches))
     blocks = [each for each in sizes if each[0].startswith("meta[") and (each[1][-1] or 0) > 1]
     quotients = [
-        _combined(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
+        _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
         for size in sizes
         for block in blocks
     ]
@@ -292,7 +292,7 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     yield from sizes
     for first, second in itertools.product([*quotients, *sizes], repeat=2):
         if first[0] != second[0]:
-            yield _combined(f"{first[0]} * {second[0]}", first, second, operator.mul)
+            yield _combine_formulas(f"{first[0]} * {second[0]}", first, second, operator.mul)
 
 
 def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
@@ -328,6 +328,6 @@ def _blocks_over(size: int, block: int) -> int | None:
     return -(-size // block) if block else None
 
 
-def _combined(text: str, first: Formula, second: Formula, compute: Callable[[int, int], int | None]) -> Formula:
+def _combine_formulas(text: str, first: Formula, second: Formula, compute: Callable[[int, int], int | None]) -> Formula:
     pairs = zip(first[1], second[1], strict=True)
     return text, tuple(None if a is None or b is None else compute(a, b) for a, b in pairs)

@@ -138,7 +138,7 @@ COLUMNS = [
 def row_fields(row: ChangedTime) -> dict[str, Any]:
     """A row as plain data: ``ratio`` is the time after by the time before."""
     ratio = {} if row.ratio is None else asdict(row.ratio)
-    found = {
+    fields = {
         **{name: getattr(row, name) for name in ("kernel", "launch", "device", "config", "by", "reason")},
         "became": str(row.became),
         "ratio": ratio.get("median"),
@@ -146,8 +146,8 @@ def row_fields(row: ChangedTime) -> dict[str, Any]:
         "ratio_high": ratio.get("high"),
     }
     for side, time_ in (("before", row.before), ("after", row.after)):
-        found |= {f"{side}_{name}": value for name, value in _side_fields(time_).items()}
-    return {name: found[name] for name in COLUMNS}
+        fields |= {f"{side}_{name}": value for name, value in _side_fields(time_).items()}
+    return {name: fields[name] for name in COLUMNS}
 
 
 def _side_fields(kept: KeptTime | None) -> dict[str, Any]:
@@ -178,10 +178,10 @@ def moment_of(since: Any, now: float) -> float:
     Raises:
         UsageError: it is none.
     """
-    found = re.fullmatch(r"\s*(\d{1,6})\s*([hdw])\s*", since) if isinstance(since, str) else None
+    duration = re.fullmatch(r"\s*(\d{1,6})\s*([hdw])\s*", since) if isinstance(since, str) else None
     try:
-        if found:
-            return now - int(found[1]) * _UNITS_S[found[2]]
+        if duration:
+            return now - int(duration[1]) * _UNITS_S[duration[2]]
         if isinstance(since, timedelta):
             return now - since.total_seconds()
         if isinstance(since, str):
@@ -210,13 +210,13 @@ def changed_times(times: Sequence[KeptTime], since: float | None = None, margin:
         launches.setdefault(kept.launch, []).append(kept)
     words = launch_words(launches)
     rows = []
-    for launch, found in launches.items():
-        under = _by_conditions(found)
-        made = list(_changed(words[launch], under, since, margin))
-        if not made and (since is None or any(kept.created >= since for kept in found)):
+    for launch, launch_times in launches.items():
+        under = _by_conditions(launch_times)
+        launch_rows = list(_change_rows(words[launch], under, since, margin))
+        if not launch_rows and (since is None or any(kept.created >= since for kept in launch_times)):
             reason = _why_alone(launch, under, launches)
-            made = [_incomparable(words[launch], reason, after=fastest(found) or found[-1])]
-        rows += made
+            launch_rows = [_incomparable(words[launch], reason, after=fastest(launch_times) or launch_times[-1])]
+        rows += launch_rows
     return sorted(rows, key=_place)
 
 
@@ -231,23 +231,23 @@ def _place(row: ChangedTime) -> tuple[bool, int, float, str, str]:
     return row.config != FASTEST, _ORDER.index(row.became), -max(ratio, 1 / ratio), row.kernel, row.launch
 
 
-Under = dict[Conditions, list[KeptTime]]
+TimesByConditions = dict[Conditions, list[KeptTime]]
 
 
-def _by_conditions(times: Sequence[KeptTime]) -> Under:
-    found: Under = {}
+def _by_conditions(times: Sequence[KeptTime]) -> TimesByConditions:
+    times_by_conditions: TimesByConditions = {}
     for kept in sorted(times, key=lambda kept: (kept.created, kept.id)):
-        found.setdefault(kept.conditions, []).append(kept)
-    return found
+        times_by_conditions.setdefault(kept.conditions, []).append(kept)
+    return times_by_conditions
 
 
-def _changed(words: str, under: Under, since: float | None, margin: float) -> Iterator[ChangedTime]:
+def _change_rows(words: str, under: TimesByConditions, since: float | None, margin: float) -> Iterator[ChangedTime]:
     order = list(under)
     for place, now in enumerate(order):
         if since is not None and under[now][0].created < since:
             continue
         for was in _baselines(order[:place], now):
-            yield from _compared(words, latest(under[was]), latest(under[now]), margin)
+            yield from _comparison_rows(words, latest(under[was]), latest(under[now]), margin)
 
 
 def _baselines(earlier: Sequence[Conditions], now: Conditions) -> list[Conditions]:
@@ -262,7 +262,7 @@ def _differing(was: Conditions, now: Conditions) -> list[str]:
     return [name for name, value in asdict(was).items() if getattr(now, name) != value]
 
 
-def _compared(
+def _comparison_rows(
     words: str, before: dict[str, KeptTime], after: dict[str, KeptTime], margin: float
 ) -> Iterator[ChangedTime]:
     """The row of the fastest configs, then one per config that was measured before and after."""
@@ -311,10 +311,12 @@ def _became(before: KeptTime, after: KeptTime, ratio: Interval | None, margin: f
         return TimeChange.FAILS, f"{after.status}: {after.reason}"
     if before.status in FAILED and after.status is Status.OK:
         return TimeChange.WORKS, f"it was {before.status}: {before.reason}"
-    return TimeChange.INCOMPARABLE, "; ".join(filter(None, [_untimed(before, "before"), _untimed(after, "after")]))
+    return TimeChange.INCOMPARABLE, "; ".join(
+        filter(None, [_missing_time_reason(before, "before"), _missing_time_reason(after, "after")])
+    )
 
 
-def _untimed(kept: KeptTime, side: str) -> str:
+def _missing_time_reason(kept: KeptTime, side: str) -> str:
     """The reason that a measurement has no time to compare, or ""."""
     if kept.interval is not None:
         return ""
@@ -345,7 +347,7 @@ _DIFFERENCES = (
 )
 
 
-def _why_alone(launch: LaunchKind, under: Under, launches: Collection[LaunchKind]) -> str:
+def _why_alone(launch: LaunchKind, under: TimesByConditions, launches: Collection[LaunchKind]) -> str:
     """The reason that a launch has no counterpart: one set of conditions, or no change since `since`."""
     if len(under) > 1:
         return "its conditions have not changed since"

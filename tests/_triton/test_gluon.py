@@ -16,7 +16,7 @@ from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.measure.config import Status
 from kernellab.registry import recorded_version, remember
-from kernellab.registry.recorded_launches import made_inputs
+from kernellab.registry.recorded_launches import regenerated_inputs
 from kernellab.views.graph import svg
 from tests.labs import shared_lab
 
@@ -286,7 +286,7 @@ def test_exports_keep_the_layouts_of_arguments_and_of_descriptors(fresh: kernell
     module = runpy.run_path(str(paths["module"]))
     (launch,) = recorded_version(fresh.kernels.store, version).launches
     wanted = dict(zip("abc", product_arguments(), strict=False))
-    for made in (module["inputs"]("cpu"), made_inputs(launch, "cpu")):
+    for made in (module["inputs"]("cpu"), regenerated_inputs(launch, "cpu")):
         assert all(made[name].layout == each.layout for name, each in wanted.items())
     assert module["META"]["ROWS"] == ROWS
     assert fresh.compile(module[kernel.__name__], *product_arguments(), ROWS).resources.tensor_memory_columns == 128

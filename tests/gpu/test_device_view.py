@@ -108,7 +108,7 @@ def test_poison_is_what_torch_fills_with(layout: str, name: str) -> None:
     whole = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(each.untyped_storage()) for each in (ours, theirs)]
     driver.synchronize()
     assert torch.equal(*whole)
-    assert bool(poison.held_in(ours).all())
+    assert bool(poison.pattern_mask(ours).all())
     view.zero_()
     driver.synchronize()
     assert not ours.any()

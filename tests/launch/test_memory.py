@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab.launch.memory import Copier, copied, size_bytes
+from kernellab.launch.memory import Copier, copy_arguments, size_bytes
 
 
 class Pair(NamedTuple):
@@ -18,7 +18,7 @@ class Pair(NamedTuple):
 def test_copies_keep_values_and_layout_and_share_nothing_with_the_originals() -> None:
     whole = torch.arange(24.0).reshape(4, 6)
     given = {"x": whole.t()[1:4], "n": 3, "none": None}
-    fresh = copied(given)
+    fresh = copy_arguments(given)
     assert torch.equal(fresh["x"], given["x"])
     assert fresh["x"].stride() == given["x"].stride()
     assert fresh["x"].storage_offset() == given["x"].storage_offset()
@@ -29,7 +29,7 @@ def test_copies_keep_values_and_layout_and_share_nothing_with_the_originals() ->
 
 def test_views_of_one_tensor_stay_views_of_one_tensor() -> None:
     whole = torch.zeros(8)
-    fresh = copied({"left": whole[:6], "pair": (whole[2:], torch.ones(2))})
+    fresh = copy_arguments({"left": whole[:6], "pair": (whole[2:], torch.ones(2))})
     fresh["left"][3] = 5.0
     assert fresh["pair"][0][1] == 5.0
     assert whole[3] == 0.0
@@ -37,7 +37,7 @@ def test_views_of_one_tensor_stay_views_of_one_tensor() -> None:
 
 def test_descriptors_are_copied_with_their_memory() -> None:
     base = torch.zeros(16, 16)
-    fresh = copied({"desc": TensorDescriptor.from_tensor(base, [8, 8])})
+    fresh = copy_arguments({"desc": TensorDescriptor.from_tensor(base, [8, 8])})
     fresh["desc"].base.fill_(1.0)
     assert float(base.sum()) == 0.0
     assert list(fresh["desc"].block_shape) == [8, 8]
@@ -49,14 +49,14 @@ def test_memory_that_arguments_share_counts_once() -> None:
 
 
 def test_named_tuples_stay_what_they_are() -> None:
-    fresh = copied({"pair": Pair(torch.zeros(4), 3)})["pair"]
+    fresh = copy_arguments({"pair": Pair(torch.zeros(4), 3)})["pair"]
     assert isinstance(fresh, Pair)
     fresh.data.fill_(1.0)
     assert fresh.size == 3
 
 
 def test_tensors_without_elements_keep_dtype_and_shape() -> None:
-    fresh = copied({"a": torch.empty(0, 3), "b": torch.empty(0, dtype=torch.int8)})
+    fresh = copy_arguments({"a": torch.empty(0, 3), "b": torch.empty(0, dtype=torch.int8)})
     assert (fresh["a"].shape, fresh["b"].dtype) == ((0, 3), torch.int8)
 
 

@@ -14,7 +14,16 @@ import kernellab
 from kernellab.gpu.ipc import Memory, Tables, move_tables, moves_of, with_moved_numbers
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
-from kernellab.launch.memory import NOTHING, Copies, _live, apart, move_addresses, moved_address, reached, words_of
+from kernellab.launch.memory import (
+    NOTHING,
+    Copies,
+    _live_tensors,
+    apart,
+    move_addresses,
+    moved_address,
+    reached,
+    words_of,
+)
 from kernellab.measure.bench_jobs import Setup
 from kernellab.measure.bench_memory import copy_memory
 from tests.kernels import pointers
@@ -187,6 +196,6 @@ def test_a_fake_tensor_that_somebody_holds_is_passed_over_without_a_warning() ->
     known = torch.zeros(64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = [tensor for _, _, tensor in _live("cpu")]
+        found = [tensor for _, _, tensor in _live_tensors("cpu")]
     assert any(tensor is known for tensor in found)
     assert not any(tensor is held for tensor in found)

@@ -25,7 +25,7 @@ from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
 from kernellab.export.write import KINDS, ExportContext, export, write_measurements
 from kernellab.measure.config import Status
-from kernellab.registry import Registry, made_arguments, version_digest
+from kernellab.registry import Registry, regenerated_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import TRITON_DTYPES, Closure, Function, grid_of_formula, is_formula, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
@@ -424,7 +424,7 @@ def test_a_persistent_grid_is_a_formula() -> None:
 )
 def test_arguments_that_cannot_be_made_again_are_named(argument: Argument) -> None:
     with pytest.raises(UsageError, match=r"recorded launch|cannot make"):
-        made_arguments([argument], "cpu", 0)
+        regenerated_arguments([argument], "cpu", 0)
 
 
 def test_malformed_tables_are_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall, checked_grid
-from kernellab.launch.memory import copied, size_bytes, tensors_for_pointers
+from kernellab.launch.memory import copy_arguments, size_bytes, tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import bench_of
@@ -84,7 +84,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     inputs = _memory(plan.fixed)
     interpreted = on_gpu = None
     if here is None:
-        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
+        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # what is too large is not run
         interpreted = CpuRuns(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
         on_gpu = _on_gpu(runtime, inputs, verdicts, tuple(stated.reset_to_zero))
@@ -112,7 +112,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zer
     import torch  # only where there is a GPU
 
     try:
-        held = inputs if verdicts.check is None else copied(inputs)
+        held = inputs if verdicts.check is None else copy_arguments(inputs)
     except torch.OutOfMemoryError as exc:
         raise UsageError(
             f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
