@@ -33,7 +33,7 @@ _NOT_BY_KEYWORD = "num_ctas"  # torch's operator takes this from a config alone
 
 
 def is_traced(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
-    """Tell whether a launch with these arguments is to become a node of a graph."""
+    """Whether a launch with these arguments becomes a node of a torch graph."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -71,7 +71,7 @@ def _add_to_graph(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid
 
 
 def _has_contents(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
-    """Tell whether a launch that is not traced has tensors with contents, and symbols for numbers beside them."""
+    """Whether an untraced launch has tensors with contents, possibly with symbolic numbers."""
     import torch
 
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
@@ -80,7 +80,7 @@ def _has_contents(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
 
 
 def _with_values(value: Any) -> Any:
-    """Return nested arguments with the value of each symbol in its place, which is a guard of what torch traces."""
+    """Nested arguments with each symbol replaced by its value, which adds a guard to the trace."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
     if isinstance(value, tuple | list):
@@ -92,7 +92,7 @@ def _with_values(value: Any) -> Any:
 
 
 def traced_on_grid(kernel: Bound, grid: Any) -> Any:
-    """Return what stands for ``kernel[grid]`` where dynamo traces through it."""
+    """The stand-in for ``kernel[grid]`` where dynamo traces through it."""
     return partial(_launch_in_dynamo, kernel, grid)
 
 
@@ -139,7 +139,7 @@ def keep_from_compiling(function: Any) -> None:
 
 @while_tracing
 def side_table_number(kernel: Kernel) -> int:
-    """Return the number of a kernel in torch's side table; each bound kernel has this as a method.
+    """The number of a kernel in torch's side table; each bound kernel has this as a method.
 
     dynamo calls it once, while it traces, and takes the result for a constant; it passes no objects to such functions.
     """
@@ -153,7 +153,7 @@ def side_table_number(kernel: Kernel) -> int:
 
 @while_tracing
 def _number_of_constant(value: Any) -> int:
-    """Return the number in torch's side table of what a graph cannot hold: a dtype, a function."""
+    """The number in torch's side table of a constant that no graph holds: a dtype, a function."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     return int(kernel_side_table.add_constant_args({"value": value}))
@@ -185,7 +185,7 @@ class DescriptorParts(NamedTuple):
     padding: str
 
     def built(self) -> Any:
-        """Return the descriptor."""
+        """The descriptor."""
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         return TensorDescriptor(self.base, list(self.shape), list(self.strides), list(self.block_shape), self.padding)
@@ -193,7 +193,7 @@ class DescriptorParts(NamedTuple):
 
 @while_tracing
 def knows_descriptors() -> bool:
-    """Tell whether dynamo knows tensor descriptors here."""
+    """Whether dynamo knows tensor descriptors here."""
     from torch.utils._triton import has_triton_tensor_descriptor_host_tma
 
     return bool(has_triton_tensor_descriptor_host_tma())
@@ -213,7 +213,7 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
 
 
 def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a launch with what heuristics and defaults give, for a kernel without heuristics.
+    """A launch without heuristics: their values, and the defaults, are among its arguments.
 
     Heuristics under a tuner become values of its configs. A symbol is fixed there, with a guard.
     """
@@ -231,7 +231,7 @@ def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple
 
 
 def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
-    """Return a tuner whose configs have what the heuristics under it give for the arguments of a launch."""
+    """A tuner whose configs contain the values of the heuristics under it."""
     if not isinstance(tuner.fn, Heuristics):
         return tuner
     configs = copy.deepcopy(tuner.configs)
@@ -257,7 +257,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _is_symbolic(torch: Any, value: Any) -> bool:
-    """Tell whether a value stands for others: a fake or functional tensor, a number that is a symbol."""
+    """Whether a value is a fake or functional tensor, or a symbolic number."""
     if not isinstance(value, torch.Tensor):
         return _is_symbol(value)
     if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
@@ -282,7 +282,7 @@ _SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an argument, or a member of one, is among those of the operator."""
+    """The position of an argument, or of a member of one, in the operator's lists."""
 
     among: Literal["changed", "read", "integers", "numbers"]
     index: int
@@ -300,7 +300,7 @@ class _Arguments:
     numbers: list[Any] = field(default_factory=list)
 
     def placed(self, name: str, value: Any) -> Any:
-        """Return an argument of the kernel with a `_Place` for what the operator takes; all else is a constant."""
+        """An argument with a `_Place` for each tensor and symbol; all else is a constant."""
         import torch
 
         if isinstance(value, tuple | list):
@@ -312,16 +312,16 @@ class _Arguments:
             return DescriptorParts(self.placed(name, value.base), shape, strides, tuple(value.block_shape), padding)
         if isinstance(value, torch.Tensor):
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
-            return self._added("changed" if is_changed else "read", value)
+            return self._place_of("changed" if is_changed else "read", value)
         if isinstance(value, torch.SymBool):  # Inductor takes none
-            return replace(self._added("integers", _integer_of(value)), is_truth_value=True)
+            return replace(self._place_of("integers", _integer_of(value)), is_truth_value=True)
         if isinstance(value, torch.SymInt):
-            return self._added("integers", value)
+            return self._place_of("integers", value)
         if isinstance(value, torch.SymFloat):
-            return self._added("numbers", value)
+            return self._place_of("numbers", value)
         return value
 
-    def _added(self, among: Literal["changed", "read", "integers", "numbers"], value: Any) -> _Place:
+    def _place_of(self, among: Literal["changed", "read", "integers", "numbers"], value: Any) -> _Place:
         held = getattr(self, among)
         known = next((index for index, other in enumerate(held) if other is value), None)
         if known is None:
@@ -330,7 +330,7 @@ class _Arguments:
 
 
 def _needs_opaque(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
-    """Tell whether torch's own operator cannot carry a launch, or what `torch.compile` makes of that cannot run it."""
+    """Whether torch's own operator cannot carry a launch, or `torch.compile` could not run its code."""
     import torch
     from torch._guards import TracingContext
 
@@ -351,7 +351,7 @@ def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Map
 
     named = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
     number = kernel_side_table.add_kernel(kernel)
-    arguments = _Arguments(_mutated(kernel, named))
+    arguments = _Arguments(_mutated_parameters(kernel, named))
     ordered = sorted(named, key=lambda name: arguments.mutated is not None and name not in arguments.mutated)
     placed = {name: arguments.placed(name, named[name]) for name in ordered}
     constants = kernel_side_table.add_constant_args({name: placed[name] for name in named})
@@ -361,15 +361,15 @@ def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Map
 
 
 def _grids_of(kernel: Kernel, grid: Any, named: Mapping[str, Any]) -> list[Any]:
-    """Return the grid of a launch; where it is a function, that of each config of an autotuned kernel."""
+    """The grid of a launch; for a grid function, that of each config of an autotuned kernel."""
     if not callable(grid):
         return [grid]
     configs = [config.kwargs for config in kernel.configs] if isinstance(kernel, Autotuner) else [{}]
     return [grid({**named, **config}) for config in configs]
 
 
-def _mutated(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the parameters that torch finds a kernel to write through.
+def _mutated_parameters(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
+    """The parameters that a kernel writes through, by torch's analysis.
 
     None where it cannot tell, as where a constexpr is a symbol: what the kernel does may depend on its value.
     """
@@ -388,8 +388,8 @@ def _mutated(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
         rest = kernel_side_table.add_constant_args(
             {n: v for n, v in named.items() if n not in tensors and n not in symbols}
         )
-        found = get_mutated_tensors(kernel_side_table.add_kernel(kernel), rest, {**tensors, **symbols}, {})
-    return frozenset(found)
+        mutated = get_mutated_tensors(kernel_side_table.add_kernel(kernel), rest, {**tensors, **symbols}, {})
+    return frozenset(mutated)
 
 
 def _launch(
@@ -413,7 +413,7 @@ def _launch(
 
 
 def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
-    """Return the only grid of a launch, or a function of the config of an autotuned kernel, which has one for each."""
+    """The only grid of a launch, or a function of the config of an autotuned kernel, which has one for each."""
     if len(grids) == 1:
         return grids[0]
 
@@ -429,7 +429,7 @@ def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
 
 
 def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
-    """Return an argument of the kernel with the operator's arguments in their places."""
+    """An argument of the kernel with the operator's arguments in their places."""
     if isinstance(part, _Place):
         value = given[part.among][part.index]
         return bool(value) if part.is_truth_value else value
