@@ -43,7 +43,7 @@ from kernellab.ir.affine import (
 from kernellab.ir.graph import Block, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
 from kernellab.ir.programs import Grid3, axis_of, incoming
-from kernellab.ir.ranges import Carried, Seen, Values, joined
+from kernellab.ir.ranges import Carried, Seen, Values, join_values
 from kernellab.ir.uses import Uses, brings_data
 
 MOST_ROUNDS = 1 << 20
@@ -167,7 +167,9 @@ class _Walk:
         """Run the blocks of the kernel, each after those that lead to it."""
         kernel = self.graph.kernel
         for i, (value, name) in enumerate(zip(kernel.arguments, kernel.parameters, strict=True)):
-            self.values.known[value] = self._argument(i, value, name if kernel.parameters.count(name) == 1 else "")
+            self.values.known[value] = self._argument_value(
+                i, value, name if kernel.parameters.count(name) == 1 else ""
+            )
         self._blocks(self.graph.regions[kernel.region].blocks)
 
     def _blocks(self, blocks: tuple[int, ...]) -> None:
@@ -186,7 +188,7 @@ class _Walk:
         if any(count > 0 for count in waiting.values()):
             raise NotContained("branches lead back to where they come from")
 
-    def _argument(self, index: int, value: int, name: str) -> Known:
+    def _argument_value(self, index: int, value: int, name: str) -> Known:
         if self.graph.values[value].is_pointer:
             is_plain = self.graph.values[value].pointee_bytes is not None
             return Number(Form(), base=index) if is_plain and name in self.given.extents else None
@@ -208,7 +210,7 @@ class _Walk:
         if name in MEMORY:
             self._access(operation)
         elif name == "tt.gather":
-            self._gathered(operation)
+            self._check_gather(operation)
         elif name == "tt.get_program_id":
             last = self.given.grid[axis_of(operation)] - 1
             self._set(operation, self.values.within(operation.results[0], (0, max(0, last))))
@@ -221,7 +223,7 @@ class _Walk:
         elif name == "scf.while":
             self._while(operation)
         elif name in {"tt.reduce", "tt.scan"}:
-            self._combined(operation)
+            self._reduction_value(operation)
         elif name not in _PLAIN and (operation.regions or flow_of(name) is None):
             raise NotContained(f"{name} is not known{_at(operation)}")
         else:
@@ -244,7 +246,7 @@ class _Walk:
             else:
                 self._require_inside(operation)
         if operation.index in self.loads and row.access is Access.READ and not row.clipped:
-            self._set(operation, self._loaded(operation))
+            self._set(operation, self._load_interval(operation))
 
     def _mask(self, operation: Operation) -> Truth:
         place = MEMORY[operation.name].mask
@@ -271,7 +273,7 @@ class _Walk:
             return None
         return bounds_of(pointer.form, self.values.ranges, conditions)
 
-    def _loaded(self, operation: Operation) -> Known:
+    def _load_interval(self, operation: Operation) -> Known:
         """Return the interval of a load from its tensor, if it has no other source."""
         result = operation.results[0]
         pointer, width = self.values.number(operation.operands[0]), self.values.width(result)
@@ -293,7 +295,7 @@ class _Walk:
                 return self.values.within(result, hull(held, self.values.bounds(other.form)))
         return self.values.within(result, held, mask.needed | pointer.given)
 
-    def _gathered(self, operation: Operation) -> None:
+    def _check_gather(self, operation: Operation) -> None:
         """Show that indices lie within the dimension that elements are gathered along."""
         self.values.compute(operation)
         if self.is_final and self._is_decided(operation):
@@ -310,11 +312,11 @@ class _Walk:
         before = self.values.context
         self.values.context = conditions_of([*facts, *(HeldCondition(each) for each in before)])
         end = self.block(self.graph.blocks[self.graph.regions[operation.regions[region]].blocks[0]])
-        self._yielded = [self._seen(value) for value in end.operands]
+        self._yielded = [self._known_interval(value) for value in end.operands]
         self.values.context = before
         return end.operands
 
-    def _seen(self, value: int) -> Seen | None:
+    def _known_interval(self, value: int) -> Seen | None:
         number = self.values.number(value)
         return None if number is None else (self.values.bounds(number.form), number)
 
@@ -328,7 +330,7 @@ class _Walk:
         for place, result in enumerate(operation.results):
             parts = [end[place] for end in ends]
             known = [part for part in parts if part is not None]
-            self.values.known[result] = joined(self.values, result, known) if len(known) == 2 else None
+            self.values.known[result] = join_values(self.values, result, known) if len(known) == 2 else None
 
     def _while(self, operation: Operation) -> None:
         if self._is_decided(operation):
@@ -345,11 +347,11 @@ class _Walk:
 
     def _for(self, operation: Operation) -> None:
         """Run a loop until what it carries is described, then once more, where accesses are shown."""
-        counter, facts, rounds = self._counted(operation)
+        counter, facts, rounds = self._loop_counter(operation)
         self._require_short(operation, rounds)
         block = self.graph.bodies(operation)[0]
         carried, starts = block.arguments[1:], operation.operands[3:]
-        guesses = [Carried(self._seen(start)) for start in starts]
+        guesses = [Carried(self._known_interval(start)) for start in starts]
         was_final, outer = self.is_final, self.rounds
         self.is_final, self.rounds = False, outer * rounds if self._is_decided(operation) else outer
         carries = any(guess.start is not None for guess in guesses)
@@ -378,7 +380,7 @@ class _Walk:
         for value, guess in zip(values, guesses, strict=True):
             self.values.known[value] = guess.number(self.values, value, turn)
 
-    def _counted(self, operation: Operation) -> tuple[Known, Facts, int]:
+    def _loop_counter(self, operation: Operation) -> tuple[Known, Facts, int]:
         """Return the counter of a loop, the facts for its body, and its greatest number of iterations."""
         low, high, step = (self.values.number(each) for each in operation.operands[:3])
         turn = _turn(operation)
@@ -400,7 +402,7 @@ class _Walk:
         if self._is_decided(operation) and self.rounds * rounds > MOST_ROUNDS:
             raise NotContained(f"a loop may take {self.rounds * rounds:,} rounds{_at(operation)}")
 
-    def _combined(self, operation: Operation) -> None:
+    def _reduction_value(self, operation: Operation) -> None:
         """Record the result of a reduction or scan of integers: the greatest, the least, a sum."""
         self._forget(operation.results)
         block = self.graph.bodies(operation)[0]

@@ -83,7 +83,7 @@ class Values:
         self.ranges[value] = interval
         return Number(term_of(value, len(self.graph.values[value].shape)), given)
 
-    def fitted(self, value: int, form: Form, given: frozenset[Condition]) -> Number | None:
+    def fit_to_type(self, value: int, form: Form, given: frozenset[Condition]) -> Number | None:
         """Return a value that is ``form`` unless that does not fit its type."""
         width = self.width(value)
         if width is None:
@@ -147,7 +147,7 @@ def _sum(values: Values, operation: Operation) -> Known:
     if read is None:
         return None
     left, right = read
-    return values.fitted(operation.results[0], left.form.plus(right.form, factor), left.given | right.given)
+    return values.fit_to_type(operation.results[0], left.form.plus(right.form, factor), left.given | right.given)
 
 
 def _product(values: Values, operation: Operation) -> Known:
@@ -157,7 +157,7 @@ def _product(values: Values, operation: Operation) -> Known:
     for one, other in (read, read[::-1]):
         if not other.form.terms:
             form = one.form.times(other.form.constant)
-            return values.fitted(operation.results[0], form, one.given | other.given)
+            return values.fit_to_type(operation.results[0], form, one.given | other.given)
     return values._by_intervals(operation)
 
 
@@ -168,7 +168,7 @@ def _shifted_left(values: Values, operation: Operation) -> Known:
     if not 0 <= right.form.constant < 64:
         return None
     form = left.form.times(1 << right.form.constant)
-    return values.fitted(operation.results[0], form, left.given | right.given)
+    return values.fit_to_type(operation.results[0], form, left.given | right.given)
 
 
 def _offset(values: Values, operation: Operation) -> Known:
@@ -199,25 +199,25 @@ def _sign_extended(values: Values, operation: Operation) -> Known:
     return values.number(operation.operands[0])
 
 
-def _truncated(values: Values, operation: Operation) -> Known:
+def _truncate(values: Values, operation: Operation) -> Known:
     number = values.number(operation.operands[0])
-    return None if number is None else values.fitted(operation.results[0], number.form, number.given)
+    return None if number is None else values.fit_to_type(operation.results[0], number.form, number.given)
 
 
-def _moved(values: Values, operation: Operation, place: Callable[[int], int]) -> Known:
+def _permute(values: Values, operation: Operation, place: Callable[[int], int]) -> Known:
     found = _same(values, operation)
     return None if found is None else found.moved(place)
 
 
-def _expanded(values: Values, operation: Operation) -> Known:
+def _expand_dims(values: Values, operation: Operation) -> Known:
     axis = int(operation.attribute("axis", "0").split(" ")[0])
-    return _moved(values, operation, lambda dim: dim + (dim >= axis))
+    return _permute(values, operation, lambda dim: dim + (dim >= axis))
 
 
-def _transposed(values: Values, operation: Operation) -> Known:
+def _transpose(values: Values, operation: Operation) -> Known:
     order = [int(each) for each in re.findall(r"\d+", operation.attribute("order").partition(":")[2])]
     rank = len(values.graph.values[operation.results[0]].shape)
-    return _moved(values, operation, order.index) if sorted(order) == list(range(rank)) else None
+    return _permute(values, operation, order.index) if sorted(order) == list(range(rank)) else None
 
 
 def _mixed_lanes(values: Values, operation: Operation) -> Known:
@@ -236,7 +236,7 @@ def _range(values: Values, operation: Operation) -> Known:
     return values.within(operation.results[0], (start, end - 1))
 
 
-def _compared(values: Values, operation: Operation) -> Known:
+def _comparison(values: Values, operation: Operation) -> Known:
     read, predicate = values.numbers(operation), operation.attribute("predicate")
     if read is None:
         return None
@@ -270,13 +270,13 @@ def _either(values: Values, operation: Operation) -> Known:
     return Truth(values.itself(operation.results[0]), one.when_false | other.when_false)
 
 
-def _flipped(values: Values, operation: Operation) -> Known:
+def _negation(values: Values, operation: Operation) -> Known:
     if values.constants.integer(operation.operands[1]) != 1:
         return None
     return values.truth(operation.operands[0]).inverse
 
 
-def _selected(values: Values, operation: Operation) -> Known:
+def _selection(values: Values, operation: Operation) -> Known:
     condition, *operands = operation.operands
     result = operation.results[0]
     if values.width(result) is None and not values.graph.values[result].is_pointer:
@@ -291,14 +291,14 @@ def _selected(values: Values, operation: Operation) -> Known:
         values.context = before | {fact.condition for fact in facts}
         parts.append((values.bounds(number.form), number))
         values.context = before
-    return joined(values, result, parts, _given_of(truth))
+    return join_values(values, result, parts, _given_of(truth))
 
 
 def _given_of(truth: Truth) -> frozenset[Condition]:
     return frozenset().union(*(fact.given for fact in truth.when_true | truth.when_false))
 
 
-def joined(
+def join_values(
     values: Values, result: int, parts: list[tuple[Interval, Number]], given: frozenset[Condition] = frozenset()
 ) -> Number | None:
     """Return a value that is one of two, or None where they are addresses in different memory."""
@@ -314,7 +314,7 @@ def joined(
 
 _REMAINDERS = frozenset({"arith.remsi", "arith.remui"})
 _LOGIC: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
-    {"arith.andi": _both, "arith.ori": _either, "arith.xori": _flipped}
+    {"arith.andi": _both, "arith.ori": _either, "arith.xori": _negation}
 )
 _RULES: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
     {
@@ -325,17 +325,17 @@ _RULES: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
         "arith.shli": _shifted_left,
         "arith.extsi": _sign_extended,
         "arith.extui": _zero_extended,
-        "arith.trunci": _truncated,
-        "arith.index_cast": _truncated,
-        "arith.cmpi": _compared,
-        "arith.select": _selected,
+        "arith.trunci": _truncate,
+        "arith.index_cast": _truncate,
+        "arith.cmpi": _comparison,
+        "arith.select": _selection,
         "tt.addptr": _offset,
         "tt.bitcast": lambda values, operation: _same(values, operation) if _keeps(values, operation) else None,
         "tt.splat": _same,
         "tt.broadcast": _same,
         "ttg.convert_layout": _same,
-        "tt.expand_dims": _expanded,
-        "tt.trans": _transposed,
+        "tt.expand_dims": _expand_dims,
+        "tt.trans": _transpose,
         "tt.reshape": _mixed_lanes,
         "tt.unsplat": _mixed_lanes,
         "tt.join": _mixed_lanes,
@@ -379,7 +379,7 @@ class Carried:
             form = start.form.plus(Form((((turn, ()), self.step),)))
             if start.base is not None:
                 return Number(form, start.given, start.base)
-            return values.fitted(value, form, start.given)
+            return values.fit_to_type(value, form, start.given)
         if self.interval is not None:
             return Number(values.within(value, self.interval).form, base=start.base)
         return None
