@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -112,10 +112,26 @@ def check_launches(
             )
             record, (outcome, of_several) = _check_last_fitting(fitting, check.reference(namespace), recorder, runtime)
             results.of_several |= {id(record)} if of_several else set()
-            results.outcomes[id(record)], results.options[id(record)] = outcome, check
+            results.outcomes[id(record)] = _explain_named_outputs(outcome, check, record, namespace)
+            results.options[id(record)] = check
         except KernellabError as exc:
             results.problems.append(exc)
     return results
+
+
+def _explain_named_outputs(
+    outcome: tuple[Check, ...], option: CheckOption, record: LaunchRecord, namespace: Mapping[str, Any]
+) -> tuple[Check, ...]:
+    """Add a hint to failed checks whose expression names an output: it has its values from before the launch."""
+    effects = record.compiled.effects
+    outputs = {id(value) for name, value in record.arguments.items() if name in effects.writes - effects.reads}
+    names = {node.id for node in ast.walk(ast.parse(option.expression, mode="eval")) if isinstance(node, ast.Name)}
+    named = sorted(name for name in names if id(namespace.get(name)) in outputs)
+    if not named:
+        return outcome
+    verb = "has its" if len(named) == 1 else "have their"
+    hint = f"{' and '.join(named)} {verb} values from before the launch in --check; compare with assert instead."
+    return tuple(check if check.equal else replace(check, hints=(*check.hints, hint)) for check in outcome)
 
 
 def _refuse_check(check: CheckOption, launched: Sequence[LaunchRecord]) -> NoReturn:

@@ -54,6 +54,15 @@ def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
     assert "Where out_ptr differs from 2 * x" in card["text/html"]
 
 
+def test_a_check_that_names_an_output_is_told_that_it_sees_the_values_before(tiles: Notebook) -> None:
+    ran = tiles.triton(TILE.format(name="circular", n=32), '--check "torch.where(out != 0, 2 * x, 0)"')
+    assert isinstance(ran.error, CheckFailed)
+    assert "hint: out has its values from before the launch" in " ".join(ran.shown[0]["text/plain"].split())
+    right = tiles.triton(TILE.format(name="circular", n=32), '--check "2 * x + 0 * out"')
+    assert right.error is None
+    assert "before the launch" not in right.shown[0]["text/plain"]
+
+
 def test_what_changed_is_counted_against_the_values_before_the_poison(tiles: Notebook) -> None:
     tiles.names["out"][:8] = 2 * tiles.names["x"][:8]
     ran = tiles.triton(TILE.format(name="half_changed", n=32), '--check "2 * x"')
