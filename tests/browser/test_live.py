@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 MOVED_BY_HAND = """
 from contextlib import contextmanager
-from kernellab.notebook.live import LiveProgress, in_notebook
+from kernellab.notebook.live import LiveProgress, show_in_notebook
 from kernellab.measure.config import Config
 from kernellab.measure.config import Status
 from kernellab.tune.result import TuningProgress
@@ -28,7 +28,7 @@ def ticking(tick):
     ticks.append(tick)
     yield
 
-live = LiveProgress(in_notebook, lambda: now[0], ticking)
+live = LiveProgress(show_in_notebook, lambda: now[0], ticking)
 """
 TUNE = """
 slow, fast = (Row(Config.of({"BLOCK": b}), Status.OK, time_ms=t) for b, t in ((64, 0.9), (128, 0.5)))
