@@ -126,7 +126,7 @@ def _assign(written: ClassText, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         if name in getattr(written.cls, "__slots__", ()) or (name == "__hash__" and value is None):
             continue
-        if isinstance(value, written.cls):  # an instance cannot precede its class
+        if written.cls in type(value).__mro__:  # an instance cannot precede its class; protocols refuse isinstance
             continue
         written.body(f"{name} = {written.expression(value, name)}")
 

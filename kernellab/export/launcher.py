@@ -119,7 +119,7 @@ def launch_text(
     ``defaults`` describes them in words for the docstring. With ``is_marked``, launches show in profiles of torch,
     which costs the host a microsecond.
     """
-    opening = [*refusal_lines(plan.refusal), f"meta = {{**{configs}, **meta}}"]
+    opening = [*refusal_lines(plan.refusal), *flag_lines(plan), f"meta = {{**{configs}, **meta}}"]
     name = plan.grid_name
     grid = [f"if {name} is None:", f"    {name} = {plan.grid.text}"] if plan.grid else []
     last = f"{name}=None" if plan.grid else name
@@ -133,6 +133,12 @@ def launch_text(
 def refusal_lines(refusal: str) -> list[str]:
     """Return the statements by which a function of a module refuses to run in Triton's own interpreter."""
     return ["if INTERPRETED:", f"    raise NotImplementedError({literal(refusal)})"] if refusal else []
+
+
+def flag_lines(plan: LauncherPlan) -> list[str]:
+    """Return the statements that pass bools as integers to Triton's own interpreter; that of Triton 3.6 takes none."""
+    flags = [argument.name for argument in plan.parameters if isinstance(argument.value, bool)]
+    return ["if INTERPRETED:", *(f"    {name} = int({name})" for name in flags)] if flags else []
 
 
 def operator_launch_text(plan: LauncherPlan, operator: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import OutputSummary, descriptor_text
-from kernellab.export.launcher import Chooser, LauncherPlan, operator_launch_text, refusal_lines
+from kernellab.export.launcher import Chooser, LauncherPlan, flag_lines, operator_launch_text, refusal_lines
 from kernellab.export.module import (
     ModuleParts,
     check_sections,
@@ -127,7 +127,7 @@ def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | 
         f'@operator("kernellab::{plan.name}", {mutated})',
         *_signature(f"{plan.name}_op", [*map(_typed_parameter, plan.parameters), *_schema_options(plan)], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
-        *(f"    {line}" for line in refusal_lines(plan.refusal)),
+        *(f"    {line}" for line in (*refusal_lines(plan.refusal), *flag_lines(plan))),
         f"    arguments = {{{', '.join(filter(None, [passed_arguments, meta, config]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):

@@ -71,7 +71,8 @@ def test_without_a_gpu_no_times_are_told_of(
 ) -> None:
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(triton.knobs.autotuning, "print", True)
-    monkeypatch.setattr(triton.knobs.autotuning, "listener", lambda **facts: told.append(facts))
+    if hasattr(triton.knobs.autotuning, "listener"):  # since Triton 3.7
+        monkeypatch.setattr(triton.knobs.autotuning, "listener", lambda **facts: told.append(facts))
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
         kernel = lab.bind(triton.autotune(blocks(16, 64, 128), key=["n"], reset_to_zero=["out_ptr"])(scale))
         x, out = torch.ones(40), torch.ones(40)
