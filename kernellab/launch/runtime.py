@@ -18,7 +18,7 @@ from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
-from kernellab.launch import run as runs
+from kernellab.launch import run as run_records
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.launch_call import LaunchCall, evaluated_grid
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
@@ -389,7 +389,7 @@ class Runtime:
             return self._launch_with_triton(call), None
 
         launch = partial(self._launch_with_triton, call)
-        handle, run = runs.observe_launch(compiled, call.arguments, launch, lambda: call.grid.value)
+        handle, run = run_records.observe_launch(compiled, call.arguments, launch, lambda: call.grid.value)
         return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
     def _run_on_cpu(self, call: LaunchCall) -> tuple[Any, Run | None]:
@@ -403,7 +403,7 @@ class Runtime:
             return handle, None
         compiled = None if handle is None else self._compiled[handle.hash]
         run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled)  # noqa: E731
-        return handle, runs.run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
+        return handle, run_records.run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self) -> bool:
         """Whether new specializations are tried in the GPU worker first."""
@@ -456,7 +456,7 @@ class Runtime:
     ) -> KernellabError | None:
         """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""
         try:
-            self.interpret(kernel, runs.on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
+            self.interpret(kernel, run_records.on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
         except OutOfBounds as exc:
             return exc
         except KernellabError:
