@@ -37,7 +37,7 @@ from kernellab.launch.run import Run
 from kernellab.launch.undo_log import UndoLog
 from kernellab.launch.value_samples import ValueSample, changing_storages, samples_of_changing
 from kernellab.source import Closure, lambda_definition
-from kernellab.workers.forks_and_interrupts import rlock
+from kernellab.workers.forks_and_interrupts import is_fork, rlock
 
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
@@ -164,11 +164,11 @@ def record_of(
 
 
 def can_read(arguments: Mapping[str, Any]) -> bool:
-    """Whether arguments can be read now: False while a CUDA graph captures a launch on a GPU."""
+    """Whether arguments can be read now: not those on a GPU in a fork, or while a CUDA graph captures the launch."""
     import torch  # a launch needs it anyway
 
     on_gpu = any(tensor.is_cuda for tensor in memory_of(arguments).values())
-    return not (on_gpu and torch.cuda.is_current_stream_capturing())
+    return not (on_gpu and (is_fork() or torch.cuda.is_current_stream_capturing()))
 
 
 @dataclass(slots=True)
