@@ -24,17 +24,17 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py \
   capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
   export/test_exchange.py export/test_frames.py export/test_launcher.py export/test_merging.py \
-  export/test_notebook_kernels.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
-  measure/test_reference.py measure/test_statistics.py measure/test_timing.py notebook/test_extension.py \
-  notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py test_import.py test_layers.py \
-  test_optional_packages.py test_package.py test_settings.py test_target.py tune/dispatch/test_extents.py \
-  tune/dispatch/test_over.py tune/dispatch/test_rule.py tune/test_agreement.py tune/test_agreement_on_gpu.py \
-  tune/test_cluster_tuning.py tune/test_compile_order.py tune/test_device_pool.py tune/test_finals.py \
-  tune/test_grids.py tune/test_many.py tune/test_remote.py tune/test_result.py tune/test_search.py \
-  tune/test_tuner.py views/test_benchmark.py views/test_card.py views/test_check_picture.py views/test_diff.py \
-  views/test_dispatch.py views/test_folding.py views/test_graph_widget.py views/test_in_browser.py \
-  views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py views/test_program.py \
-  views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
+  export/test_notebook_kernels.py checking/test_bounds.py checking/test_comparison.py timing/test_config.py \
+  checking/test_reference.py timing/test_statistics.py timing/test_stopwatch.py timing/test_timer.py \
+  notebook/test_extension.py notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py \
+  test_import.py test_layers.py test_optional_packages.py test_package.py test_settings.py test_target.py \
+  tune/dispatch/test_extents.py tune/dispatch/test_over.py tune/dispatch/test_rule.py tune/test_agreement.py \
+  tune/test_agreement_on_gpu.py tune/test_cluster_tuning.py tune/test_compile_order.py tune/test_device_pool.py \
+  tune/test_finals.py tune/test_grids.py tune/test_many.py tune/test_remote.py tune/test_result.py \
+  tune/test_search.py tune/test_tuner.py views/test_benchmark.py views/test_card.py views/test_check_picture.py \
+  views/test_diff.py views/test_dispatch.py views/test_folding.py views/test_graph_widget.py \
+  views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py \
+  views/test_program.py views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target

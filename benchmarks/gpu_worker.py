@@ -46,7 +46,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def from_nothing(*, with_torch: bool) -> float:
-    trials = GpuTrials(10.0, preload="kernellab.measure.bench_worker")
+    trials = GpuTrials(10.0, preload="kernellab.timing.bench_worker")
     try:
         return seconds(lambda: trials.wait_ready(0, with_torch=with_torch))
     finally:
@@ -54,7 +54,7 @@ def from_nothing(*, with_torch: bool) -> float:
 
 
 def after_its_end(*, with_torch: bool) -> float:
-    trials = GpuTrials(10.0, preload="kernellab.measure.bench_worker")
+    trials = GpuTrials(10.0, preload="kernellab.timing.bench_worker")
     worker = trials.worker(0, with_torch=with_torch)
     trials.wait_ready(0, with_torch=with_torch)
     worker.close()

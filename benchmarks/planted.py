@@ -32,7 +32,7 @@ from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.model import Cause
-from kernellab.measure.launches import Implementation
+from kernellab.timing.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS

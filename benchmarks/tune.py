@@ -235,9 +235,9 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     import kernellab
     from kernellab._triton.kernel import autotune_settings
     from kernellab.errors import KernellabError
-    from kernellab.measure.bench_setup import LocalBench
-    from kernellab.measure.config import Config
-    from kernellab.measure.launches import BenchOptions, Launches, implementation_of
+    from kernellab.timing.bench_setup import LocalBench
+    from kernellab.timing.config import Config
+    from kernellab.timing.launches import BenchOptions, Launches, implementation_of
 
     work = _work(name)
     with kernellab.Lab() as lab:

@@ -30,9 +30,9 @@ import triton
 
 import kernellab
 from kernellab.compile.types import Compiled
-from kernellab.measure.bench_jobs import NO_GROUP
-from kernellab.measure.config import Space, Status
 from kernellab.store import Store
+from kernellab.timing.bench_jobs import NO_GROUP
+from kernellab.timing.config import Space, Status
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random

@@ -26,7 +26,7 @@ import kernellab
 from benchmarks.tune_over_replay import in_words, report
 from benchmarks.tune_over_table import Shape, table
 from benchmarks.tune_products import matmul
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 

@@ -26,8 +26,8 @@ from benchmarks import tune_over
 from benchmarks.tune_over_table import MULTIPROCESSORS, table
 from benchmarks.tune_products import attention, persistent, split_k
 from benchmarks.tune_rows import norm_backward, softmax
-from kernellab.measure.config import Config
 from kernellab.target import limits_of, parse_target
+from kernellab.timing.config import Config
 from kernellab.tune.result import Row, Tuning
 
 CASES, SEEN = 36, 24

@@ -9,7 +9,7 @@ from math import exp, inf, log2
 from statistics import fmean, geometric_mean, median
 
 from benchmarks.tune_over_table import MULTIPROCESSORS, MeasuredTable, Shape, TableCases, table
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import Dispatch

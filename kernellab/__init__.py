@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kernellab.ir.layouts import Layouts
     from kernellab.lab import Lab
     from kernellab.launch.run import Run
-    from kernellab.measure.provenance import Ceilings
     from kernellab.registry.listing import Listing, LoadedVersion
     from kernellab.registry.regressions import Regressions
     from kernellab.target import Target
+    from kernellab.timing.provenance import Ceilings
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
     from kernellab.views.panels import Panel
@@ -83,7 +83,7 @@ _LAZY = {
     "Benchmark": "kernellab.benchmark.result",
     "Capture": "kernellab.capture.block",
     "CapturedFunction": "kernellab.capture.captured_function",
-    "Ceilings": "kernellab.measure.provenance",
+    "Ceilings": "kernellab.timing.provenance",
     "Comparison": "kernellab.benchmark.comparison",
     "Compiled": "kernellab.compile.types",
     "Dispatch": "kernellab.tune.dispatch.result",

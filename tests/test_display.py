@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from kernellab.errors import Bundle, DisplayHook, Shown
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.run import Finding, FindingKind, Run, Severity
-from kernellab.measure.provenance import Ceilings
+from kernellab.timing.provenance import Ceilings
 from kernellab.views.bundles import BUNDLES, bundle_of
 
 RUN = Run(

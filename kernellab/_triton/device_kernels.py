@@ -102,7 +102,7 @@ def differing_floats(
     IS_DENSE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compare two views as `kernellab.measure.tolerance` does; ``limits`` are those of the format, and the share.
+    """Compare two views as `kernellab.checking.tolerance` does; ``limits`` are those of the format, and the share.
 
     Adds up in ``totals``: the number of elements beyond the tolerance; the largest finite distance, a float64; the
     number of elements that differ by no finite distance.

@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernellab.benchmark.timer import gpu_timers
+from kernellab.checking.comparison import Check, ExpectedValue, compare
+from kernellab.checking.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Shown, UsageError, first_line
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments
 from kernellab.launch.poison import Poison, pattern_mask
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.comparison import Check, ExpectedValue, compare
-from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.launches import Implementation, Launches, launch_on_copies
-from kernellab.measure.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
-from kernellab.measure.timing import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
 from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.target import Target
+from kernellab.timing.config import NO_CONFIG
+from kernellab.timing.launches import Implementation, Launches, launch_on_copies
+from kernellab.timing.stopwatch import interval, ratio_interval
+from kernellab.timing.timer import gpu_timers
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # smaller differences count as none

@@ -12,15 +12,16 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, table_value
+from kernellab.checking.reference import call_by_name
 from kernellab.compile.types import Compiled
 from kernellab.errors import Shown, UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
-from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
-from kernellab.measure.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
-from kernellab.measure.provenance import Ceilings, key_of
-from kernellab.measure.reference import call_by_name
-from kernellab.measure.timing import interval, ratio_interval
 from kernellab.store import Measurement
+from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
+from kernellab.timing.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
+from kernellab.timing.provenance import Ceilings, key_of
+from kernellab.timing.stopwatch import interval, ratio_interval
+from kernellab.timing.timer import Clocks
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ MORE_COLUMNS = (
     "clock_mhz",
     "temperature_c",
 )
-_CLOCK_MARGIN = 0.01
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
 _INTEGERS = ("bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
 _NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
@@ -80,36 +80,6 @@ class BenchmarkRow(OutcomeRow):
     def cold_ms(self) -> float | None:
         """The time again: all times are with a flushed L2."""
         return self.time_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The relation of the two clocks: the GPU worker times kernels, the notebook's process times functions.
-
-    ``entry`` names the kernel that both timed in the same ``rounds``; ``ratio`` is the median of the notebook's time
-    over the worker's; ``low`` and ``high`` bound it with 99 % confidence. ``point`` is the point of the sweep.
-    """
-
-    entry: str
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-    point: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def differ(self) -> bool:
-        """Whether they differ beyond the noise, by more than 1 %."""
-        return self.low > 1 + _CLOCK_MARGIN or self.high < 1 - _CLOCK_MARGIN
-
-    @property
-    def text(self) -> str:
-        """The relation in words, as a row of a function says it."""
-        off, bounds = abs(self.ratio - 1), sorted((abs(self.low - 1), abs(self.high - 1)))
-        return (
-            f"by the notebook's clock, {self.entry} takes {off:.1%} {'longer' if self.ratio > 1 else 'less'} "
-            f"({bounds[0]:.1%} to {bounds[1]:.1%}) than by that of the GPU worker"
-        )
 
 
 @dataclass(frozen=True, repr=False)

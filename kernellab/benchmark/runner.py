@@ -13,7 +13,6 @@ from kernellab.benchmark.result import (
     Benchmark,
     BenchmarkProgress,
     BenchmarkRow,
-    Clocks,
     ImplementationState,
     Progress,
     Watch,
@@ -34,16 +33,16 @@ from kernellab.benchmark.spec import (
     launch_of,
     table_value,
 )
-from kernellab.benchmark.timer import Timer
+from kernellab.checking.reference import require_names
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
-from kernellab.measure.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
-from kernellab.measure.launches import Implementation, Launches
-from kernellab.measure.provenance import Ceilings
-from kernellab.measure.reference import require_names
 from kernellab.store import History
 from kernellab.target import Target
+from kernellab.timing.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
+from kernellab.timing.launches import Implementation, Launches
+from kernellab.timing.provenance import Ceilings
+from kernellab.timing.timer import Clocks, Timer
 
 STOPPED = "not measured: the benchmark was interrupted"
 AGREE = "; outputs agree on the CPU"

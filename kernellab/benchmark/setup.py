@@ -14,15 +14,15 @@ from kernellab._triton.kernel import Kernel, jit_function, parameter_names, supp
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast_floats, peers_by_name, swept_values
-from kernellab.benchmark.timer import differences_on_cpu, gpu_timers
 from kernellab.errors import UsageError, plural
 from kernellab.launch.calls import require_launch
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import NO_GPU
-from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import can_time, ceilings_here, device_here
 from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.store import Argument, RecordedLaunch
+from kernellab.timing.config import NO_GPU
+from kernellab.timing.launches import Launches
+from kernellab.timing.provenance import can_time, ceilings_here, device_here
+from kernellab.timing.timer import differences_on_cpu, gpu_timers
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 Bind = Callable[[Any], Any]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, constexpr_names, is_kernel, parameter_names
+from kernellab.checking.reference import call_by_name, keyword_names, takes_any_name
 from kernellab.errors import UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments, with_tensors
-from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
-from kernellab.measure.launches import KernelLaunch, Launches
-from kernellab.measure.reference import call_by_name, keyword_names, takes_any_name
+from kernellab.timing.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
+from kernellab.timing.launches import KernelLaunch, Launches
 from kernellab.workers.forks_and_interrupts import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, constexpr_names, is_kernel, parameter_names
 from kernellab.advice import remark_on
+from kernellab.checking.reference import keyword_names, required_names, takes_any_name
 from kernellab.cli.parser import FORM
 from kernellab.errors import (
     KernellabError,
@@ -35,7 +36,6 @@ from kernellab.errors import (
     value_message,
     value_text,
 )
-from kernellab.measure.reference import keyword_names, required_names, takes_any_name
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab

@@ -28,7 +28,7 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
-from kernellab.measure.config import UNMEASURED, Space, Status
+from kernellab.timing.config import UNMEASURED, Space, Status
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_card
 

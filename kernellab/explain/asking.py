@@ -25,13 +25,13 @@ from kernellab.ir.graph import main_file
 from kernellab.launch.calls import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.gpu_bench import gpu_bench
-from kernellab.measure.launches import BenchOptions, Implementation, Launches, implementation_of
-from kernellab.measure.provenance import can_time, ceilings_here
 from kernellab.registry import Registry, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.kernels import launch_of, result_of
 from kernellab.target import Target, device_name, multiprocessors
+from kernellab.timing.config import NO_CONFIG
+from kernellab.timing.gpu_bench import gpu_bench
+from kernellab.timing.launches import BenchOptions, Implementation, Launches, implementation_of
+from kernellab.timing.provenance import can_time, ceilings_here
 
 BestConfig = Callable[[Launches], Any]
 

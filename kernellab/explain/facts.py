@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernellab.explain.traffic.counting import SECTOR_BYTES
-from kernellab.measure.provenance import Ceilings
 from kernellab.target import Target
+from kernellab.timing.provenance import Ceilings
 
 WARP_THREADS = 32
 WIDEST_BYTES = 16  # of one instruction of one thread

@@ -26,8 +26,8 @@ from kernellab.explain.traffic.launch import traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.arguments import memory_of
-from kernellab.measure.launches import Implementation, moved_bytes
 from kernellab.target import limits_of, occupancy
+from kernellab.timing.launches import Implementation, moved_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.run import Trials
-from kernellab.measure.gpu_bench import WorkerBench
-from kernellab.measure.launches import Bench, BenchOptions, Implementation
+from kernellab.timing.gpu_bench import WorkerBench
+from kernellab.timing.launches import Bench, BenchOptions, Implementation
 from kernellab.workers.worker import Job
 
 _START_S = 120.0

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from kernellab.checking.comparison import agree, compare, error_text
+from kernellab.checking.hints import Mismatch, hints_on
+from kernellab.checking.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
@@ -22,10 +25,9 @@ from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
-from kernellab.measure.comparison import agree, compare, error_text
-from kernellab.measure.config import Status, reason_of, resources_of
-from kernellab.measure.hints import Mismatch, hints_on
-from kernellab.measure.launches import (
+from kernellab.target import Target, parse_target
+from kernellab.timing.config import Status, reason_of, resources_of
+from kernellab.timing.launches import (
     Bench,
     KernelLaunch,
     Launches,
@@ -36,9 +38,7 @@ from kernellab.measure.launches import (
     set_to_zero,
     with_zeros,
 )
-from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
-from kernellab.measure.timing import Interval, interval, ratio_interval
-from kernellab.target import Target, parse_target
+from kernellab.timing.stopwatch import Interval, interval, ratio_interval
 from kernellab.tune.result import Row
 
 _FIRST_RUNS = 3

@@ -13,12 +13,12 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
-from kernellab.measure.config import Config, Status, reason_of
-from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import Device, key_fields, key_of
-from kernellab.measure.timing import Interval
 from kernellab.registry import Registry
 from kernellab.target import Target
+from kernellab.timing.config import Config, Status, reason_of
+from kernellab.timing.launches import Launches
+from kernellab.timing.provenance import Device, key_fields, key_of
+from kernellab.timing.stopwatch import Interval
 from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
 
 if TYPE_CHECKING:

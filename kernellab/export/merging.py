@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import Shown, UsageError, value_text
 from kernellab.export.exchange import entry_of, measurement_entries
-from kernellab.measure.config import Status
-from kernellab.measure.timing import Interval
 from kernellab.registry import Registry
 from kernellab.registry.kept_times import (
     FAILED,
@@ -35,6 +33,8 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.store import FILE, Entry, Store
+from kernellab.timing.config import Status
+from kernellab.timing.stopwatch import Interval
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

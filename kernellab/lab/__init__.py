@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
-    from kernellab.measure.config import Space
-    from kernellab.measure.provenance import Ceilings
     from kernellab.registry.regressions import Regressions
+    from kernellab.timing.config import Space
+    from kernellab.timing.provenance import Ceilings
     from kernellab.tune.dispatch import Dispatch
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, SearchName
@@ -107,7 +107,7 @@ class Lab(Workspace):
             CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
-        from kernellab.measure.checked_run import launch_once  # keeps `import kernellab` light
+        from kernellab.checking.checked_run import launch_once  # keeps `import kernellab` light
 
         bound = self.bind(kernel)
         require_launch("lab.run", kernel, grid, args, meta)
@@ -310,7 +310,7 @@ class Lab(Workspace):
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return the GPU's measured ceilings; measured once per device and driver, or again if ``fresh``."""
-        from kernellab.measure.provenance import ceilings_here
+        from kernellab.timing.provenance import ceilings_here
 
         return ceilings_here(self.launches, fresh=fresh)
 

@@ -32,7 +32,7 @@ from kernellab.workers.worker import Pool, Worker
 if TYPE_CHECKING:
     from kernellab.tune.tuning import Environment
 
-_GPU_HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
+_GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
 
 
 @verbs
@@ -261,6 +261,6 @@ def _lay_out_once() -> None:
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
 _WARM_UP_STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
-    *(partial(import_module, name) for name in ("kernellab.measure.gpu_bench", "kernellab.tune.autotune")),
+    *(partial(import_module, name) for name in ("kernellab.timing.gpu_bench", "kernellab.tune.autotune")),
     *(_specialize_once, _lay_out_once),
 )

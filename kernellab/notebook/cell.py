@@ -20,15 +20,15 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
 from kernellab._triton.kernel import Kernel, autotune_settings, best_config, jit_function
 from kernellab.advice import remark_on
+from kernellab.checking.checked_run import require_equal, require_kept, starting_values, updated_by
+from kernellab.checking.comparison import Check
+from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.measure.checked_run import require_equal, require_kept, starting_values, updated_by
-from kernellab.measure.comparison import Check
-from kernellab.measure.reference import check_in, reference_of
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
 from kernellab.notebook.expressions import evaluate

@@ -10,12 +10,12 @@ from functools import reduce
 from typing import Any, NoReturn
 
 from kernellab._triton.kernel import is_kernel, jit_function
+from kernellab.checking.checked_run import check_last_launch
+from kernellab.checking.comparison import Check
+from kernellab.checking.reference import ReferenceFunction, expression_in
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.checked_run import check_last_launch
-from kernellab.measure.comparison import Check
-from kernellab.measure.reference import ReferenceFunction, expression_in
 
 _OF_KERNEL = re.compile(r"\s*(?P<kernel>[A-Za-z_][\w.]*)\s*:(?!=)(?P<expression>.*)", re.DOTALL)
 

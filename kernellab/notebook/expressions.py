@@ -12,10 +12,10 @@ from typing import Any
 from IPython.core.error import UsageError as ShellError
 from IPython.core.magic_arguments import parse_argstring
 
+from kernellab.checking.reference import invalid_python
 from kernellab.errors import UsageError
 from kernellab.launch.calls import UserCall
-from kernellab.measure.config import Space
-from kernellab.measure.reference import invalid_python
+from kernellab.timing.config import Space
 
 
 def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:

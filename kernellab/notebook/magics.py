@@ -18,13 +18,13 @@ from IPython.display import display
 
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
+from kernellab.checking.reference import check_in
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.explanation import Explanation
 from kernellab.export import KINDS
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.lab import Lab
-from kernellab.measure.reference import check_in
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async, run_without_loop
 from kernellab.notebook.expressions import (
     evaluate,

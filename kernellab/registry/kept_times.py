@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.measure.config import UNMEASURED, Config, Status
-from kernellab.measure.timing import Interval
 from kernellab.source import parse_json, require
 from kernellab.store import Store, Version
 from kernellab.store.content import require_config
+from kernellab.timing.config import UNMEASURED, Config, Status
+from kernellab.timing.stopwatch import Interval
 
 MARGIN = 0.03
 """By how much medians of two sessions may differ, as a share: two GPUs of one model do, and one on two days."""

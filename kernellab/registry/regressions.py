@@ -11,8 +11,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import Shown, UsageError, value_message
-from kernellab.measure.config import Status
-from kernellab.measure.timing import Interval
 from kernellab.registry.kept_times import (
     FAILED,
     FEW_SAMPLES,
@@ -31,6 +29,8 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.registry.kernels import Registry
+from kernellab.timing.config import Status
+from kernellab.timing.stopwatch import Interval
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

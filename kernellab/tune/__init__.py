@@ -6,7 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kernellab.measure.config import Config, Space
+from kernellab.timing.config import Config, Space
 
 if TYPE_CHECKING:
     from kernellab.tune import grids, workloads

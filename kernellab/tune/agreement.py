@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config, Status
+from kernellab.checking.comparison import OutputDifference
 from kernellab.source import MalformedData, parse_json, reading, require, require_type
+from kernellab.timing.config import Config, Status
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"

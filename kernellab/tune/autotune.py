@@ -14,18 +14,18 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.value_samples import samples_before
-from kernellab.measure.launches import Bench, Launches, set_to_zero
-from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.store import LaunchedBy
 from kernellab.target import device_name, parse_target
+from kernellab.timing.launches import Bench, Launches, set_to_zero
+from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tune_kernel
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
-    from kernellab.measure.reference import ReferenceFunction
+    from kernellab.checking.reference import ReferenceFunction
     from kernellab.tune.cluster_tuning import OpenEnvironment
 
 TOO_LARGE = "The configs were not checked: what the kernel reads and changes was too large to be kept for it."
@@ -58,7 +58,7 @@ def tune_and_launch(
         UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
     """
     if options.check is not None:
-        from kernellab.measure.reference import check_of  # most tunings have none
+        from kernellab.checking.reference import check_of  # most tunings have none
 
         options = replace(options, check=check_of(options.check))
     if options.devices is not None:
@@ -140,7 +140,7 @@ def tune_recorded_launches(
 
     Each tuning starts from the values before the launch. ``checks`` are references by the `id` of the record.
     """
-    from kernellab.measure.checked_run import starting_values  # most tunings need none of it
+    from kernellab.checking.checked_run import starting_values  # most tunings need none of it
 
     tunings: dict[int, Tuning] = {}
     for record in recorder.records.values():
@@ -187,7 +187,7 @@ def _prepare_arguments(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, An
 
 
 def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None) -> Bench:
-    from kernellab.measure.gpu_bench import bench_of  # where all is known, nothing of it is needed
+    from kernellab.timing.gpu_bench import bench_of  # where all is known, nothing of it is needed
 
     return bench_of(launches, runtime.trials, timeout_s, device)
 

@@ -19,12 +19,12 @@ from typing import Any
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, WorkerError
 from kernellab.launch.calls import UserCall
-from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import Device
 from kernellab.registry import version_digest
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
+from kernellab.timing.launches import Launches
+from kernellab.timing.provenance import Device
 from kernellab.tune.cluster_calls import Call, CallQueue, Refusal
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.tune.executors import GpuOwner, cluster_of

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.kernel import autotune_settings
+from kernellab.checking.comparison import compare
+from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import poison
 from kernellab.launch.runtime import Interpret
-from kernellab.measure.comparison import compare
-from kernellab.measure.config import NO_GPU, Config, Status, reason_of
-from kernellab.measure.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
-from kernellab.measure.reference import Reference
+from kernellab.timing.config import NO_GPU, Config, Status, reason_of
+from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
 
 SECONDS_AT_MOST = 20.0
 BYTES_AT_MOST = 256 << 20

@@ -49,7 +49,7 @@ from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Failure, Job, Progress, failure_of
 
 if TYPE_CHECKING:
-    from kernellab.measure.provenance import Device
+    from kernellab.timing.provenance import Device
 
 
 _EXPECTED = (

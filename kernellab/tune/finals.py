@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
-from kernellab.measure.config import Config
-from kernellab.measure.launches import Bench, Implementation
-from kernellab.measure.timing import Standing, interval, standing, tie_winner
+from kernellab.timing.config import Config
+from kernellab.timing.launches import Bench, Implementation
+from kernellab.timing.stopwatch import Standing, interval, standing, tie_winner
 from kernellab.tune.device_pool import SharedRounds
 from kernellab.tune.result import Row, times_of
 

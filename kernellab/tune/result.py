@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, KernellabError, Shown, plural
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import (
+from kernellab.store import History, Measurement
+from kernellab.timing.config import (
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
     UNMEASURED,
@@ -24,7 +25,6 @@ from kernellab.measure.config import (
     resources_of,
     with_types,
 )
-from kernellab.store import History, Measurement
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

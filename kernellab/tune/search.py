@@ -15,10 +15,10 @@ from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.measure.config import Config, NonJsonValue, Space
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
+from kernellab.timing.config import Config, NonJsonValue, Space
 from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32

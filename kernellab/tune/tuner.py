@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.cache import JobSource
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
-from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
-from kernellab.measure.launches import Implementation, LaunchTimes
-from kernellab.measure.timing import interval
+from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
+from kernellab.timing.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
+from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.stopwatch import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, outputs_of, rows_with_agreement
 from kernellab.tune.cpu_check import AGREES
 from kernellab.tune.device_pool import DevicePool, PoolResult

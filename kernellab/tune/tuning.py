@@ -17,9 +17,12 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.runtime import Interpret
-from kernellab.measure.bench_jobs import sets_blocks_alone
-from kernellab.measure.config import Config, Space, Status, configs_of
-from kernellab.measure.launches import (
+from kernellab.registry import Registry
+from kernellab.store import Version
+from kernellab.target import limits_of
+from kernellab.timing.bench_jobs import sets_blocks_alone
+from kernellab.timing.config import Config, Space, Status, configs_of
+from kernellab.timing.launches import (
     Bench,
     Launches,
     accessed_arguments,
@@ -28,10 +31,7 @@ from kernellab.measure.launches import (
     moved_bytes,
     with_zeros,
 )
-from kernellab.measure.provenance import Device, key_fields, key_of
-from kernellab.registry import Registry
-from kernellab.store import Version
-from kernellab.target import limits_of
+from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.agreement import disagreement_note
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
@@ -42,7 +42,7 @@ from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
-    from kernellab.measure.reference import ReferenceFunction
+    from kernellab.checking.reference import ReferenceFunction
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
@@ -324,7 +324,7 @@ def _set_reference(launches: Launches, config: Config, options: Options, environ
     if options.check is not None and not times and environment.interpret is None:
         launches.notes.append("The configs were not checked: nothing launches them here.")
     elif options.check is not None:
-        from kernellab.measure.reference import reference_of  # most tunings need none of it
+        from kernellab.checking.reference import reference_of  # most tunings need none of it
 
         launches.reference = reference_of(options.check, with_zeros(arguments, tuner.reset_to_zero))
     if times and tuner.by_graph:

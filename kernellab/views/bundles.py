@@ -20,9 +20,9 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import LaidOutValue, Layouts
 from kernellab.launch.run import Run
-from kernellab.measure.provenance import Ceilings
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.regressions import Regressions
+from kernellab.timing.provenance import Ceilings
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.views.blocks import Card

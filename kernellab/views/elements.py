@@ -9,11 +9,11 @@ from functools import cache
 from html import escape
 from importlib import resources
 
+from kernellab.checking.comparison import Check, Difference, error_text
 from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Effects, UnknownEffect
 from kernellab.ir.operations import Access
-from kernellab.measure.comparison import Check, Difference, error_text
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab.checking.comparison import Check
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import KernellabError, Shown
 from kernellab.explain.explanation import Explanation
@@ -15,7 +16,6 @@ from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Run
-from kernellab.measure.comparison import Check
 from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merge_touches, touches
 
 

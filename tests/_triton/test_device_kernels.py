@@ -17,9 +17,9 @@ import triton
 import kernellab
 from kernellab._triton import device_kernels as kernels
 from kernellab._triton.device_binaries import device_kernel
+from kernellab.checking.comparison import output_difference
+from kernellab.checking.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
 from kernellab.gpu.device_view import COMPARED_DTYPES
-from kernellab.measure.comparison import output_difference
-from kernellab.measure.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
 
 BLOCK = 64
 VIEWS = {

@@ -14,9 +14,9 @@ import triton
 import kernellab
 from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
-from kernellab.measure.config import Status
 from kernellab.registry import recorded_version, remember
 from kernellab.registry.recorded_launches import regenerated_inputs
+from kernellab.timing.config import Status
 from kernellab.views.graph import svg
 from tests.labs import shared_lab
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import kernellab
 from kernellab._triton.kernel import jit_function
-from kernellab.benchmark.result import Benchmark, Clocks, Progress
+from kernellab.benchmark.result import Benchmark, Progress
 from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
 from kernellab.benchmark.spec import BenchmarkSpec, peers_by_name, swept_values
-from kernellab.measure.launches import Implementation
-from kernellab.measure.timing import DeviceState
+from kernellab.timing.launches import Implementation
+from kernellab.timing.stopwatch import DeviceState
+from kernellab.timing.timer import Clocks
 from tests.benchmark.frames import CEILINGS, PROVENANCE
 
 Time = float | BaseException

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.benchmark.result import Benchmark, BenchmarkRow, with_rates
-from kernellab.measure.config import Config, Status
-from kernellab.measure.provenance import Ceilings
+from kernellab.timing.config import Config, Status
+from kernellab.timing.provenance import Ceilings
 from kernellab.tune.result import Tuning
 
 CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.0, "tf32": 370.0, "fp32": 52.0}, 1.7e9)

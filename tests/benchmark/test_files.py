@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import kernellab
-from kernellab.benchmark.result import Clocks
 from kernellab.errors import UsageError
+from kernellab.timing.timer import Clocks
 from tests.benchmark.frames import products, sweep, untimed
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 

@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.benchmark.timer import TRIALS_OFF
 from kernellab.errors import UsageError
-from kernellab.measure.timing import Turn, gpu_stopwatch
+from kernellab.timing.stopwatch import Turn, gpu_stopwatch
+from kernellab.timing.timer import TRIALS_OFF
 from kernellab.views.figures.sweep import has_roofline
 from kernellab.workers.worker import Job, Worker
 from tests.kernels.matmul import matmul_kernel

@@ -13,9 +13,10 @@ import torch
 import triton
 
 import kernellab
-from kernellab.benchmark.result import BenchmarkProgress, Clocks, Watch
+from kernellab.benchmark.result import BenchmarkProgress, Watch
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
-from kernellab.measure.launches import Implementation
+from kernellab.timing.launches import Implementation
+from kernellab.timing.timer import Clocks
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case

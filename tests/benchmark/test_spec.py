@@ -9,9 +9,9 @@ import torch
 import triton
 
 from kernellab.benchmark.spec import BenchmarkSpec, peers_by_name, swept_values, table_value
+from kernellab.checking.reference import call_by_name
 from kernellab.errors import UsageError
-from kernellab.measure.config import Space
-from kernellab.measure.reference import call_by_name
+from kernellab.timing.config import Space
 
 NAMES = ("x_ptr", "n", "BLOCK")
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.browser
 MOVED_BY_HAND = """
 from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, show_in_notebook
-from kernellab.measure.config import Config
-from kernellab.measure.config import Status
+from kernellab.timing.config import Config
+from kernellab.timing.config import Status
 from kernellab.tune.result import TuningProgress
 from kernellab.tune.result import Row, Tuning
 

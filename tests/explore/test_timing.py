@@ -12,13 +12,13 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.checking.reference import check_of
 from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.explore.schedule import Superseded
-from kernellab.measure.launches import Implementation, LaunchTimes
-from kernellab.measure.reference import check_of
 from kernellab.target import parse_target
+from kernellab.timing.launches import Implementation, LaunchTimes
 from tests import samples
 
 SIZE = 4096

@@ -14,9 +14,9 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import StoreError, UnknownName, UsageError
-from kernellab.measure.config import Config
-from kernellab.measure.provenance import Device
 from kernellab.target import Target
+from kernellab.timing.config import Config
+from kernellab.timing.provenance import Device
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernellab._triton.device_binaries import device_kernel
+from kernellab.checking.comparison import agree, output_difference
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
 from kernellab.gpu.driver import DeviceBytes, DriverError, allocate, ipc_handle, use_device
@@ -18,8 +19,7 @@ from kernellab.gpu.ipc import Memory, tensor_of, tensor_on
 from kernellab.gpu.redzones import Redzones, allocate_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
-from kernellab.measure.comparison import agree, output_difference
-from kernellab.measure.timing import Turn, driver_stopwatch
+from kernellab.timing.stopwatch import Turn, driver_stopwatch
 
 pytestmark = [
     pytest.mark.gpu,

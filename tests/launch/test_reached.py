@@ -24,8 +24,8 @@ from kernellab.launch.memory import (
     reached,
     words_of,
 )
-from kernellab.measure.bench_jobs import Setup
-from kernellab.measure.bench_memory import copy_memory
+from kernellab.timing.bench_jobs import Setup
+from kernellab.timing.bench_memory import copy_memory
 from tests.kernels import pointers
 from tests.labs import shared_lab
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab._triton.closure import closure_of
-from kernellab.measure.config import Config
 from kernellab.registry import version_digest
 from kernellab.source import Closure
 from kernellab.store import Entry, Measurement, Store
+from kernellab.timing.config import Config
 from tests import samples
 
 ADD: Closure = closure_of(samples.add_kernel)[0]

@@ -24,12 +24,12 @@ from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
 from kernellab.export.write import KINDS, ExportContext, export, write_measurements
-from kernellab.measure.config import Status
 from kernellab.registry import Registry, regenerated_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import TRITON_DTYPES, Closure, Function, grid_of_formula, is_formula, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
 from kernellab.store.content import ROW_DETAILS, STATUSES, TORCH_DTYPES
+from kernellab.timing.config import Status
 from kernellab.tune.result import Records, Row
 from kernellab.views.cards.kernels import report_page
 from tests.store import hostile

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.measure.config import Config
 from kernellab.target import parse_target
+from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import rules_of
 
 HINTS = {"inner": "INNER", "outer": "OUTER", "tiny": "OUTER_TINY", "default": "DEFAULT"}

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.measure.bench_jobs import NOT_COMPARED
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.launches import Implementation, LaunchTimes, measure_singly
 from kernellab.target import Target
+from kernellab.timing.bench_jobs import NOT_COMPARED
+from kernellab.timing.config import Config
+from kernellab.timing.launches import Implementation, LaunchTimes, measure_singly
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.search import Exhaustive, Search

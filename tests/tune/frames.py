@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config, Status
+from kernellab.checking.comparison import OutputDifference
+from kernellab.timing.config import Config, Status
 from kernellab.tune.agreement import disagreement_note
 from kernellab.tune.result import Agreement, Row, Tuning
 

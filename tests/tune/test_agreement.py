@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import RunError
-from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, LaunchTimes
+from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, disagreement_note
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row

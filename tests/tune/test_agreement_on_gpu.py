@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.measure.comparison import agree
+from kernellab.checking.comparison import agree
 from tests.labs import shared_lab
 from tests.tune.agreement_kernels import RIGHT, ROWS, UNREPEATED, WRONG, Case, matrix
 

@@ -15,7 +15,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import LaunchError, UsageError
 from kernellab.launch.calls import UserCall
-from kernellab.measure.launches import Launches
+from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import environment_of, remote_tuning, tune_and_launch
 from kernellab.tune.cluster_tuning import pack_arguments, unpack_arguments
 from kernellab.tune.result import Tuning

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernellab.cli import schema
-from kernellab.measure.config import OUTCOME_COLUMNS, Status
 from kernellab.store.content import ROW_DETAILS, STATUSES
+from kernellab.timing.config import OUTCOME_COLUMNS, Status
 
 # What a measurement has as a field of its own, or follows from the other rows.
 NOT_DETAILS = {"status", "time_ms", "rank"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.finals import Policy
 from kernellab.tune.tuner import longest_first
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune

@@ -11,11 +11,11 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.checking.reference import check_of
 from kernellab.errors import CannotRun, UsageError
-from kernellab.measure.config import Status
-from kernellab.measure.provenance import Device
-from kernellab.measure.reference import check_of
 from kernellab.target import Target
+from kernellab.timing.config import Status
+from kernellab.timing.provenance import Device
 from kernellab.tune.cpu_check import AGREES
 from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab

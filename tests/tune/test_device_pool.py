@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, LaunchTimes
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.device_pool import DevicePool, SharedRounds, valid_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.errors import CompileError, RunError
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Implementation, LaunchTimes
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.finals import Final, FinalRounds, Policy, finish_final
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome

@@ -14,11 +14,11 @@ import pytest
 import torch
 import triton
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import LaunchError
-from kernellab.measure.bench_jobs import NO_GROUP
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Space, Status
-from kernellab.measure.launches import Implementation
+from kernellab.timing.bench_jobs import NO_GROUP
+from kernellab.timing.config import Space, Status
+from kernellab.timing.launches import Implementation
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning, TuningProgress, Watch

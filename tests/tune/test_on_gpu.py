@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.measure.bench_jobs import Readiness
-from kernellab.measure.bench_worker import get_ready
+from kernellab.timing.bench_jobs import Readiness
+from kernellab.timing.bench_worker import get_ready
 from kernellab.workers.worker import Job
 from tests.asked_of_workers import free_bytes_there, has_torch
 

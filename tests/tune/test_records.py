@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kernellab._triton.closure import closure_of
-from kernellab.measure.config import Config, Status
-from kernellab.measure.provenance import key_of
 from kernellab.store import Measurement, Store
+from kernellab.timing.config import Config, Status
+from kernellab.timing.provenance import key_of
 from kernellab.tune.result import Records, Row, measurement_of, row_of
 from tests.launch.test_on_gpu import add_into
 from tests.tune.frames import row

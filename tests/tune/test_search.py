@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.measure.config import Config, Space
+from kernellab.timing.config import Config, Space
 from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
 
 SPACE = Space(BLOCK=[16, 32, 64, 128, 256], num_warps=[1, 2, 4, 8], where="BLOCK >= 8 * num_warps")

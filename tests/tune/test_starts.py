@@ -10,10 +10,10 @@ import pytest
 import torch
 import triton
 
-from kernellab.measure.config import Config, NonJsonValue, Space, Status
-from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import key_of
 from kernellab.store import Store
+from kernellab.timing.config import Config, NonJsonValue, Space, Status
+from kernellab.timing.launches import Launches
+from kernellab.timing.provenance import key_of
 from kernellab.tune.result import Row
 from kernellab.tune.search import best_nearby, fastest_fitting
 from kernellab.tune.tuning import Environment, Options, tune_kernel

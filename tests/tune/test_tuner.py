@@ -20,7 +20,7 @@ from kernellab.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from kernellab.measure.config import Config, Status
+from kernellab.timing.config import Config, Status
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
 from kernellab.tune.search import CoordinateDescent

@@ -14,11 +14,11 @@ import triton.language as tl
 import kernellab
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, KernellabError, LaunchError, UsageError
-from kernellab.measure.config import Config, Space
-from kernellab.measure.launches import Launches, moved_bytes
-from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
+from kernellab.timing.config import Config, Space
+from kernellab.timing.launches import Launches, moved_bytes
+from kernellab.timing.provenance import Device, key_fields
 from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab
 

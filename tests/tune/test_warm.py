@@ -11,10 +11,10 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
-from kernellab.measure.launches import Bench, Launches
-from kernellab.measure.provenance import Device
 from kernellab.target import Target
+from kernellab.timing.config import Config
+from kernellab.timing.launches import Bench, Launches
+from kernellab.timing.provenance import Device
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, MakeBench, Options, tune_kernel
 from tests.tune.fakes import FakeBench

@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 
 from kernellab.errors import RunError
-from kernellab.measure.config import Config
-from kernellab.measure.provenance import Device
 from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
+from kernellab.timing.config import Config
+from kernellab.timing.provenance import Device
 from kernellab.tune.result import Row, TuningProgress, Watch
 from kernellab.tune.tuning import Environment, Options, tune_kernel
 from tests.labs import shared_lab

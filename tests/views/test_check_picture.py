@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import torch
 
-from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
+from kernellab.checking.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
 from kernellab.views.cards.check_picture import check_lines, check_picture, histogram_svg
 
 BINS = len(EDGES) + 2

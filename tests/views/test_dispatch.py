@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.result import CoverStep, Regret
 from kernellab.views.cards.tuning import dispatch_card

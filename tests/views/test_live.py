@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.measure.config import Config, Status
+from kernellab.timing.config import Config, Status
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, TuningProgress
 from kernellab.views.figures.live import tuning_shown

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernellab.measure.comparison import Check
+from kernellab.checking.comparison import Check
 from kernellab.views.report import KernelReport, summary
 from tests.views.reports import cell_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.measure.config import Config, Status
+from kernellab.timing.config import Config, Status
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import SPENT
 from kernellab.views.cards.tuning import tuning_card, why_it_wins

@@ -18,14 +18,14 @@ from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, replace_file, summarize_expected_outputs
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Launches
 from kernellab.registry import RecordedVersion, Registry, launch_of, result_of
 from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.content import is_reference
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase
 

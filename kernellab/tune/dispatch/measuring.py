@@ -19,10 +19,10 @@ from kernellab.compile.cache import Compiler, JobSource, resolve_job
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config, Space, Status
-from kernellab.measure.launches import Launches
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
+from kernellab.timing.config import Config, Space, Status
+from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
@@ -77,7 +77,7 @@ class CaseSpec:
         """Return the tuning options of a case."""
         check = None
         if self.check is not None:
-            from kernellab.measure.reference import check_of  # most have none
+            from kernellab.checking.reference import check_of  # most have none
 
             check = check_of(self.check)
         options = Options(self.configs, self.timeout_s, search, fresh=self.fresh)

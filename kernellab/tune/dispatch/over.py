@@ -11,14 +11,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, parameter_names
+from kernellab.checking.reference import keyword_names, takes_any_name
 from kernellab.errors import UsageError, WorkerError, plural, value_text
 from kernellab.launch.calls import UserCall
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import Config, Space
-from kernellab.measure.launches import Launches
-from kernellab.measure.reference import keyword_names, takes_any_name
 from kernellab.registry import Registry
 from kernellab.target import multiprocessors
+from kernellab.timing.config import Config, Space
+from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, fit_rule, regrets_of

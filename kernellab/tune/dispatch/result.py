@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernellab.errors import CannotRun, Shown, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
+from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row, times_of
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from kernellab.errors import UsageError
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config
 from kernellab.source import MalformedData, is_name, reading, require, require_type
+from kernellab.timing.config import Config
 
 SCHEMA = 1
 _MOST_FACTORS = 3

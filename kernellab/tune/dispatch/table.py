@@ -21,7 +21,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from kernellab.measure.config import Config, Status
+from kernellab.timing.config import Config, Status
 from kernellab.tune.dispatch.result import MeasuredCase
 from kernellab.tune.dispatch.rule import (
     ALIGNMENT,

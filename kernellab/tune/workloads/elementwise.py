@@ -8,8 +8,8 @@ from math import prod
 from typing import Literal, get_args
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
+from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import (
     MAX_GRID,
     DeviceRules,

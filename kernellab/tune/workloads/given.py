@@ -13,8 +13,8 @@ from typing import Any
 
 from kernellab.errors import UsageError, value_message
 from kernellab.launch.calls import CallRule
-from kernellab.measure.config import Config
 from kernellab.source import is_name
+from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of, reduced_block
 
 _CONFIGS = list_of(Config, "a list of configs, such as workloads.reduction returns")

@@ -6,8 +6,8 @@ has there as many as stages, and for AMD one less.
 
 from __future__ import annotations
 
-from kernellab.measure.config import Space
 from kernellab.target import DEFAULT_TARGET, Target, parse_target, shared_bytes_limit
+from kernellab.timing.config import Space
 from kernellab.tune.workloads.blocks import Numel, generator, hints_of, rules_of
 
 _SHARED_BYTES = shared_bytes_limit(parse_target(DEFAULT_TARGET)) or 0

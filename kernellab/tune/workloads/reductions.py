@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from kernellab.errors import UsageError, value_text
-from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
+from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import (
     DeviceRules,
     Numel,

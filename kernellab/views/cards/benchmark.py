@@ -11,8 +11,8 @@ from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import plural
-from kernellab.measure.config import Status
-from kernellab.measure.provenance import Ceilings
+from kernellab.timing.config import Status
+from kernellab.timing.provenance import Ceilings
 from kernellab.views import elements
 from kernellab.views.blocks import (
     WARNING,

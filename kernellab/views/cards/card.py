@@ -9,11 +9,11 @@ from functools import partial
 from html import escape
 from itertools import chain
 
+from kernellab.checking.comparison import Check
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, Run, Severity, finding_words
-from kernellab.measure.comparison import Check
 from kernellab.views import elements
 from kernellab.views.blocks import (
     WIDTH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement, number_text
+from kernellab.checking.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement, number_text
 from kernellab.views.blocks import Table
 from kernellab.views.graph.drawing import svg_element
 

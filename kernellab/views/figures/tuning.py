@@ -10,8 +10,8 @@ from math import isnan
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
+from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import UsageError, plural
-from kernellab.measure.comparison import OutputDifference
 from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
     DARK,

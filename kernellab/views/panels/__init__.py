@@ -20,8 +20,8 @@ from kernellab.explore.controls import Control, ControlPlan, label_of, values_te
 from kernellab.explore.evaluator import Evaluator
 from kernellab.explore.points import Evaluation, Keeper, KeptPoint, Point, PointHistory, earlier_words
 from kernellab.explore.schedule import LatestOnly, Superseded, pace_here
-from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
+from kernellab.timing.provenance import device_of
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers import explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks

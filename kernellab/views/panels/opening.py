@@ -17,6 +17,7 @@ from kernellab._triton.kernel import (
     parameter_names,
     supplied_names,
 )
+from kernellab.checking.reference import Reference, check_of
 from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu, Verdicts
@@ -26,10 +27,9 @@ from kernellab.launch.calls import UserCall, checked_grid
 from kernellab.launch.memory import copy_arguments, size_bytes, tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.gpu_bench import bench_of
-from kernellab.measure.reference import Reference, check_of
 from kernellab.registry import Registry
 from kernellab.target import Target
+from kernellab.timing.gpu_bench import bench_of
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted

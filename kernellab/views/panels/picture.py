@@ -11,7 +11,7 @@ from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import Evaluation, PointHistory
 from kernellab.launch.run import Severity, finding_words
-from kernellab.measure.timing import Interval
+from kernellab.timing.stopwatch import Interval
 from kernellab.views.elements import (
     Fact,
     compile_words,

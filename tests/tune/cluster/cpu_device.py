@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import kernellab
+from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.launches import Implementation, Launches, LaunchTimes, launch_on_copies, measure_singly
-from kernellab.measure.provenance import Device, device_of
+from kernellab.timing.launches import Implementation, Launches, LaunchTimes, launch_on_copies, measure_singly
+from kernellab.timing.provenance import Device, device_of
 from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab
 

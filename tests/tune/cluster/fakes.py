@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.measure.provenance import Device
 from kernellab.target import parse_target
+from kernellab.timing.provenance import Device
 from kernellab.tune.cluster_calls import Call
 from kernellab.tune.executors import GpuOwner
 

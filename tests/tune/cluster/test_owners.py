@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernellab.measure.provenance import Device
 from kernellab.target import parse_target
+from kernellab.timing.provenance import Device
 from kernellab.tune.executors import GpuOwner, owners_of
 
 

@@ -14,9 +14,9 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import RunError, WorkerError
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import key_of
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Launches
+from kernellab.timing.provenance import key_of
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases

@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.rule import SeenGrid, Term, programs_formula
 from kernellab.tune.dispatch.table import terms_of
 

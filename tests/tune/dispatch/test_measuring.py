@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.measure.config import Config, Status
-from kernellab.measure.launches import Launches
+from kernellab.timing.config import Config, Status
+from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from tests.labs import shared_lab

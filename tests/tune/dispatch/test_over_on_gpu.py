@@ -7,7 +7,7 @@ import torch
 import triton
 
 import kernellab
-from kernellab.measure.config import Status
+from kernellab.timing.config import Status
 from tests.tune.test_on_gpu import moody
 
 

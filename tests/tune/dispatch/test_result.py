@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernellab.errors import CannotRun, UsageError
-from kernellab.measure.config import Config, Status
+from kernellab.timing.config import Config, Status
 from kernellab.tune.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.tune.dispatch.result import Regret
 from kernellab.tune.result import Row

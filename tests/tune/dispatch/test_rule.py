@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch import Cost, Extent, Rule, Term
 
 TERMS = (Term("launch"), Term("wave"), Term("wave", ("K",)), Term("round"), Term("round", ("K",), "N"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune import workloads
 from kernellab.tune.workloads import Subkernel
 from tests.tune.conftest import Inductor, Told, told

@@ -8,7 +8,7 @@ import pytest
 import triton
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune import workloads
 from tests.tune.conftest import Inductor, same
 

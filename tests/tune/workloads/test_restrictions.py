@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
+from kernellab.timing.config import Config
 from kernellab.tune import workloads
 from tests.tune.conftest import Inductor, same
 

@@ -1,0 +1,1 @@
+"""Checks of outputs: references, bounds on rounding errors, comparisons, and hints on what is wrong."""

@@ -1,0 +1,472 @@
+"""Compare outputs with expected values: each element within its own bound.
+
+For a wrong output: the errors in units in the last place, and the programs with the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.checking.tolerance import (
+    LIMITS,
+    allowed_error,
+    distance,
+    error_of_unknown,
+    is_within,
+    share_of_largest,
+    smallest_of,
+    unit_named,
+    unit_of,
+)
+from kernellab.gpu.device_view import DeviceView, ElementDifference, Limits, compare_views, is_comparable
+from kernellab.gpu.ipc import tensor_on
+
+_DIFFERENCES_AT_MOST = 3
+_MAP_ROWS, _MAP_COLUMNS = 24, 48
+_CHUNK = 1 << 24
+_WIDE_ROUNDINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedValue:
+    """The expected value of an output, with bounds.
+
+    ``error`` bounds the error of a right kernel for each element, before it rounds to the format of the output. Without
+    it, the bound of all elements is a share of the largest; it follows from their formats and ``unit``, the roundoff of
+    the coarsest format among the inputs.
+    """
+
+    value: Any
+    error: Any = None
+    unit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An element of an output that differs from its reference by more than ``allowed``; integers are exact."""
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    allowed: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.place} is {number_text(self.got)}, not {number_text(self.expected)}"
+
+    @property
+    def place(self) -> str:
+        """The index of the element as text: ``[2, 7]``."""
+        return index_text(self.index) if self.index else "the value"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An output compared with a reference.
+
+    ``expression`` is the reference as the user wrote it, ``argument`` the output; ``max_error`` is the largest absolute
+    difference; ``mismatched`` of ``elements`` exceed their bounds, and ``never_written`` of those are unwritten.
+    ``worst`` is the element with the largest error over bound, and ``tolerance`` its bound, or the largest bound of an
+    equal output. ``differences`` are the first wrong elements, ``extent`` the first and last index of wrong elements
+    along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the dtype
+    of an integer output with a floating-point reference. ``wide`` is ``tolerance`` as a share of the largest element of
+    the reference where that exceeds 64 roundings of the output's format, else 0. ``hints`` name likely causes of a
+    difference and ``detail`` has its errors, where these were asked for.
+    """
+
+    expression: str
+    argument: str
+    equal: bool
+    max_error: float
+    tolerance: float
+    mismatched: int
+    elements: int
+    never_written: int = 0
+    worst: Difference | None = None
+    differences: tuple[Difference, ...] = ()
+    extent: tuple[tuple[int, int], ...] = ()
+    heat: tuple[tuple[float, ...], ...] = ()
+    rounded_to: str = ""
+    wide: float = 0.0
+    hints: tuple[str, ...] = ()
+    detail: ErrorDetail | None = None
+
+    @property
+    def cause(self) -> str:
+        """A full explanation of the difference by dtypes, as a sentence; "" if there is none."""
+        if not self.rounded_to:
+            return ""
+        return f"{self.argument} is {self.rounded_to}, and {self.expression} is floating-point."
+
+    @property
+    def text(self) -> str:
+        """How the output differs, in words."""
+        never = f", {self.never_written:,} of them never written" if self.never_written else ""
+        by = "" if self.never_written == self.mismatched else f", by up to {self.max_error:.3g}"
+        count = f"{self.mismatched:,} of {self.elements:,} elements"
+        return f"{self.argument} differs from {self.expression} in {count}{never}{by}"
+
+
+def error_text(checks: Sequence[Check]) -> str:
+    """Return the largest error of outputs in words, with the widest tolerance where one is wide."""
+    widest = max(checks, key=lambda check: check.wide)
+    largest = f"largest error {max(check.max_error for check in checks):.2g}"
+    if not widest.wide:
+        return largest
+    return f"{largest}; wide tolerance: {widest.tolerance:.2g}, {widest.wide:.2g} of the largest element"
+
+
+def compare(
+    expression: str,
+    values: Mapping[str, ExpectedValue],
+    outputs: Mapping[str, Any],
+    unwritten: Mapping[str, Any] | None = None,
+    fills: Mapping[str, float | None] | None = None,
+) -> list[Check]:
+    """Compare the outputs that have an expected value, which is of the same shape.
+
+    ``unwritten`` holds masks of unwritten elements, by argument. They are wrong, unless the output was filled with one
+    value beforehand: ``fills`` has these values by argument, and unwritten elements count as them.
+    """
+    return [
+        compare_output(expression, name, outputs[name], value, (unwritten or {}).get(name), (fills or {}).get(name))
+        for name, value in values.items()
+    ]
+
+
+def compare_output(
+    expression: str, name: str, got: Any, want: ExpectedValue, unwritten: Any = None, fill: float | None = None
+) -> Check:
+    """Compare one output with a value of its shape."""
+    import torch  # keeps `import kernellab` light
+
+    shape, elements = tuple(got.shape), got.numel()
+    missing = never = None if unwritten is None or not bool(unwritten.any()) else unwritten.flatten()
+    if missing is not None and fill is not None and not bool(missing.all()):
+        got = torch.where(missing.view(shape), torch.as_tensor(fill, device=got.device).to(got.dtype), got)
+        missing = None
+    scan = _scan(got.detach(), want, missing)
+    wrong = scan.wrong if missing is None else scan.wrong | missing
+    count = int(wrong.sum())
+    if not count:
+        wide = _wide_share(scan.allowed, got, want.value)
+        return Check(expression, name, True, scan.largest, scan.allowed, 0, elements, wide=wide)
+    worst = _difference(scan.worst, shape, got, want) if scan.worst >= 0 else None
+    return Check(
+        expression=expression,
+        argument=name,
+        equal=False,
+        max_error=scan.largest,
+        tolerance=scan.allowed if worst is None else worst.allowed,
+        mismatched=count,
+        elements=elements,
+        never_written=0 if never is None else int((wrong & never).sum()),
+        worst=worst,
+        differences=tuple(
+            _difference(int(place), shape, got, want) for place in scan.wrong.nonzero()[:_DIFFERENCES_AT_MOST]
+        ),
+        extent=_extent(wrong, shape),
+        heat=_heat(wrong, shape),
+        rounded_to=_rounded_to(got, want.value),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """The difference between an output of two launches, where neither is a reference.
+
+    ``differing`` of ``elements`` are further apart than their bounds; ``largest`` is the largest absolute difference,
+    None where an element is finite in one of the two alone.
+    """
+
+    argument: str
+    differing: int
+    elements: int
+    largest: float | None
+
+    @property
+    def text(self) -> str:
+        """The difference in words."""
+        by = "" if self.largest is None else f", by up to {self.largest:.3g}"
+        return f"{self.argument} differs in {self.differing:,} of {self.elements:,} elements{by}"
+
+
+def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | None:
+    """Return the difference between the outputs of two launches, of one shape; None where they agree."""
+    if isinstance(got, DeviceView):
+        differing = _count_differing(got, want)
+        if differing is None:
+            return output_difference(argument, tensor_on(got.memory, got.spec), tensor_on(want.memory, want.spec))
+        if not differing.count:
+            return None
+        return OutputDifference(
+            argument, differing.count, got.numel(), differing.largest if math.isfinite(differing.largest) else None
+        )
+    if agree(got, want):
+        return None
+    scan = _scan(got, ExpectedValue(want))
+    largest = scan.largest if math.isfinite(scan.largest) else None
+    return OutputDifference(argument, int(scan.wrong.sum()), got.numel(), largest)
+
+
+def agree(got: Any, want: Any) -> bool:
+    """Whether an output equals another, or an `ExpectedValue` of as many elements, each within its bound."""
+    if isinstance(got, DeviceView):
+        differing = _count_differing(got, want)
+        if differing is None:
+            return agree(*(tensor_on(view.memory, view.spec) for view in (got, want)))
+        return not differing.count
+    import torch
+
+    if not isinstance(want, ExpectedValue):
+        if got.shape != want.shape:
+            return False
+        if torch.equal(got, want):
+            return True
+        want = ExpectedValue(want)
+    return not bool(_scan(got, want).wrong.any())
+
+
+def wrong_elements(got: Any, want: ExpectedValue) -> Any:
+    """Return the flat mask of the elements of an output beyond their bounds."""
+    return _scan(got, want).wrong
+
+
+def _count_differing(got: DeviceView, want: DeviceView) -> ElementDifference | None:
+    """Count the elements that differ between two outputs on a GPU; None where that needs torch."""
+    if not is_comparable(got.spec):
+        return None
+    unit = unit_named(got.spec.dtype)
+    limits = Limits(unit, *LIMITS.get(got.spec.dtype, (0.0, math.inf)), share_of_largest(unit) if unit else 0.0)
+    return compare_views(got, want, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """The mask of wrong elements, the largest difference, the largest bound, the place of the worst element or -1."""
+
+    wrong: Any
+    largest: float
+    allowed: float
+    worst: int
+
+
+def _scan(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
+    """Compare flat, in parts; ``skipped`` elements are never wrong."""
+    import torch
+
+    flat, values = got.flatten(), torch.as_tensor(want.value, device=got.device).flatten()
+    errors = None if want.error is None else want.error.flatten()
+    share = 0.0 if errors is not None else error_of_unknown(flat, values, want.unit)
+    masks, largest, bound, worst, excess = [], 0.0, 0.0, -1, 0.0
+    for start in range(0, flat.numel(), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        a, b = flat[part], values[part]
+        allowed = allowed_error(a, b, share if errors is None else errors[part])
+        difference = distance(a, b)
+        wrong = ~is_within(a, b, difference, allowed)
+        if skipped is not None:
+            wrong &= ~skipped[part]
+            difference = torch.where(skipped[part], 0, difference)
+        masks.append(wrong)
+        bound = max(bound, float(allowed.max()))
+        finite = difference[difference.isfinite()]
+        largest = max(largest, float(finite.max()) if finite.numel() else 0.0)
+        if bool(wrong.any()):
+            odds = torch.where(wrong, difference / (allowed + 1e-300), -1.0).nan_to_num(math.inf)
+            if float(odds.max()) > excess:
+                worst, excess = start + int(odds.argmax()), float(odds.max())
+            largest = math.inf if bool((wrong & ~difference.isfinite()).any()) else largest
+    mask = torch.cat(masks) if masks else torch.zeros(0, dtype=torch.bool, device=got.device)
+    return _Scan(mask, largest, bound, worst)
+
+
+def _wide_share(allowed: float, got: Any, want: Any) -> float:
+    """Return a tolerance as a share of the largest reference element; 0 for a tolerance of a few roundings."""
+    unit = unit_of(got.dtype)
+    if not unit or not want.numel():
+        return 0.0
+    largest = float((want.abs() if want.is_complex() else want.double().abs()).nan_to_num(0.0, 0.0, 0.0).max())
+    return allowed / largest if largest and allowed > _WIDE_ROUNDINGS * unit * largest else 0.0
+
+
+def _rounded_to(got: Any, want: Any) -> str:
+    """Return the dtype of an integer output with a floating-point reference, else ""."""
+    rounds = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.dtype.is_floating_point
+    return str(got.dtype).removeprefix("torch.") if rounds else ""
+
+
+def _difference(place: int, shape: tuple[int, ...], got: Any, want: ExpectedValue) -> Difference:
+    a, b = got.flatten()[place : place + 1], want.value.flatten()[place : place + 1].to(got.device)
+    error = error_of_unknown(got, want.value, want.unit) if want.error is None else want.error.flatten()[place]
+    return Difference(index_of(place, shape), _number(a), _number(b), float(allowed_error(a, b, error)))
+
+
+def index_of(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of an element from its place in row-major order."""
+    index: list[int] = []
+    for size in reversed(shape):
+        place, coordinate = divmod(place, size)
+        index.append(coordinate)
+    return tuple(reversed(index))
+
+
+def index_text(index: tuple[int, ...]) -> str:
+    """Return an index as text: ``[2, 7]``."""
+    return f"[{', '.join(map(str, index))}]"
+
+
+def number_text(value: float) -> str:
+    """Return an element in words: all digits of an integer, six of other numbers."""
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _number(value: Any) -> float:
+    """Return an element as a Python number; int for integers, since a float does not hold all of 64 bits."""
+    if value.is_complex():
+        return float(value.abs())
+    return float(value) if value.is_floating_point() else int(value)
+
+
+def _extent(mask: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the first and last index along each dimension of the elements in a flat mask."""
+    if not shape:
+        return ()
+    places = mask.view(shape).nonzero()
+    return tuple(zip(places.amin(0).tolist(), places.amax(0).tolist(), strict=True))
+
+
+def _heat(wrong: Any, shape: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+    """Return the share of wrong elements in each cell of a coarse grid over a matrix; empty for other shapes."""
+    import torch
+
+    sizes = [size for size in shape if size > 1]
+    if len(sizes) != 2:
+        return ()
+    cells = (min(sizes[0], _MAP_ROWS), min(sizes[1], _MAP_COLUMNS))
+    matrix = wrong.view(1, 1, *sizes).float()
+    shares = torch.nn.functional.adaptive_avg_pool2d(matrix, cells)[0, 0]
+    return tuple(tuple(row) for row in shares.tolist())
+
+
+_ROWS_AT_MOST = 5
+_BINNED_AT_LEAST = 16
+_ELEMENTS_AT_MOST = 1 << 24
+EDGES = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 2.0**16, 2.0**20, 2.0**24)
+"""The upper ends of the bins of a histogram, in units in the last place; larger errors have one more bin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHistogram:
+    """A histogram of the errors of an output, in units in the last place of ``dtype``, its format.
+
+    ``right`` counts the elements within their bounds and ``wrong`` those beyond. The bins end at `EDGES`; one more has
+    the larger errors, and a last one the elements that are finite in the output or in the reference alone.
+    """
+
+    dtype: str
+    right: tuple[int, ...]
+    wrong: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstElement:
+    """The worst element of a program, by error over bound; ``ulps`` is None for integers.
+
+    ``program`` is the id of the program that last wrote it, ``tile`` the first and last index along each dimension of
+    that program's writes, and ``wrong`` the number of wrong ones among them. Unknown programs: None, () and 1.
+    """
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    ulps: float | None
+    program: tuple[int, int, int] | None = None
+    tile: tuple[tuple[int, int], ...] = ()
+    wrong: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """The errors of an output: the worst elements, worst first, and a histogram for floating-point formats."""
+
+    histogram: ErrorHistogram | None
+    worst: tuple[WorstElement, ...]
+
+
+def detail_of(
+    got: Any, want: ExpectedValue, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
+) -> ErrorDetail | None:
+    """Return the errors of an output; ``wrong`` is the flat mask of its wrong elements. None for a large output.
+
+    ``writers`` holds 1 + the number of the program that last wrote each element, 0 for none. Programs are numbered with
+    x fastest.
+    """
+    import torch
+
+    if not 0 < got.numel() <= _ELEMENTS_AT_MOST or got.is_complex() or want.value.is_complex():
+        return None
+    if writers is not None and not bool(writers.flatten()[wrong.to(writers.device)].any()):
+        writers = None  # the wrong elements are unwritten
+    flat, values = got.flatten(), want.value.flatten().to(got.device)
+    error = error_of_unknown(flat, values, want.unit) if want.error is None else want.error.flatten()
+    allowed, difference = allowed_error(flat, values, error), distance(flat, values)
+    ulps = _ulps(difference, flat, values) if got.dtype.is_floating_point else None
+    odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
+    histogram = None
+    if ulps is not None and got.numel() >= _BINNED_AT_LEAST:
+        histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong)
+    by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
+    worst, shape = [], tuple(got.shape)
+    for place in _worst(odds, by):
+        values_and_ulps = _number(flat[place]), _number(values[place]), None if ulps is None else float(ulps[place])
+        written_by = () if writers is None else _program_of(place, by, wrong, shape, grid)
+        worst.append(WorstElement(index_of(place, shape), *values_and_ulps, *written_by))
+    return ErrorDetail(histogram, tuple(worst))
+
+
+def _ulps(difference: Any, got: Any, want: Any) -> Any:
+    """Return differences in units in the last place of the format of an output, at the size of the reference."""
+    import torch
+
+    size = want.double().abs().nan_to_num(0.0, 0.0, 0.0).clamp(min=smallest_of(got.dtype))
+    size = size.clamp(max=float(torch.finfo(got.dtype).max))
+    last = torch.exp2(torch.floor(torch.log2(size))) * 2 * unit_of(got.dtype)
+    same = (got == want) | (got.isnan() & want.isnan())
+    return torch.where(same, 0.0, difference / last)
+
+
+def _histogram(dtype: str, ulps: Any, wrong: Any) -> ErrorHistogram:
+    import torch
+
+    edges = torch.tensor(EDGES, dtype=torch.float64, device=ulps.device)
+    bins = torch.bucketize(ulps.nan_to_num(math.inf), edges)
+    bins = torch.where(ulps.isfinite(), bins, len(EDGES) + 1)
+    right, beyond = (torch.bincount(bins[mask], minlength=len(EDGES) + 2).tolist() for mask in (~wrong, wrong))
+    return ErrorHistogram(dtype, tuple(right), tuple(beyond))
+
+
+def _worst(odds: Any, writers: Any) -> list[int]:
+    """Return the worst element of each of the worst programs; unwritten elements count as one program."""
+    places: list[int] = []
+    left = odds.clone()
+    while len(places) < _ROWS_AT_MOST and float(left.max()) >= 0:
+        place = int(left.argmax())
+        places.append(place)
+        left[writers == writers[place]] = -1.0
+    return places
+
+
+def _program_of(
+    place: int, writers: Any, wrong: Any, shape: tuple[int, ...], grid: tuple[int, int, int]
+) -> tuple[tuple[int, int, int] | None, tuple[tuple[int, int], ...], int]:
+    """Return the program that last wrote an element, the extent of its writes, and how many of them are wrong."""
+    number = int(writers[place])
+    own = writers == number
+    count = int((own & wrong).sum())
+    if not number:
+        return None, (), count
+    x, y, _ = grid
+    return ((number - 1) % x, (number - 1) // x % y, (number - 1) // (x * y)), _extent(own, shape), count

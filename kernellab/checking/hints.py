@@ -1,0 +1,488 @@
+"""Hints on wrong outputs: the likeliest mistakes, each only where the data show it.
+
+Each rule returns a sentence about a mismatch, or nothing. The rules that explain most come first, and at most two hints
+are shown. An output resembles a changed reference (transposed, shifted, scaled, in another format, or added to initial
+contents) if all its elements are within the bounds of that, for a shift nearly all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from kernellab.checking.comparison import ExpectedValue, agree, index_of, index_text, wrong_elements
+from kernellab.checking.tolerance import FLOAT32, error_of_unknown, share_of_largest, unit_of
+from kernellab.ir.effects import NO_EFFECTS, Effects
+from kernellab.ir.operations import Access
+
+_AT_MOST = 2
+_NAMES = ("i", "j", "k", "l", "m")
+_ELEMENTS_AT_MOST = 1 << 24
+_DISTINCT_AT_LEAST = 4
+_PROBE = 8
+_PROBE_NEAR = 1e-2
+_PROBED_AT = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 7 / 8)
+_PLACES_AT_MOST = 16
+_EQUAL_AT_LEAST = 0.99
+_OVERLAP_AT_LEAST = 0.5
+_UNSHIFTED_WRONG_AT_LEAST = 0.5
+_LARGEST_PART = 16  # of the numerator and denominator of a simple fraction
+_NEAR = 2e-3
+_NEAR_ROOT = 5e-4  # roots of whole numbers lie close together
+_LARGEST_UNDER_ROOT = 256
+_NARROW = ("bfloat16", "float16", "float32")  # from coarse to fine
+_NARROW_ROUNDINGS = 4
+_NARROW_AT_LEAST = 0.9
+
+
+class HintKind(StrEnum):
+    """The kind of mistake that a hint names."""
+
+    STORES_NOTHING = "stores nothing"
+    ACCUMULATOR = "accumulator"
+    TRANSPOSED = "transposed"
+    SHIFTED = "shifted"
+    SCALED = "scaled"
+    FORMAT = "format"
+    NOT_CONTIGUOUS = "not contiguous"
+    MASKED_LANES = "masked lanes"
+    NEVER_READ = "never read"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A mistake that explains a difference, as a sentence for the user."""
+
+    kind: HintKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLanes:
+    """A load whose masked lanes reach the output: with ``fill`` in them, the output equals its reference.
+
+    ``has_other``: the load has an ``other=``.
+    """
+
+    argument: str
+    line: int | None
+    fill: str
+    has_other: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadElements:
+    """Elements of an input that no program reads, though wrong elements of the output depend on them."""
+
+    argument: str
+    count: int
+    elements: int
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """The outcome of launches on changed copies.
+
+    ``strides`` has the strides of non-contiguous arguments, by name, if the launch is right on contiguous copies.
+    """
+
+    strides: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    lanes: tuple[MaskedLanes, ...] = ()
+    never_read: tuple[UnreadElements, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """An output that differs from its reference; ``expression`` names the reference.
+
+    ``got`` is the output and ``want`` its expected value; ``unwritten`` is the mask of unwritten elements and
+    ``before`` the contents before the first of ``launches``, None where unknown.
+    """
+
+    argument: str
+    expression: str
+    got: Any
+    want: ExpectedValue
+    effects: Effects = NO_EFFECTS
+    unwritten: Any = None
+    before: Any = None
+    launches: int = 1
+    outcome: TrialOutcome = TrialOutcome()
+
+
+def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
+    """Return at most two hints, the likeliest first."""
+    hints: list[Hint] = []
+    for rule in _RULES:
+        text = next(rule.texts(mismatch), None)
+        if text is not None:
+            hints.append(Hint(rule.kind, text))
+        if len(hints) == _AT_MOST or (text is not None and rule.is_whole):
+            break  # it explains every element
+    return tuple(hints)
+
+
+def stores_nothing(kernel: str) -> str:
+    """Return the advice for a kernel without any store."""
+    return f"{kernel} stores nothing: pass it an output and write to that, as in tl.store(out_ptr + offsets, value)."
+
+
+def _hint_no_store(facts: Mismatch) -> Iterator[str]:
+    if facts.unwritten is None or not bool(facts.unwritten.all()):
+        return
+    sites = [site for site in facts.effects.sites if (site.argument, site.kind) == (facts.argument, Access.WRITE)]
+    lines = sorted({site.line for site in sites if site.line is not None})
+    where = f" in line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}" if lines else ""
+    if sites and all(site.masked and not site.conditional for site in sites):
+        yield f"No lane stored to {facts.argument}: the mask of its store{where} was off in all of them."
+    elif sites and all(site.conditional and not site.masked for site in sites):
+        yield f"No program stored to {facts.argument}: none came to its store{where}."
+
+
+def _hint_accumulation(facts: Mismatch) -> Iterator[str]:
+    if facts.before is None or facts.got.is_complex() or not bool(facts.before.double().isfinite().all()):
+        return
+    held = facts.before.flatten().nonzero()
+    count = _count_added_launches(facts.got, facts.want, facts.before, facts.launches)
+    if count is None:
+        return
+    if count > 1:
+        yield (
+            f"{facts.argument} was added to by {count} launches: set it to zero before each of them, as with "
+            f"{facts.argument}.zero_()."
+        )
+    elif len(held):
+        value = float(facts.before.flatten()[held[0, 0]])
+        where = index_text(index_of(int(held[0, 0]), facts.got.shape))
+        what = f"{value:.6g}" if facts.got.numel() == 1 else f"{value:.6g} at {where}"
+        yield (
+            f"{facts.argument} was not zero at the start ({what}), and the kernel adds to what it holds: set it to "
+            "zero before the launch, as with torch.zeros."
+        )
+
+
+def _hint_transposition(facts: Mismatch) -> Iterator[str]:
+    """Hint that an output holds its reference with the last two dimensions transposed in memory."""
+    got, want = facts.got, facts.want
+    if not _is_fully_written(facts) or want.value.dim() < 2 or not _is_distinctive(got, want):
+        return
+    error = None if want.error is None else want.error.mT.reshape(got.shape)
+    if agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit)):
+        yield (
+            f"{facts.argument} holds {facts.expression} transposed: exchange rows and columns in the offsets of a load "
+            "or of the store."
+        )
+
+
+def _hint_shift(facts: Mismatch) -> Iterator[str]:
+    if facts.got.is_complex():
+        return
+    shift = _shift_of(facts.got, facts.want, facts.unwritten)
+    if shift is not None:
+        share = "" if shift.share == 1 else f", in {min(shift.share, 0.999):.1%} of the elements"
+        yield f"{facts.argument} holds {facts.expression} shifted: {_shift_words(facts, shift)}{share}."
+
+
+def _shift_words(facts: Mismatch, shift: _Shift) -> str:
+    by = f"{'+' if shift.distance > 0 else '-'} {abs(shift.distance)}"
+    if shift.dimension is None:
+        way = "further on" if shift.distance > 0 else "earlier"
+        return f"each element lies {abs(shift.distance):,} elements {way} in memory than it should"
+    names = _NAMES[: facts.got.dim()]
+    there = [f"{name} {by}" if at == shift.dimension else name for at, name in enumerate(names)]
+    return f"[{', '.join(there)}] has what belongs to [{', '.join(names)}]"
+
+
+def _hint_factor(facts: Mismatch) -> Iterator[str]:
+    match = _factor_of(facts.got, facts.want) if _is_fully_written(facts) else None
+    if match is None:
+        return
+    factor, name = match
+    if factor == -1:
+        yield f"{facts.argument} is {facts.expression} with the other sign, in each element."
+    else:
+        yield f"{facts.argument} is {name} times {facts.expression}, in each element."
+
+
+def _hint_format(facts: Mismatch) -> Iterator[str]:
+    if not _is_fully_written(facts):
+        return
+    kind = str(facts.got.dtype).removeprefix("torch.")
+    largest = _wraps_at(facts.got, facts.want)
+    if largest is not None:
+        yield (
+            f"{facts.argument} is {kind}, whose largest number is {largest:,}, and {facts.expression} goes beyond: "
+            "what exceeds it loses its high bits. Use an output with more bits."
+        )
+        return
+    narrow = _narrow_format(facts.got, facts.want)
+    if narrow is not None:
+        yield (
+            f"Each element of {facts.argument} is a {narrow} number, though it is {kind}: the kernel rounds to "
+            f"{narrow} before it stores, and {facts.expression} does not."
+        )
+
+
+def _hint_strides(facts: Mismatch) -> Iterator[str]:
+    for name, strides in facts.outcome.strides:
+        own = f"{name}.contiguous()" if name != facts.argument else "a contiguous one"
+        yield (
+            f"{name} is not contiguous (strides {strides}), and the kernel takes it to be: with {own}, "
+            f"{facts.argument} equals {facts.expression}. Pass the strides, or that."
+        )
+
+
+def _hint_masked_lanes(facts: Mismatch) -> Iterator[str]:
+    for lanes in facts.outcome.lanes:
+        where = "" if lanes.line is None else f" in line {lanes.line}"
+        why = "its other= is no neutral value" if lanes.has_other else "what they hold is not defined without other="
+        yield (
+            f"Masked lanes of the load of {lanes.argument}{where} reach the result, and {why}: with "
+            f"other={lanes.fill}, {facts.argument} equals {facts.expression}."
+        )
+
+
+def _hint_unread(facts: Mismatch) -> Iterator[str]:
+    for unread in facts.outcome.never_read:
+        span = (
+            index_text(unread.first)
+            if unread.count == 1
+            else f"{index_text(unread.first)} to {index_text(unread.last)}"
+        )
+        what = "1 element" if unread.count == 1 else f"{unread.count:,} of the {unread.elements:,} elements"
+        yield (
+            f"No program reads {what} of {unread.argument}, {span}, on which {facts.expression} depends where "
+            f"{facts.argument} is wrong: look at the grid, the ends of loops, and the masks."
+        )
+
+
+def _is_fully_written(facts: Mismatch) -> bool:
+    return facts.unwritten is None or not bool(facts.unwritten.any())
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """How far elements lie from their right place: ``distance`` along ``dimension``, or in row-major order where
+    that is None. ``share`` of the elements that stay inside are equal.
+    """
+
+    distance: int
+    dimension: int | None
+    share: float
+
+
+def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | None:
+    """Return the shift after which an output holds its reference, None where there is none.
+
+    At least half of the elements are wrong without it. With it, at least half of them stay inside, and at least 99 % of
+    these are right.
+    """
+    if not _is_distinctive(got, want):
+        return None
+    wrong = wrong_elements(got, want)
+    if float(wrong.float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
+        return None
+    shifts = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
+    return max(filter(None, shifts), key=lambda shift: shift.share, default=None)
+
+
+def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
+    """Return the common factor of an output over its reference and the factor's name, None if there is none.
+
+    Simple fractions, powers of two, integers and their square roots are named exactly, other factors by digits.
+    """
+    if not _is_distinctive(got, want) or got.is_complex():
+        return None
+    a, b = got.double().flatten(), want.value.double().flatten()
+    usable = b.isfinite() & a.isfinite()
+    below = float((b[usable] ** 2).sum())
+    factor = float((a[usable] * b[usable]).sum()) / below if below else 0.0
+    if not math.isfinite(factor) or factor == 0:
+        return None
+    digits = f"{factor:.4g}" if abs(factor - 1) > _NEAR else f"{factor:.8g}"
+    for value, name in (*_simple_near(factor), (factor, digits)):
+        if value != 1 and agree(got, _scaled_value(got, want, value)):
+            return value, name
+    return None
+
+
+def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue:
+    """Return a multiple of a reference with its bounds scaled as well, or else a share of each element."""
+    value = want.value.double() * factor
+    rounded = value.abs().nan_to_num(0.0, 0.0, 0.0)
+    if want.error is None:
+        return ExpectedValue(value, rounded * share_of_largest(max(want.unit, unit_of(got.dtype))))
+    return ExpectedValue(value, want.error.double() * abs(factor) + rounded * FLOAT32)
+
+
+def _count_added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
+    """Return how many launches were added to the initial contents: one, or all of them; else None."""
+    for count in dict.fromkeys((1, launches)):
+        total = before.double() + count * want.value.double()
+        slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())
+        own = error_of_unknown(got, want.value, want.unit) if want.error is None else want.error.double()
+        error = count * (own + slack)
+        if agree(got, ExpectedValue(total, error)) and not agree(got, ExpectedValue(before.double(), error)):
+            return count
+    return None
+
+
+def _wraps_at(got: Any, want: ExpectedValue) -> int | None:
+    """Return the largest integer of an output's format where the output holds the low bits of its reference."""
+    import torch
+
+    is_small = not (got.dtype.is_floating_point or got.dtype.is_complex or got.dtype == torch.bool)
+    value = want.value
+    if not is_small or value.is_complex() or not bool(value.double().isfinite().all()):
+        return None
+    limits = torch.iinfo(got.dtype)
+    whole = value.double().round().to(torch.int64)
+    exceeds = (whole > limits.max) | (whole < limits.min)
+    if not bool(exceeds.any()) or float(value.double().abs().max()) >= 2.0**62:
+        return None
+    return int(limits.max) if torch.equal(whole.to(got.dtype), got) else None
+
+
+def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
+    """Return the narrower format that holds all elements of an output but not those of its reference.
+
+    Nearly all elements are within a few roundings to it of the reference, so that this rounding is the cause.
+    """
+    import torch
+
+    if not got.dtype.is_floating_point or not _is_distinctive(got, want) or not bool(got.isfinite().all()):
+        return None
+    value, have = want.value.double(), got.double()
+    if bool((have == have.round()).all()):
+        return None
+    for name in _NARROW:
+        dtype = getattr(torch, name)
+        unit = unit_of(dtype)
+        if unit <= unit_of(got.dtype):
+            continue
+        fits = value.to(dtype).double() == value.to(got.dtype).double()
+        if not bool((have.to(dtype).double() == have).all()) or float(fits.float().mean()) > 1 / 2:
+            continue
+        near = (have - value).abs() <= _NARROW_ROUNDINGS * unit * value.abs()
+        return name if float(near.float().mean()) >= _NARROW_AT_LEAST else None
+    return None
+
+
+def _is_distinctive(got: Any, want: ExpectedValue) -> bool:
+    """Whether a reference has enough distinct values for a resemblance to mean something."""
+    if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
+        return False
+    first = want.value.flatten()[: 1 << 16]
+    return int(first.unique().numel()) >= _DISTINCT_AT_LEAST
+
+
+def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
+    """Yield simple numbers near a factor, with their names, the simplest first."""
+    sign, size = ("-" if factor < 0 else ""), abs(factor)
+    power = round(math.log2(size))
+    exact = [(2.0**power, f"2^{power}" if abs(power) > 4 else str(Fraction(2) ** power))]
+    near = Fraction(size).limit_denominator(_LARGEST_PART)
+    if near and (near.denominator == 1 or near.numerator <= _LARGEST_PART):
+        exact.append((float(near), str(near)))
+    inverse = Fraction(1, max(1, round(1 / size)))
+    exact.append((float(inverse), str(inverse)))
+    whole = max(2, round(max(size, 1 / size) ** 2))
+    near_by = [(value, name, _NEAR) for value, name in exact]
+    if whole <= _LARGEST_UNDER_ROOT:
+        root = math.sqrt(whole)
+        near_by.append((root, f"√{whole}", _NEAR_ROOT) if size > 1 else (1 / root, f"1/√{whole}", _NEAR_ROOT))
+    for value, name, limit in near_by:
+        if abs(value - size) <= limit * size:
+            yield math.copysign(value, factor), f"{sign}{name}"
+
+
+def _distances(got: Any, want: ExpectedValue) -> list[int]:
+    """Return candidate shifts of an output, in elements; empty where there are none or too many."""
+    a, b = got.double().flatten(), want.value.double().flatten()
+    row = want.value.shape[-1] if want.value.dim() > 1 else 0
+    length = min(_PROBE, row // 2 if row >= 2 * _DISTINCT_AT_LEAST else len(b) // 2)
+    for share in _PROBED_AT:
+        place = int(share * (len(b) - length))
+        if row > length:  # in the middle of a row, which a shift within rows leaves whole
+            place = place // row * row + (row - length) // 2
+        place = min(place, len(b) - length)
+        if b[place : place + length].unique().numel() < min(length, _DISTINCT_AT_LEAST):
+            continue
+        distances = [at - place for at in _places_of(b[place : place + length], a) if at != place]
+        if 0 < len(distances) <= _PLACES_AT_MOST:
+            return distances
+    return []
+
+
+def _places_of(probe: Any, values: Any) -> list[int]:
+    """Return the places in a vector where a few consecutive values occur."""
+    import torch
+
+    count = len(values) - len(probe) + 1
+    hits = torch.ones(count, dtype=torch.bool, device=values.device)
+    for at, expected in enumerate(probe):
+        hits &= (values[at : at + count] - expected).abs() <= _PROBE_NEAR * expected.abs()
+    return [int(place) for place in hits.nonzero().flatten()[: _PLACES_AT_MOST + 2]]
+
+
+def _shift_by(got: Any, want: ExpectedValue, distance: int, unwritten: Any) -> _Shift | None:
+    """Return the shift of an output by a number of elements, along the dimension that fits best."""
+    shape = want.value.shape
+    row = shape[-1] if len(shape) > 1 else 0
+    flat = want.value.numel()
+    ways: list[tuple[int | None, int, tuple[int, int]]] = []
+    if row and abs(distance) < row:
+        ways.append((len(shape) - 1, distance, (flat // row, row)))
+    if row and distance % row == 0 and len(shape) == 2:
+        ways.append((0, distance // row, (flat // row, row)))
+    ways.append((0 if len(shape) == 1 else None, distance, (1, flat)))
+    for dimension, by, view in ways:
+        share = _share_equal(got, want, by, view, axis=0 if dimension == 0 and row else 1, unwritten=unwritten)
+        if share >= _EQUAL_AT_LEAST:
+            return _Shift(by, dimension, share)
+    return None
+
+
+def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], axis: int, unwritten: Any) -> float:
+    size = view[axis]
+    kept = size - abs(by)
+    if kept < size * _OVERLAP_AT_LEAST or kept < 1:
+        return 0.0
+
+    def part(tensor: Any, start: int) -> Any:
+        return tensor.reshape(view).narrow(axis, start, kept)
+
+    to, of = max(by, 0), max(-by, 0)
+    error = None if want.error is None else part(want.error, of)
+    wrong = wrong_elements(part(got, to), ExpectedValue(part(want.value, of), error, want.unit))
+    if unwritten is not None:
+        wrong = wrong | part(unwritten, to).flatten()
+    return 1 - float(wrong.float().mean())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule of hints; ``is_whole``: its hints explain every element, and how to fix it."""
+
+    kind: HintKind
+    texts: Callable[[Mismatch], Iterator[str]]
+    is_whole: bool = False
+
+
+_RULES = (
+    _Rule(HintKind.STORES_NOTHING, _hint_no_store, is_whole=True),
+    _Rule(HintKind.ACCUMULATOR, _hint_accumulation, is_whole=True),
+    _Rule(HintKind.NOT_CONTIGUOUS, _hint_strides, is_whole=True),
+    _Rule(HintKind.TRANSPOSED, _hint_transposition),
+    _Rule(HintKind.SHIFTED, _hint_shift),
+    _Rule(HintKind.SCALED, _hint_factor),
+    _Rule(HintKind.FORMAT, _hint_format),
+    _Rule(HintKind.MASKED_LANES, _hint_masked_lanes, is_whole=True),
+    _Rule(HintKind.NEVER_READ, _hint_unread),
+)

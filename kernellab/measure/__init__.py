@@ -1,1 +1,0 @@
-"""Timing of kernels and checks of their outputs, shared by tuning, benchmarks and comparisons."""

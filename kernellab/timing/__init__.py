@@ -1,0 +1,1 @@
+"""Timing of kernels, shared by tuning, benchmarks, comparisons and sliders: launches, benches, the stopwatch."""

@@ -1,0 +1,473 @@
+"""Launches to time, the options of a bench, and its protocol.
+
+The launches of a kernel share one set of arguments, to which each config adds its own, hooks included. A bench times
+launches and functions of the user as implementations.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernellab._triton.closure import plain_bindings
+from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, parameter_names, variant_with
+from kernellab.checking.comparison import OutputDifference
+from kernellab.checking.reference import Reference
+from kernellab.compile.types import Compiled, CompileJob, job_of
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
+from kernellab.gpu.redzones import damage_text
+from kernellab.ir.effects import Effects
+from kernellab.ir.operations import Access
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
+from kernellab.launch.memory import Copier, Copies, Reached
+from kernellab.launch.poison import Poison, poison
+from kernellab.launch.runtime import Runtime
+from kernellab.source import Closure
+from kernellab.target import Target
+from kernellab.timing.bench_jobs import PLAIN, BenchTiming, Hook, Manner, sets_blocks_alone
+from kernellab.timing.config import NO_CONFIG, Config
+
+if TYPE_CHECKING:
+    from kernellab.ir.arithmetic import Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """The launch of one config.
+
+    ``arguments`` are all arguments of the kernel by name, defaults and constexprs included; descriptors have the block
+    shapes that the config's ``pre_hook`` sets. ``before`` are that hook, if it does more, and the autotuner's
+    ``pre_hook``; ``after`` is the autotuner's ``post_hook``. ``options`` are the compile options, which hooks get, too.
+    """
+
+    job: CompileJob
+    function: Any
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    before: tuple[Hook, ...]
+    after: Callable[..., Any] | None
+    options: Mapping[str, Any]
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether anything is to be called before or after the launch."""
+        return bool(self.before) or self.after is not None
+
+
+@dataclass(slots=True)
+class Launches:
+    """A kernel with its decorators and the arguments of the call to tune; ``reference`` gives the expected outputs.
+
+    ``outputs`` names the arguments to compare, None for all that are written. ``originals`` are the user's own
+    `triton.Config`s, hooks included; ``common_hook`` is the hook that all of them share.
+    """
+
+    kernel: Kernel
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+    target: Target
+    has_hooks: bool = False
+    reference: Reference | None = None
+    outputs: frozenset[str] | None = None
+    originals: Mapping[Config, Any] = field(default_factory=dict)
+    common_hook: Hook | None = None
+    notes: list[str] = field(default_factory=list)
+    _launches: dict[Config, KernelLaunch] = field(default_factory=dict)
+    _closures: dict[int, Closure] = field(default_factory=dict)  # by the id of the function, as are the binders
+    _binders: dict[int, Any] = field(default_factory=dict)
+    _values: dict[int, tuple[Any, Config]] = field(default_factory=dict)  # by the id of a `triton.Config`
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel, without its decorators."""
+        return str(jit_function(self.kernel).__name__)
+
+    @property
+    def closure_digest(self) -> str:
+        """The hash of the kernel's text with that of its helpers."""
+        return next(iter(self._launches.values())).job.closure.digest if self._launches else ""
+
+    @property
+    def manner(self) -> Manner:
+        """How the autotuner asks launches to be timed."""
+        tuner = autotune_settings(self.kernel)
+        return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of the call by name, without defaults and values of decorators."""
+        return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
+
+    @property
+    def dtypes(self) -> tuple[tuple[str, int], ...]:
+        """The dtypes of the tensors of the call, by torch's names for them, and the bytes of an element."""
+        tensors = memory_of(self.given).values()
+        return tuple(sorted({(str(tensor.dtype).removeprefix("torch."), tensor.element_size()) for tensor in tensors}))
+
+    def effective(self, config: Any) -> Config:
+        """Convert a `triton.Config`; options of the call override its own."""
+        cached = self._values.get(id(config))
+        if cached is None or cached[0] is not config:
+            cached = self._values[id(config)] = config, Config.from_triton(config)
+        value = cached[1]
+        overrides = {name: self.meta[name] for name in value.options if name in self.meta}
+        return value.with_values(overrides) if overrides else value
+
+    def of(self, config: Config, original: Any = None) -> KernelLaunch:
+        """Return the launch of a config; ``original`` is the user's own, hook included.
+
+        Raises:
+            UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is invalid.
+        """
+        if config not in self._launches:
+            self._launches[config] = self._launch(original or self.original(config))
+        return self._launches[config]
+
+    def original(self, config: Config) -> Any:
+        """Return the user's own `triton.Config`; for a config of a search, one with the hook that all others share.
+
+        Such a hook sets block shapes of descriptors.
+        """
+        original = self.originals.get(config)
+        if original is None:
+            original = config.to_triton()
+            original.pre_hook = self.common_hook
+        return original
+
+    def with_arguments(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Launches:
+        """Return the launches of the kernel on other arguments, sharing the caches that do not depend on arguments.
+
+        The caches hold while the globals that the kernel reads stay the same.
+        """
+        others = Launches(self.kernel, self.grid, args, meta, self.target)
+        others._closures, others._binders, others._values = self._closures, self._binders, self._values
+        return others
+
+    def _launch(self, config: Any) -> KernelLaunch:
+        from kernellab._triton.specialize import specialize
+
+        args, meta = self.args, self.meta
+        if config.pre_hook is not None:
+            args, meta = self._after_hook(config)
+        variant = variant_with(self.kernel, args, meta, config)
+        special = specialize(variant.function, self.target, args, variant.meta, self._binders)
+        known = self._closures.get(id(variant.function))
+        job = job_of(
+            variant.function,
+            self.target,
+            special.signature,
+            special.constants,
+            special.attributes,
+            special.options,
+            closure=known,
+        )
+        if known is None and plain_bindings(tuple(special.constants.values())) is not None:
+            self._closures[id(variant.function)] = job.closure
+        with GridErrors():
+            extents = CheckedGrid(variant.function, self.grid)(special.bound)
+        options = {name: value for name, value in variant.meta.items() if name not in special.bound}
+        tuner = autotune_settings(self.kernel)
+        own = None if config.pre_hook is None or sets_blocks_alone(config.pre_hook) else config.pre_hook
+        before = tuple(hook for hook in (own, tuner.pre_hook) if hook is not None)
+        return KernelLaunch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
+
+    def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with the descriptors changed by a config's hook; tensors stay untouched."""
+        args = tuple(map(_own_descriptor, self.args))
+        meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
+
+        named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
+        config.pre_hook({name: _without_data(value) for name, value in named.items()})
+        return args, meta
+
+
+def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
+    """Return the bytes moved by a launch that reads and writes every element of its arguments once.
+
+    None where an effect is unknown.
+    """
+    effects = compiled.effects
+    if effects.unknown:
+        return None
+    total_bytes = 0
+    for name, tensor in memory_of(arguments).items():
+        size_bytes = tensor.numel() * tensor.element_size()
+        total_bytes += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
+    return total_bytes
+
+
+def arithmetic(launch: KernelLaunch, compiled: Compiled) -> Arithmetic:
+    """Return the arithmetic of a launch, by the compiled graph."""
+    from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
+
+    return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
+
+
+def _own_descriptor(value: Any) -> Any:
+    return copy.copy(value) if hasattr(value, "block_shape") else value
+
+
+def _without_data(value: Any) -> Any:
+    return value.to("meta") if hasattr(value, "untyped_storage") else value
+
+
+def on_device(launches: Launches, device: int) -> Launches:
+    """Return the launches on copies of their arguments on a GPU; unchanged where all lie there."""
+    import torch
+
+    def to_device(storage: Any) -> Any:
+        data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        return data.to(f"cuda:{device}").untyped_storage()
+
+    copies = Copier(to_device, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
+    args = tuple(map(copies.value, launches.args))
+    meta = copies.of(launches.meta)
+    if not copies.storages:
+        return launches
+    return replace(launches, args=args, meta=meta, _launches={})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Implementation:
+    """A launch of a compiled kernel, or a function of the user, to be timed. It equals only itself.
+
+    ``name`` is its name in messages. ``config`` is that of the launch if a kernel has several, and ``index`` its place
+    in their list.
+    """
+
+    name: str
+    launch: KernelLaunch | None = None
+    compiled: Compiled | None = None
+    function: Callable[..., Any] | None = None
+    config: Config = NO_CONFIG
+    index: int = 0
+
+    @property
+    def kernel(self) -> Compiled:
+        """The compiled kernel; an error for a function."""
+        assert self.compiled is not None, "a function has no compiled kernel"
+        return self.compiled
+
+    @property
+    def kernel_launch(self) -> KernelLaunch:
+        """The launch of a kernel; an error for a function."""
+        assert self.launch is not None, "a function is not launched"
+        return self.launch
+
+
+def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
+    """Return the compiled launch of a config for a bench; messages name it by kernel and config."""
+    return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
+
+
+def set_to_zero(arguments: Mapping[str, Any], names: Collection[str]) -> None:
+    """Set some arguments to zero, as `triton.autotune` does with its ``reset_to_zero``; None is left alone."""
+    for name in names:
+        if arguments.get(name) is not None:
+            arguments[name].zero_()
+
+
+def with_zeros(arguments: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return arguments with zeros in place of the tensors of some names."""
+    import torch  # a launch needs it anyway
+
+    zeros = {n: torch.zeros_like(arguments[n]) for n in names if hasattr(arguments.get(n), "untyped_storage")}
+    return {**arguments, **zeros}
+
+
+def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
+    """Call the pre-hooks of a launch on these arguments.
+
+    Raises:
+        RunError: a hook raises.
+    """
+    for hook in launch.before:
+        try:
+            hook({**arguments, **launch.options})
+        except Exception as exc:
+            raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
+
+
+def launch_on_copies(
+    runtime: Runtime,
+    launch: KernelLaunch,
+    effects: Effects,
+    device: str,
+    timeout_s: float,
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+    zeroed: Collection[str] = (),
+) -> tuple[Copies, Poison]:
+    """Launch a kernel through the lab on copies of its arguments, with write-only ones poisoned.
+
+    ``inputs`` replace arguments, those of ``zeroed`` are set to zero first; ``device`` is the type of the device:
+    "cuda" or "cpu".
+
+    Raises:
+        KernellabError: the kernel fails, or does not end in time.
+    """
+    copies = Copies({**launch.arguments, **inputs}, effects, device)
+    poisoned = poison(copies.arguments, effects, copies=True)
+    set_to_zero(copies.arguments, zeroed)
+    call_hooks(launch, copies.arguments)
+    with runtime.recording(timeout_s=timeout_s):
+        launch.function[launch.grid](**copies.arguments, **launch.options)
+    return copies, poisoned
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTimes:
+    """The times of one launch, and the group of equal outputs that its outputs belong to.
+
+    Groups are numbered in order of their first launches, but for `NO_GROUP` and `NOT_COMPARED`. With a reference, group
+    0 equals it; a launch of another group has a ``difference``, and is not timed.
+    """
+
+    times_ms: tuple[float, ...]
+    group: int = 0
+    difference: str = ""
+
+
+class Bench(Protocol):
+    """Times launches of kernels, and restores their arguments before each run.
+
+    A failed launch raises a `KernellabError`: `WorkerTimeout` if it did not end, `LaunchError` if it could not start,
+    else `RunError` or `WorkerDied`. The bench remains usable for others.
+    """
+
+    def get_ready(self) -> None:
+        """Load the needs of a measurement in the background, while kernels compile."""
+
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
+        """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
+
+        If the first two both take more than ``stop_above_ms``, the rest is skipped; one alone may be chance.
+        """
+
+    def measure_all(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[LaunchTimes | KernellabError]:
+        """Measure each as `measure` does; cut short those that take ``loser_factor`` times the best before them.
+
+        The error of one that fails is returned in its place.
+        """
+
+    def compare(
+        self, implementation: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        """Launch each once; return the differences of the others' outputs from the first's, empty if equal."""
+
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
+
+    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
+        """Return the median time of each in ms, with the L2 as the launch before left it."""
+
+    def close(self) -> None:
+        """Free the memory of the bench, here and in the worker."""
+
+
+def measure_singly(
+    bench: Bench, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None
+) -> list[LaunchTimes | KernellabError]:
+    """Measure each by itself; errors are returned in place of results."""
+    results: list[LaunchTimes | KernellabError] = []
+    for implementation in implementations:
+        try:
+            results.append(bench.measure(implementation, runs, stop_above_ms))
+        except KernellabError as exc:
+            results.append(exc)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """The options that all launches of a bench share.
+
+    ``name`` is their name in messages, ``timeout_s`` limits the measurement of each launch. ``dtypes`` are those of the
+    tensors to compare: torch's name and the bytes of an element; without ``compares``, none is compared. ``reset``
+    names arguments that are set to zero before each launch, ``outputs`` those that are compared, None for all.
+    ``device`` is the number of the GPU, None for the current one, and ``placed`` returns the launch of an
+    implementation there. ``notes`` collects notes for the user.
+    """
+
+    name: str
+    timeout_s: float
+    manner: Manner = PLAIN
+    dtypes: tuple[tuple[str, int], ...] = ()
+    reference: Reference | None = None
+    reset: frozenset[str] = frozenset()
+    outputs: frozenset[str] | None = None
+    compares: bool = True
+    has_hooks: bool = False
+    device: int | None = None
+    placed: Callable[[Implementation], KernelLaunch] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the worker needs torch: for a reference, for hooks, for CUDA graphs."""
+        return self.reference is not None or self.has_hooks or self.manner.by_graph
+
+    def counts(self, name: str) -> bool:
+        """Whether an output is compared."""
+        return self.outputs is None or name in self.outputs
+
+    def launch_of(self, implementation: Implementation) -> KernelLaunch:
+        """Return the launch of an implementation, on arguments that the bench can reach."""
+        if self.placed is not None:
+            return self.placed(implementation)
+        assert implementation.launch is not None, "a bench launches kernels"
+        return implementation.launch
+
+
+def require_good(
+    timing: BenchTiming,
+    implementation: Implementation,
+    memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
+) -> None:
+    """Raise the error of a failed launch; ``memory_names`` are the arguments that lie in each memory.
+
+    Raises:
+        RunError: the kernel faulted.
+        OutOfBounds: it wrote outside its arguments.
+        LaunchError: the driver refused it.
+        KernellabError: the device has no room for copies of the arguments.
+    """
+    if timing.no_room:
+        raise KernellabError(timing.no_room)
+    name, kernel, effects = implementation.name, implementation.kernel.kernel, implementation.kernel.effects
+    if timing.damages:
+        argument, what = damage_text(
+            timing.damages[0], memory_names, accessed_arguments(implementation.kernel.effects)[0]
+        )
+        place = _place_of_writes(effects, argument)
+        raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=place, kernel=kernel)
+    if timing.fault:
+        raise RunError(f"{name} failed on the GPU: {first_line(timing.fault)}.", kernel=kernel)
+    if timing.refusal:
+        raise LaunchError(f"{name} was refused: {first_line(timing.refusal)}.", kernel=kernel)
+
+
+def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
+    """Return the first line that writes to an argument, unmasked writes first."""
+    sites = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
+    site = min(sites, key=lambda site: (site.masked, site.line or 0), default=None)
+    if site is None or site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)
+
+
+def accessed_arguments(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the arguments that a launch may write and may read; all where an effect is unknown.
+
+    ``behind`` is the memory reached through addresses among its arguments, None where that is not known.
+    """
+    if behind is None or not effects.is_followed:
+        everything = frozenset(effects.arguments) | frozenset(behind.tensors if behind is not None else ())
+        return (everything, everything) if effects.unknown else (effects.mutated, effects.reads | effects.atomics)
+    return effects.mutated | behind.mutated, effects.reads | effects.atomics | behind.read
