@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kernellab import errors
-from kernellab.errors import HOOK as _HOOK
+from kernellab.display import HOOK as _HOOK
 from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the lab tells its user: every error that it raises, warnings, values in words; and how results show themselves.
+"""Every error of the lab, its warnings, and values in words.
 
 ::
 
@@ -22,13 +22,6 @@
 A message says what failed, on which value, what was expected, and what to do about it.
 Errors of other libraries are translated where they enter, with ``raise ... from``. What goes on all the same is warned
 of, at the line of the user's code that it comes from.
-
-Errors and results have the methods that front ends ask any object for. IPython (so Jupyter, VS Code, Colab and
-nbclient) asks for ``_repr_mimebundle_`` and ``_repr_html_``
-(https://ipython.readthedocs.io/en/stable/config/integrating.html), marimo for ``_mime_``
-(https://docs.marimo.io/guides/integrating_with_marimo/displaying_objects/). Results lie in rooms below the views, so
-none of them knows how it looks: they ask the hook, and the package tells it once where the views are. These are
-imported when the first result shows.
 """
 
 from __future__ import annotations
@@ -38,9 +31,7 @@ import reprlib
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -258,52 +249,3 @@ def warn_user(message: str) -> None:
         return
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
-
-
-Bundle = dict[str, Any]
-"""What a result shows, by MIME type; ``text/plain`` is always there."""
-
-
-class DisplayHook:
-    """Finds the renderer of a result. ``find`` returns a function from a result to its bundle.
-
-    ``on_show`` is told of each result that is about to be shown.
-    """
-
-    def __init__(self) -> None:
-        self._find: Callable[[], Callable[[Any], Bundle]] | None = None
-        self.on_show: Callable[[object], None] | None = None
-
-    def install(self, find: Callable[[], Callable[[Any], Bundle]]) -> None:
-        """Set the function that finds renderers."""
-        self._find = cache(find)
-
-    def bundle(self, result: object) -> Bundle:
-        """Return the display of a result; its `repr` where nothing is installed."""
-        if self.on_show is not None:
-            self.on_show(result)
-        return {"text/plain": repr(result)} if self._find is None else self._find()(result)
-
-
-HOOK = DisplayHook()
-
-
-class Shown:
-    """A result that shows as a card wherever it stands last in a cell, whether the extension is loaded or not."""
-
-    __slots__ = ()
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Bundle:
-        """Return the display for IPython."""
-        return HOOK.bundle(self)
-
-    def _repr_html_(self) -> str | None:
-        """Return HTML for front ends that ask for nothing else; None where the result is text."""
-        html = HOOK.bundle(self).get("text/html")
-        return None if html is None else str(html)
-
-    def _mime_(self) -> tuple[str, str]:
-        """Return the display for marimo: a MIME type and the text of that type."""
-        bundle = HOOK.bundle(self)
-        kind = "text/html" if "text/html" in bundle else "text/plain"
-        return kind, str(bundle[kind])

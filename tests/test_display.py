@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from kernellab.errors import Bundle, DisplayHook, Shown
+from kernellab.display import Bundle, Displayable, DisplayHook
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.run import Finding, FindingKind, Run, Severity
 from kernellab.timing.provenance import Ceilings
@@ -29,7 +29,7 @@ RUN = Run(
 
 
 def test_every_type_that_is_drawn_shows_itself() -> None:
-    assert [kind.__name__ for kind in BUNDLES if not issubclass(kind, Shown)] == []
+    assert [kind.__name__ for kind in BUNDLES if not issubclass(kind, Displayable)] == []
 
 
 def test_a_plain_shell_shows_html_beside_text() -> None:
@@ -72,7 +72,7 @@ def test_views_are_looked_for_when_the_first_result_shows() -> None:
 
 def test_a_type_that_nobody_draws_shows_its_repr() -> None:
     @dataclass(frozen=True, slots=True)
-    class Unknown(Shown):
+    class Unknown(Displayable):
         size: int
 
     bundle: Bundle = Unknown(3)._repr_mimebundle_()

@@ -19,7 +19,7 @@ FILES = {path.relative_to(HOUSE).as_posix(): path for path in sorted(HOUSE.rglob
 
 # The package itself hands out names of every layer, lazily; `python -m kernellab` calls the command line.
 ENTRIES = {"__init__.py", "__main__.py"}
-TOP_MODULES = {"pytest_plugin", "errors", "advice", "settings", "target"}
+TOP_MODULES = {"pytest_plugin", "errors", "display", "advice", "settings", "target"}
 # The only rooms that may import the package itself, for what it hands out.
 OUTERMOST = {"cli", "pytest_plugin"}
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, table_value
 from kernellab.checking.reference import call_by_name
 from kernellab.compile.types import Compiled
-from kernellab.errors import Shown, UsageError, plural, value_text
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.store import Measurement
 from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
@@ -83,7 +84,7 @@ class BenchmarkRow(OutcomeRow):
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark(Shown):
+class Benchmark(Displayable):
     """The result of a benchmark.
 
     ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the

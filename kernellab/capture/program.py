@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
-from kernellab.errors import Shown, UsageError, choice_message, plural, value_message
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry, regenerated_arguments
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _OPEN = "its block has not ended"
 
 
-class Program(Shown):
+class Program(Displayable):
     """A series of launches and torch operations, recorded by `Lab.capture`.
 
     It holds for the shapes, strides and constants of the recording; with `dynamic`, for all sizes under its `guards`.

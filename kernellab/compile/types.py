@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of, plain_bindings, require_sendable
-from kernellab.errors import Shown, StoreError, UsageError
+from kernellab.display import Displayable
+from kernellab.errors import StoreError, UsageError
 from kernellab.settings import compiler_environment
 from kernellab.source import (
     Binding,
@@ -195,7 +196,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Compiled(Shown):
+class Compiled(Displayable):
     """A kernel compiled for one target with one specialization and one set of options.
 
     ``folder`` holds Triton's files, under its names: a text for each of ``ttir``, ``ttgir``,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import Shown
+from kernellab.display import Displayable
 from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES
@@ -43,7 +43,7 @@ class PerformanceFinding:
 
 
 @dataclass(frozen=True)
-class Explanation(Shown):
+class Explanation(Displayable):
     """The bottleneck of a launch, and what to change.
 
     ``findings`` are sorted by gain, the largest first, five at most. None may be left; ``summary`` then says how close

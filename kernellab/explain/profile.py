@@ -19,7 +19,8 @@ from math import sqrt
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import RunError, Shown
+from kernellab.display import Displayable
+from kernellab.errors import RunError
 from kernellab.explain.proton import instruction_address
 from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import instruction_of
@@ -269,7 +270,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Profile(Shown):
+class Profile(Displayable):
     """The samples and counters of a launch.
 
     ``lines`` and ``instructions`` are sorted by samples; ``instructions`` is empty where only lines are known. They

@@ -13,7 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import Shown, UsageError, value_text
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, value_text
 from kernellab.export.exchange import entry_of, measurement_entries
 from kernellab.registry import Registry
 from kernellab.registry.kept_times import (
@@ -101,7 +102,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, repr=False)
-class Merged(Shown):
+class Merged(Displayable):
     """The result of a merge: how many measurements are ``new`` or ``known``, and the table of all of them.
 
     ``rows`` are all measurements of the merged kernels, old and new; ``versions`` are the labels of these kernels here.

@@ -12,7 +12,8 @@ from typing import Any
 
 from kernellab._triton.kernel import Bound, jit_function
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, Shown, UsageError, choice_message
+from kernellab.display import Displayable
+from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export import KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
@@ -35,7 +36,7 @@ _SUFFIX = {"report": ".html", "bundle": ".zip"}
 
 
 @dataclass(frozen=True, slots=True)
-class Exported(Shown):
+class Exported(Displayable):
     """A written file: its version, its kind, and remarks for the user."""
 
     path: Path

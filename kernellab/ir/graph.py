@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.errors import Shown, UsageError
+from kernellab.display import Displayable
+from kernellab.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph(Shown):
+class Graph(Displayable):
     """A whole module. Element i of each tuple has the index i."""
 
     functions: tuple[Function, ...]

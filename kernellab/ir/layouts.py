@@ -18,7 +18,8 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import Shown, UsageError
+from kernellab.display import Displayable
+from kernellab.errors import UsageError
 from kernellab.ir.graph import short_file
 from kernellab.ir.lines import stage_lines
 
@@ -299,7 +300,7 @@ _POINTER_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LaidOutValue(Shown):
+class LaidOutValue(Displayable):
     """A value of TTGIR that lies in registers, in shared memory or in tensor memory.
 
     ``name`` is that in TTGIR (``%a_44``), ``operation`` what makes it. ``shape`` is that of one tile; of several
@@ -330,7 +331,7 @@ class LaidOutValue(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Layouts(Shown):
+class Layouts(Displayable):
     """The values of a kernel that have a layout, in the order of its TTGIR; ``target`` is what it was compiled for."""
 
     kernel: str

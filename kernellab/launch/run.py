@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, RunError, Shown, plural, warn_user
+from kernellab.display import Displayable
+from kernellab.errors import KernellabError, RunError, plural, warn_user
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, memory_of
 from kernellab.launch.calls import Grid3
@@ -145,7 +146,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Shown):
+class Run(Displayable):
     """One successful launch.
 
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that

@@ -14,7 +14,7 @@ from typing import Any
 from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from kernellab.errors import HOOK
+from kernellab.display import HOOK
 from kernellab.export import KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, is_jit_function, jit_function
-from kernellab.errors import Shown, UsageError, choice_message
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, choice_message
 from kernellab.registry.kernels import Registry
 from kernellab.source import (
     Autotune,
@@ -53,7 +54,7 @@ class VersionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Shown):
+class Listing(Displayable):
     """The results of a search, best match of the name first, then by name and number. ``now`` is its time.
 
     After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
@@ -66,7 +67,7 @@ class Listing(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedVersion(Shown):
+class LoadedVersion(Displayable):
     """A version loaded into a namespace: the names it got there, and the parts that are missing."""
 
     row: VersionRow

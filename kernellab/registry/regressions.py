@@ -10,7 +10,8 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import Shown, UsageError, value_message
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, value_message
 from kernellab.registry.kept_times import (
     FAILED,
     FEW_SAMPLES,
@@ -83,7 +84,7 @@ class ChangedTime:
 
 
 @dataclass(frozen=True, repr=False)
-class Regressions(Shown):
+class Regressions(Displayable):
     """The changed times of launches that a store has under several conditions.
 
     ``rows`` begin with what became slower or fails. ``since`` is the moment from which changes count, in seconds since

@@ -19,7 +19,8 @@ from statistics import median
 from typing import Any
 
 from kernellab._triton.closure import value_key
-from kernellab.errors import Shown, UsageError, warn_user
+from kernellab.display import Displayable
+from kernellab.errors import UsageError, warn_user
 from kernellab.launch.arguments import members_of, memory_of
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.runtime import Runtime
@@ -159,7 +160,7 @@ def _text(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings(Shown):
+class Ceilings(Displayable):
     """The ceilings of one model of device under one driver.
 
     ``memory_gbps`` counts the bytes read and written by a large copy, or by a large sum where that is faster.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
-from kernellab.errors import CannotRun, KernellabError, Shown, plural
+from kernellab.display import Displayable
+from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.store import History, Measurement
 from kernellab.timing.config import (
     OPTION_COLUMNS,
@@ -98,7 +99,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning(Shown):
+class Tuning(Displayable):
     """The result of tuning one kernel for one set of arguments.
 
     ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time;

@@ -10,7 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
-from kernellab.errors import Bundle
+from kernellab.display import Bundle
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic

@@ -10,7 +10,8 @@ from typing import Any
 
 from kernellab.checking.comparison import Check
 from kernellab.compile.types import Compiled, Parameter
-from kernellab.errors import KernellabError, Shown
+from kernellab.display import Displayable
+from kernellab.errors import KernellabError
 from kernellab.explain.explanation import Explanation
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
@@ -71,7 +72,7 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CellReport(Shown):
+class CellReport(Displayable):
     """The report of one cell.
 
     ``hints`` suggest a next step, such as a launch of a kernel; ``problems`` say why a check could not be made.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import Shown
+from kernellab.display import Displayable
 from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
@@ -86,7 +86,7 @@ class UnknownTraffic:
 
 
 @dataclass(frozen=True)
-class Traffic(Shown):
+class Traffic(Displayable):
     """The memory traffic of a launch. ``share`` is the counted part of its programs.
 
     A part consists of the first, the last and random programs, and counts are scaled. ``notes`` are remarks on the

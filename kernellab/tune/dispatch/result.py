@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernellab.errors import CannotRun, Shown, UsageError, plural
+from kernellab.display import Displayable
+from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
 from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
@@ -138,7 +139,7 @@ class CoverStep:
 
 
 @dataclass(frozen=True, repr=False)
-class Dispatch(Shown):
+class Dispatch(Displayable):
     """The result of tuning a kernel over sizes: a few configs, and a rule that picks one for given sizes.
 
     ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same
