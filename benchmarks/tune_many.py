@@ -31,8 +31,9 @@ import triton
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.store import Store
+from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP
-from kernellab.timing.config import Space, Status
+from kernellab.timing.config import Space
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.launch.calls import Grid3
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.result import Row

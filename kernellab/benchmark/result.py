@@ -18,8 +18,9 @@ from kernellab.display import Displayable
 from kernellab.errors import UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.store import Measurement
-from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, Status, with_types
+from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
 from kernellab.timing.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
+from kernellab.timing.outcome import OutcomeRow, with_types
 from kernellab.timing.provenance import Ceilings, key_of
 from kernellab.timing.stopwatch import interval, ratio_interval
 from kernellab.timing.timer import Clocks

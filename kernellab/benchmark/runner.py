@@ -38,9 +38,11 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
 from kernellab.store import History
+from kernellab.store.columns import OPTION_COLUMNS, Status
 from kernellab.target import Target
-from kernellab.timing.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
+from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
 from kernellab.timing.provenance import Ceilings
 from kernellab.timing.timer import Clocks, Timer
 

@@ -19,8 +19,8 @@ from kernellab.launch.calls import require_launch
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.store import Argument, RecordedLaunch
-from kernellab.timing.config import NO_GPU
 from kernellab.timing.launches import Launches
+from kernellab.timing.outcome import NO_GPU
 from kernellab.timing.provenance import can_time, ceilings_here, device_here
 from kernellab.timing.timer import differences_on_cpu, gpu_timers
 from kernellab.workers.forks_and_interrupts import Interrupted

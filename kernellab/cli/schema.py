@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernellab.store.columns import OUTCOME_COLUMNS
+
 
 @dataclass(frozen=True, slots=True)
 class JsonField:
@@ -213,28 +215,7 @@ _OPTIONS = _fields(
     ("num_ctas", "integer or null", "blocks of a cluster"),
     ("maxnreg", "integer or null", "the limit of registers of a thread"),
 )
-_OUTCOME = _fields(
-    (
-        "status",
-        "string",
-        "`ok`, `pruned`, `cannot_run`, `compile_error`, `fault`, `timeout`, `wrong`, `differs` or `not_timed`",
-    ),
-    ("reason", "string", "why it is not `ok`"),
-    ("time_ms", "number or null", "the median, with a flushed L2; null where it was not timed"),
-    ("low_ms", "number or null", "the lower bound of the median, with 99 % confidence"),
-    ("high_ms", "number or null", "the upper bound"),
-    ("samples", "integer", "how often it was timed"),
-    ("cold_ms", "number or null", "the median with a flushed L2, of a finalist"),
-    ("compile_s", "number or null", "seconds of its compile"),
-    ("registers", "integer or null", "of a thread"),
-    ("spill_bytes", "integer or null", "of a thread"),
-    ("shared_bytes", "integer or null", "of a block"),
-    ("occupancy", "number or null", "the theoretical share of resident warps, 0 to 1"),
-    ("limiter", "string or null", "what bounds the occupancy"),
-    ("gbps", "number or null", "GB/s, if each byte that the kernel needs moves once"),
-    ("tflops", "number or null", "TFLOP/s of its dots"),
-    ("rank", "integer or null", "from 1; null where it does not count"),
-)
+_OUTCOME = tuple(JsonField(name, column.type, column.meaning) for name, column in OUTCOME_COLUMNS.items())
 
 
 def _side(side: str) -> tuple[JsonField, ...]:

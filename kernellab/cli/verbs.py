@@ -28,7 +28,8 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
-from kernellab.timing.config import UNMEASURED, Space, Status
+from kernellab.store.columns import UNMEASURED, Status
+from kernellab.timing.config import Space
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_card
 

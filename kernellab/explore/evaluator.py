@@ -25,8 +25,8 @@ from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
+from kernellab.store.columns import Status
 from kernellab.target import Target, parse_target
-from kernellab.timing.config import Status, reason_of, resources_of
 from kernellab.timing.launches import (
     Bench,
     KernelLaunch,
@@ -38,6 +38,7 @@ from kernellab.timing.launches import (
     set_to_zero,
     with_zeros,
 )
+from kernellab.timing.outcome import reason_of, resources_of
 from kernellab.timing.stopwatch import Interval, interval, ratio_interval
 from kernellab.tune.result import Row
 

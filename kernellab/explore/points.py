@@ -14,9 +14,11 @@ from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
 from kernellab.registry import Registry
+from kernellab.store.columns import Status
 from kernellab.target import Target
-from kernellab.timing.config import Config, Status, reason_of
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
+from kernellab.timing.outcome import reason_of
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.timing.stopwatch import Interval
 from kernellab.tune.result import Row, Tuning, frame_of, measurement_of

@@ -34,7 +34,7 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.store import FILE, Entry, Store
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.timing.stopwatch import Interval
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 

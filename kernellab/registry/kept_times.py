@@ -9,8 +9,9 @@ from typing import Any
 
 from kernellab.source import parse_json, require
 from kernellab.store import Store, Version
+from kernellab.store.columns import STATUSES, UNMEASURED, Status
 from kernellab.store.content import require_config
-from kernellab.timing.config import UNMEASURED, Config, Status
+from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
 
 MARGIN = 0.03
@@ -19,7 +20,6 @@ MARGIN = 0.03
 FEW_SAMPLES = 4
 """Of fewer samples, the range says too little of their median: two pairs lie apart by chance in one case of three."""
 
-_STATUSES = {str(status): status for status in Status}
 _UNMEASURED = frozenset(map(str, UNMEASURED))
 FAILED = frozenset({Status.COMPILE_ERROR, Status.CANNOT_RUN, Status.FAULT, Status.TIMEOUT, Status.WRONG})
 
@@ -138,7 +138,7 @@ class _Reader:
         for value in (time_ms, low_ms, high_ms, created):
             require(value is None or type(value) in (int, float), "a number of the measurement", value, "a number")
         require(type(samples or 0) is int, "samples", samples, "an integer")
-        require(status in _STATUSES, "the status", status, "a known one")
+        require(status in STATUSES, "the status", status, "a known one")
         label, launch, conditions = subject
         words = self.configs[config]
         return KeptTime(
@@ -149,7 +149,7 @@ class _Reader:
             config=words[0],
             words=words[1],
             parameters=words[2],
-            status=_STATUSES[status],
+            status=STATUSES[status],
             reason=str(reason or ""),
             time_ms=time_ms,
             low_ms=low_ms,

@@ -33,6 +33,7 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
+from kernellab.store.columns import OPTION_COLUMNS, ROW_DETAILS, STATUSES
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
@@ -222,7 +223,6 @@ TORCH_DTYPES = frozenset(
         *("qint8", "qint32", "quint8", "quint4x2", "quint2x4"),
     }
 )
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 LATEST = 9_000_000_000.0  # seconds since 1970: pandas counts nanoseconds in 64 bits
 _RANK, _VALUES, _ELEMENTS = 64, 4_096, 2**62
 _NOT_IN_CHECKS = frozenset(
@@ -291,8 +291,8 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         require_type(launch, RecordedLaunch, "the launch")
     _require_arguments(launch.arguments)
     for name, option in launch.options.items():
-        is_option = name in OPTIONS and (option is None or type(option) is int)
-        require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(OPTIONS)}")
+        is_option = name in OPTION_COLUMNS and (option is None or type(option) is int)
+        require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(OPTION_COLUMNS)}")
     require(launch.grid is None or min(launch.grid) >= 0, "the grid", launch.grid, "no negative extents")
     names = {argument.name for argument in launch.arguments}
     if not keeps_formulas:
@@ -361,8 +361,8 @@ def require_config(values: Mapping[str, Any]) -> None:
     require_type(values, dict[str, Any], "the config")
     for name, value in values.items():
         require(is_name(name), "a parameter of the config", name, "an identifier")
-        fits = type(value) in _COUNT if name in OPTIONS else _is_stored(value)
-        expected = "a number" if name in OPTIONS else "a value as configs keep it"
+        fits = type(value) in _COUNT if name in OPTION_COLUMNS else _is_stored(value)
+        expected = "a number" if name in OPTION_COLUMNS else "a value as configs keep it"
         require(fits, f"{name} of the config", value, expected)
 
 
@@ -373,16 +373,7 @@ def _is_stored(value: Any) -> bool:
     return all(map(_is_stored, value)) if isinstance(value, list) else True
 
 
-_TEXT, _NUMBER, _COUNT = (str,), (int, float, NoneType), (int, NoneType)
-# The details of a row of a tuning, which has a ``standing``: a tuning takes them for its own.
-ROW_DETAILS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("reason", "standing", "tuning", "checked", "group", "outputs", "apart"), _TEXT),
-    **dict.fromkeys(("low_ms", "high_ms", "cold_ms", "warm_ms", "compile_s", "occupancy", "gbps", "tflops"), _NUMBER),
-    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "device_index"), _COUNT),
-    "samples": (int,),
-    "limiter": (str, NoneType),
-}
-STATUSES = (*("ok", "pruned", "cannot_run", "compile_error", "fault", "timeout", "wrong", "differs", "not_timed"),)
+_COUNT = (int, NoneType)
 
 
 def require_moment(value: object, where: str) -> None:

@@ -1,33 +1,25 @@
-"""Configs of a kernel as frozen, hashable values; search spaces; and the outcome of each config.
-
-An outcome is a row: of a config, or of another implementation. All tables share its columns and status words.
-"""
+"""Configs of a kernel as frozen, hashable values, and search spaces of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from math import prod
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import value_key
 from kernellab.checking.reference import require_names, select_arguments
-from kernellab.compile.types import Compiled
 from kernellab.errors import (
-    CheckFailed,
-    KernellabError,
     UsageError,
-    WorkerTimeout,
     first_line,
     value_message,
     value_text,
 )
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
@@ -274,119 +266,3 @@ def configs_of(configs: Space | Sequence[Any]) -> list[Any]:
     if not triton_configs:
         raise UsageError("configs is empty; give at least one triton.Config, or a Space whose where holds somewhere.")
     return triton_configs
-
-
-class Status(StrEnum):
-    """The outcome of a config, or of an implementation at a point.
-
-    ``pruned``: skipped by a pruning function, or since it spills. ``not_timed``: not measured for lack of a GPU or of
-    time. ``wrong``: its outputs differ from a reference. ``differs``: its outputs differ from those of most configs,
-    which need not be right.
-    """
-
-    OK = "ok"
-    PRUNED = "pruned"
-    NOT_TIMED = "not_timed"
-    CANNOT_RUN = "cannot_run"
-    COMPILE_ERROR = "compile_error"
-    FAULT = "fault"
-    TIMEOUT = "timeout"
-    WRONG = "wrong"
-    DIFFERS = "differs"
-
-
-UNMEASURED = frozenset({Status.PRUNED, Status.NOT_TIMED})
-NO_GPU = "not measured: there is no GPU"
-OPTION_COLUMNS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-OUTCOME_COLUMNS = (
-    "status",
-    "reason",
-    "time_ms",
-    "low_ms",
-    "high_ms",
-    "samples",
-    "cold_ms",
-    "compile_s",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "occupancy",
-    "limiter",
-    "gbps",
-    "tflops",
-    "rank",
-)
-_INTEGERS = (*OPTION_COLUMNS, "samples", "registers", "spill_bytes", "shared_bytes", "rank")
-_NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops")
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeRow:
-    """The outcome of a config, or of an implementation, for which ``config`` may be None.
-
-    ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. Unknown
-    fields are None.
-    """
-
-    config: Config | None
-    status: Status
-    reason: str = ""
-    time_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    samples: int = 0
-    compile_s: float | None = None
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-    limiter: str | None = None
-    gbps: float | None = None
-    tflops: float | None = None
-
-
-def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
-    """Return the frame row of a config's outcome, by column, without its rank."""
-    values = dict(config.parameters)
-    return {
-        **{name: values.get(name) for name in parameters},
-        **{name: getattr(config, name) for name in OPTION_COLUMNS if name not in parameters},
-        **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name != "rank"},
-        "status": str(row.status),
-    }
-
-
-def with_types(
-    frame: pandas.DataFrame, others: Collection[str], integers: Sequence[str] = (), numbers: Sequence[str] = ()
-) -> pandas.DataFrame:
-    """Set the dtypes of the columns of outcomes and of some more, except columns named in ``others``."""
-    whole = {name: "Int64" for name in (*_INTEGERS, *integers) if name in frame and name not in others}
-    return frame.astype({**whole, **dict.fromkeys((*_NUMBERS, *numbers), "float64")})
-
-
-def status_of(exc: KernellabError) -> Status:
-    """Return the status of a row from the error of its launch."""
-    if isinstance(exc, WorkerTimeout):
-        return Status.TIMEOUT
-    if isinstance(exc, CheckFailed):
-        return Status.WRONG
-    return Status.CANNOT_RUN if isinstance(exc, UsageError) else Status.FAULT
-
-
-def reason_of(exc: KernellabError) -> str:
-    """Return an error's message with its source line, as one line of text."""
-    text = " ".join(exc.message.split())
-    return text if exc.place is None else f"{text} (line {exc.place.line})"
-
-
-def resources_of(compiled: Compiled) -> dict[str, Any]:
-    """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
-    resources = compiled.resources
-    return {
-        "compile_s": compiled.seconds,
-        "registers": resources.registers,
-        "spill_bytes": resources.spill_bytes,
-        "shared_bytes": resources.shared_bytes,
-        "occupancy": resources.occupancy,
-        "limiter": resources.limiter,
-    }

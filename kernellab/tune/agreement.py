@@ -14,7 +14,8 @@ from typing import Any
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.source import MalformedData, parse_json, reading, require, require_type
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"

@@ -15,8 +15,10 @@ from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import poison
 from kernellab.launch.runtime import Interpret
-from kernellab.timing.config import NO_GPU, Config, Status, reason_of
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
+from kernellab.timing.outcome import NO_GPU, reason_of
 
 SECONDS_AT_MOST = 20.0
 BYTES_AT_MOST = 256 << 20

@@ -14,18 +14,9 @@ from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.store import History, Measurement
-from kernellab.timing.config import (
-    OPTION_COLUMNS,
-    OUTCOME_COLUMNS,
-    UNMEASURED,
-    Config,
-    OutcomeRow,
-    Status,
-    reason_of,
-    record_of,
-    resources_of,
-    with_types,
-)
+from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, UNMEASURED, Status
+from kernellab.timing.config import Config
+from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

@@ -12,9 +12,11 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.cache import JobSource
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
+from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
-from kernellab.timing.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
 from kernellab.timing.stopwatch import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, outputs_of, rows_with_agreement
 from kernellab.tune.cpu_check import AGREES

@@ -19,9 +19,10 @@ from kernellab.launch.arguments import memory_of
 from kernellab.launch.runtime import Interpret
 from kernellab.registry import Registry
 from kernellab.store import Version
+from kernellab.store.columns import Status
 from kernellab.target import limits_of
 from kernellab.timing.bench_jobs import sets_blocks_alone
-from kernellab.timing.config import Config, Space, Status, configs_of
+from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.launches import (
     Bench,
     Launches,

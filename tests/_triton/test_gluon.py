@@ -16,7 +16,7 @@ from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.registry import recorded_version, remember
 from kernellab.registry.recorded_launches import regenerated_inputs
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.views.graph import svg
 from tests.labs import shared_lab
 

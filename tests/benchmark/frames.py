@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.benchmark.result import Benchmark, BenchmarkRow, with_rates
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.provenance import Ceilings
 from kernellab.tune.result import Tuning
 

@@ -16,7 +16,8 @@ from benchmarks.forked import ChildFailed
 from benchmarks.tune import measure_all
 from benchmarks.tune_kernels import LOADED_VALUES_DECIDE, WORKLOADS, workload
 from benchmarks.tune_table import table
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.tuner import longest_first
 from tests.labs import shared_lab
 

@@ -17,7 +17,7 @@ MOVED_BY_HAND = """
 from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, show_in_notebook
 from kernellab.timing.config import Config
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.tune.result import TuningProgress
 from kernellab.tune.result import Row, Tuning
 

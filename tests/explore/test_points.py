@@ -8,7 +8,8 @@ import re
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
 from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed_evaluation
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
 from kernellab.tune.result import Row
 from kernellab.views.panels.picture import PanelView, figures_html, history_svg, picture_html, sentence, text

@@ -21,7 +21,8 @@ from kernellab import Lab
 from kernellab._triton.closure import closure_of, value_key
 from kernellab._triton.loading import load
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.result import Row, measurement_of, row_of
 from tests.export.exporting import run_files
 from tests.labs import shared_lab

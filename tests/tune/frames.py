@@ -6,7 +6,8 @@ import itertools
 from dataclasses import replace
 
 from kernellab.checking.comparison import OutputDifference
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.agreement import disagreement_note
 from kernellab.tune.result import Agreement, Row, Tuning
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import RunError
+from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
-from kernellab.timing.config import Config, Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, disagreement_note
 from kernellab.tune.finals import Policy

@@ -1,24 +1,30 @@
-"""Each place that lists the columns of a tuning's table, or the statuses of its rows, lists all of them."""
+"""The one table of columns, the fields of rows and the statuses agree with each other."""
 
 from __future__ import annotations
 
-from kernellab.cli import schema
-from kernellab.store.content import ROW_DETAILS, STATUSES
-from kernellab.timing.config import OUTCOME_COLUMNS, Status
+from dataclasses import fields
 
-# What a measurement has as a field of its own, or follows from the other rows.
-NOT_DETAILS = {"status", "time_ms", "rank"}
-
-
-def test_the_store_keeps_every_column_that_a_row_has() -> None:
-    assert set(OUTCOME_COLUMNS) - NOT_DETAILS <= set(ROW_DETAILS)
+from kernellab.benchmark.result import BenchmarkRow
+from kernellab.cli.schema import ROWS
+from kernellab.store.columns import OUTCOME_COLUMNS, ROW_DETAILS, Status
+from kernellab.tune.result import Row
+from tests.tune.frames import small_tuning
 
 
-def test_every_column_has_a_description_in_json() -> None:
-    assert [field.name for field in schema._OUTCOME] == list(OUTCOME_COLUMNS)
+def test_every_column_is_a_field_of_a_row_or_its_rank() -> None:
+    assert set(OUTCOME_COLUMNS) - {"rank"} <= {field.name for field in fields(Row)}
+    assert all(hasattr(BenchmarkRow, name) for name in OUTCOME_COLUMNS)
 
 
-def test_the_store_and_the_description_know_every_status() -> None:
-    assert set(STATUSES) == set(Status)
-    meaning = next(field.meaning for field in schema._OUTCOME if field.name == "status")
-    assert all(f"`{status}`" in meaning for status in Status)
+def test_the_store_keeps_every_field_of_a_row() -> None:
+    assert {field.name for field in fields(Row)} - {"config", "status", "time_ms"} == set(ROW_DETAILS)
+
+
+def test_a_frame_and_its_json_have_every_column() -> None:
+    names = {field.name for field in ROWS["tune"]}
+    assert set(OUTCOME_COLUMNS) <= names
+    assert set(OUTCOME_COLUMNS) <= set(small_tuning().frame.columns)
+
+
+def test_the_description_names_every_status() -> None:
+    assert all(f"`{status}`" in OUTCOME_COLUMNS["status"].meaning for status in Status)

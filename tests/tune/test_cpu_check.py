@@ -13,8 +13,8 @@ import triton.language as tl
 import kernellab
 from kernellab.checking.reference import check_of
 from kernellab.errors import CannotRun, UsageError
+from kernellab.store.columns import Status
 from kernellab.target import Target
-from kernellab.timing.config import Status
 from kernellab.timing.provenance import Device
 from kernellab.tune.cpu_check import AGREES
 from kernellab.tune.tuning import Environment, Options, tune_kernel

@@ -10,7 +10,8 @@ import pytest
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.device_pool import DevicePool, SharedRounds, valid_devices
 from kernellab.tune.finals import Policy

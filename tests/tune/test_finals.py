@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.errors import CompileError, RunError
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, LaunchTimes
 from kernellab.tune.finals import Final, FinalRounds, Policy, finish_final
 from kernellab.tune.result import Row

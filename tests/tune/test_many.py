@@ -16,8 +16,9 @@ import triton
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import LaunchError
+from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP
-from kernellab.timing.config import Space, Status
+from kernellab.timing.config import Space
 from kernellab.timing.launches import Implementation
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy

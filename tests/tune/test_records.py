@@ -8,7 +8,8 @@ import pytest
 
 from kernellab._triton.closure import closure_of
 from kernellab.store import Measurement, Store
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.provenance import key_of
 from kernellab.tune.result import Records, Row, measurement_of, row_of
 from tests.launch.test_on_gpu import add_into

@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.store.columns import Status
 from kernellab.target import limits_of, parse_target
-from kernellab.timing.config import Config, Space, Status
+from kernellab.timing.config import Config, Space
 from kernellab.tune import workloads
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row

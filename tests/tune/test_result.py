@@ -6,7 +6,8 @@ import pytest
 import triton
 
 from kernellab.errors import CannotRun, KernellabError
-from kernellab.timing.config import OUTCOME_COLUMNS, Config, Status
+from kernellab.store.columns import OUTCOME_COLUMNS, Status
+from kernellab.timing.config import Config
 from kernellab.tune.result import Row, Tuning
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 

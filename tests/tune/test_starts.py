@@ -11,7 +11,8 @@ import torch
 import triton
 
 from kernellab.store import Store
-from kernellab.timing.config import Config, NonJsonValue, Space, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config, NonJsonValue, Space
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import key_of
 from kernellab.tune.result import Row

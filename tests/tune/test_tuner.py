@@ -20,7 +20,8 @@ from kernellab.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
 from kernellab.tune.search import CoordinateDescent

@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import UsageError
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, summary
 from kernellab.views.cards.tuning import tuning_card
 from kernellab.views.figures.sweep import has_roofline, main_metric, roofline_figure, sweep_figure, sweep_heat_map

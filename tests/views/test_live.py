@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, TuningProgress
 from kernellab.views.figures.live import tuning_shown

@@ -16,7 +16,7 @@ import triton
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.evaluator import bound_grid
-from kernellab.timing.config import OUTCOME_COLUMNS
+from kernellab.store.columns import OUTCOME_COLUMNS
 from kernellab.views.panels import Panel
 from tests import samples
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import SPENT
 from kernellab.views.cards.tuning import tuning_card, why_it_wins

@@ -25,7 +25,8 @@ from typing import Any
 from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import MalformedData, is_name, parse_json, reading, require
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row

@@ -20,8 +20,9 @@ from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
 from kernellab.store import Version
+from kernellab.store.columns import Status
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
-from kernellab.timing.config import Config, Space, Status
+from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy

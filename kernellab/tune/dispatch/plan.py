@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernellab.errors import UsageError, value_text
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import CaseRequest, CoverStep, Forecast, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule, Term
 from kernellab.tune.dispatch.table import Array, Fit, Table, design_of

@@ -15,7 +15,9 @@ from kernellab.display import Displayable
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
-from kernellab.timing.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
+from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS
+from kernellab.timing.config import Config
+from kernellab.timing.outcome import record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.result import Row, times_of
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted

@@ -21,7 +21,8 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import MeasuredCase
 from kernellab.tune.dispatch.rule import (
     ALIGNMENT,

@@ -11,7 +11,7 @@ from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import plural
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
 from kernellab.views import elements
 from kernellab.views.blocks import (

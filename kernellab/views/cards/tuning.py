@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from kernellab.errors import plural
-from kernellab.timing.config import UNMEASURED, Status
+from kernellab.store.columns import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
 from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.result import Row, Tuning

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import exp
 
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy

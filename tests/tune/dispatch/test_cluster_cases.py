@@ -14,7 +14,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import RunError, WorkerError
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import key_of
 from kernellab.tune.autotune import environment_of

@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from kernellab.cli.kernel_file import file_launch, kernel_file
 from kernellab.errors import UsageError
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.config_files import read_folder, read_table
 from kernellab.tune.dispatch.exporting import export_source

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from kernellab.tune import Space
 from kernellab.tune.dispatch.over import cases_of
 from kernellab.tune.dispatch.plan import PlanPolicy, first_configs

@@ -7,7 +7,7 @@ import torch
 import triton
 
 import kernellab
-from kernellab.timing.config import Status
+from kernellab.store.columns import Status
 from tests.tune.test_on_gpu import moody
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from kernellab.errors import CannotRun, UsageError
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.tune.dispatch.result import Regret
 from kernellab.tune.result import Row

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.kernel import jit_function
-from kernellab.timing.config import Config, Status
+from kernellab.store.columns import Status
+from kernellab.timing.config import Config
 from kernellab.tune.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.tune.dispatch.result import Regret
 from kernellab.tune.result import Row

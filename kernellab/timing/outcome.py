@@ -1,0 +1,91 @@
+"""The outcome of a config or of another implementation, as a row of a table: its fields, and what they follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import CheckFailed, KernellabError, UsageError, WorkerTimeout
+from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.timing.config import Config
+
+if TYPE_CHECKING:
+    import pandas
+
+NO_GPU = "not measured: there is no GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """The outcome of a config, or of an implementation, for which ``config`` may be None.
+
+    ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. Unknown
+    fields are None.
+    """
+
+    config: Config | None
+    status: Status
+    reason: str = ""
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    samples: int = 0
+    compile_s: float | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    gbps: float | None = None
+    tflops: float | None = None
+
+
+def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
+    """Return the frame row of a config's outcome, by column, without its rank."""
+    values = dict(config.parameters)
+    return {
+        **{name: values.get(name) for name in parameters},
+        **{name: getattr(config, name) for name in OPTION_COLUMNS if name not in parameters},
+        **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name != "rank"},
+        "status": str(row.status),
+    }
+
+
+def with_types(
+    frame: pandas.DataFrame, others: Collection[str], integers: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> pandas.DataFrame:
+    """Set the dtypes of the columns of outcomes and of some more, except columns named in ``others``."""
+    own = [name for name, column in OUTCOME_COLUMNS.items() if column.type.startswith("integer")]
+    whole = [name for name in (*OPTION_COLUMNS, *own, *integers) if name in frame and name not in others]
+    floats = [name for name, column in OUTCOME_COLUMNS.items() if column.type.startswith("number")]
+    return frame.astype({**dict.fromkeys(whole, "Int64"), **dict.fromkeys((*floats, *numbers), "float64")})
+
+
+def status_of(exc: KernellabError) -> Status:
+    """Return the status of a row from the error of its launch."""
+    if isinstance(exc, WorkerTimeout):
+        return Status.TIMEOUT
+    if isinstance(exc, CheckFailed):
+        return Status.WRONG
+    return Status.CANNOT_RUN if isinstance(exc, UsageError) else Status.FAULT
+
+
+def reason_of(exc: KernellabError) -> str:
+    """Return an error's message with its source line, as one line of text."""
+    text = " ".join(exc.message.split())
+    return text if exc.place is None else f"{text} (line {exc.place.line})"
+
+
+def resources_of(compiled: Compiled) -> dict[str, Any]:
+    """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
+    resources = compiled.resources
+    return {
+        "compile_s": compiled.seconds,
+        "registers": resources.registers,
+        "spill_bytes": resources.spill_bytes,
+        "shared_bytes": resources.shared_bytes,
+        "occupancy": resources.occupancy,
+        "limiter": resources.limiter,
+    }
