@@ -27,11 +27,12 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError
-from kernellab.explain.asking import LaunchRequest, device_of, launch_seconds
+from kernellab.explain.asking import compile_call, device_of, launch_seconds
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.model import Cause
+from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
@@ -85,10 +86,9 @@ def looked_at(name: str, folder: str) -> Facts:
     lab = lab_of_process(folder)
     slow, fixed, inputs = named(name)
     if fixed is not None:
-        call_in(lab, fixed, inputs(True, "cpu")).implementation()
-    call = call_in(lab, slow, inputs(True, "cpu"))
-    implementation = call.implementation()
-    return facts_of(implementation, device_of(call), traffic_of_launch(implementation))
+        implementation_of(lab, fixed, inputs(True, "cpu"))
+    implementation = implementation_of(lab, slow, inputs(True, "cpu"))
+    return facts_of(implementation, device_of(lab.session()), traffic_of_launch(implementation))
 
 
 @cache
@@ -106,17 +106,9 @@ def named(name: str) -> tuple[KernelCall, KernelCall | None, Any]:
     return kernel.call, None, kernel.inputs
 
 
-def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> LaunchRequest:
+def implementation_of(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> Implementation:
     grid, arguments = call.of(inputs)
-    asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
-    return LaunchRequest(*asked, call.kernel, grid, (), arguments)
-
-
-def implementation_of(
-    lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]
-) -> tuple[LaunchRequest, Implementation]:
-    found = call_in(lab, call, inputs)
-    return found, found.implementation()
+    return compile_call(lab.session(), UserCall(lab.bind(call.kernel), grid, (), arguments))
 
 
 def judged(pair: Planted, explanation: Explanation, gain: float | None = None) -> Judged:
@@ -134,14 +126,13 @@ def static(names: Iterable[str], pool: ProcessPoolExecutor, folder: str) -> dict
 
 def on_gpu(lab: kernellab.Lab, facts: Facts, call: KernelCall, inputs: dict[str, Any]) -> Facts:
     """Return facts with the time of the launch and the ceilings of the GPU."""
-    asked, implementation = implementation_of(lab, call, inputs)
-    return replace(facts, device=device_of(asked), time_s=launch_seconds(asked, implementation, _TIMEOUT_S))
+    session, implementation = lab.session(), implementation_of(lab, call, inputs)
+    return replace(facts, device=device_of(session), time_s=launch_seconds(session, implementation, _TIMEOUT_S))
 
 
 def gain_of(lab: kernellab.Lab, pair: Planted, inputs: dict[str, Any], slow_s: float) -> float:
     """Return how many times faster the fixed half is, for the same work."""
-    asked, implementation = implementation_of(lab, pair.fixed, inputs)
-    fixed_s = launch_seconds(asked, implementation, _TIMEOUT_S)
+    fixed_s = launch_seconds(lab.session(), implementation_of(lab, pair.fixed, inputs), _TIMEOUT_S)
     return pair.work(inputs) * slow_s / fixed_s
 
 

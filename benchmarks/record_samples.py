@@ -101,20 +101,19 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.explain.asking import LaunchRequest
+    from kernellab.explain.asking import compile_call
     from kernellab.explain.profilers import Sampler, numbered_binary
+    from kernellab.launch.calls import UserCall
     from kernellab.views.cards.explanation import profile_card
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:
-        asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
-        call = LaunchRequest(*asked, kernel, grid, arguments, meta)
-        implementation = call.implementation()
+        implementation = compile_call(lab.session(), UserCall(lab.bind(kernel), grid, arguments, meta))
         (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
         with numbered_binary(implementation.kernel) as (binary, is_numbered):
             print(f"numbered: {is_numbered}", flush=True)
             once = dataclasses.replace(implementation, compiled=binary)
-            with Sampler(0, 60.0, call.runtime.trials).session_of(once, name) as sample:
+            with Sampler(0, 60.0, lab.launches.trials).session_of(once, name) as sample:
                 text = _relative(sample(5))
         (folder / f"{name}.numbered.hatchet").write_text(text, encoding="utf-8")
         found = lab.profile(kernel, grid, *arguments, **meta, counters=True)

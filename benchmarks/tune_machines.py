@@ -147,7 +147,7 @@ def each_alone(lab: kernellab.Lab, client: Any, *, cpu: bool) -> tuple[Sequence[
     configs = [config.to_triton() for config in table().configs[: 2 if cpu else None]]
     sizes = sorted(shapes(cpu=cpu), key=lambda each: -each["M"] * each["N"] * each["K"])
     measurer = partial(Exhaustive, configs=configs, inputs=inputs_on_cpu if cpu else inputs_on_gpu)
-    environment = environment_of(lab.launches, lab.kernels)
+    environment = environment_of(lab.session())
     cases = cluster_cases(environment, client, opening(cpu=cpu), lab.bind(KERNEL), measurer)
     for number, each in enumerate(sizes):
         cases.submit(CaseRequest(number, each, ()))

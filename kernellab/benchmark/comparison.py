@@ -17,7 +17,7 @@ from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments
 from kernellab.launch.poison import Poison, pattern_mask
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
+from kernellab.registry import Registry, Session, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
 from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.target import Target
@@ -108,9 +108,7 @@ class _SideOutcome:
     failure: KernellabError | None = None
 
 
-def compare_kernels(
-    kernels: Registry, runtime: Runtime, left: str | int, right: str | int | Callable[..., Any]
-) -> Comparison:
+def compare_kernels(session: Session, left: str | int, right: str | int | Callable[..., Any]) -> Comparison:
     """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
     A function takes the parameters of the kernel by name, those that it names; it returns a tensor, a tuple of them in
@@ -125,6 +123,7 @@ def compare_kernels(
         UsageError: no launch of either kernel is known, their parameters differ, or it is not known which grid one
             takes on the inputs of the other.
     """
+    kernels, runtime = session.kernels, session.runtime
     first = kernels.version(left)
     other = None if callable(right) else kernels.version(right)
     is_edited = other is not None and other.name == first.name and other.id != first.id
@@ -138,11 +137,8 @@ def compare_kernels(
         return Comparison(
             names, (_version_text(first), _version_text(other)), (None, None), (), (), None, why, (exc, exc)
         )
-    one = _kernel_side(kernels, runtime, first, launch, is_edited=is_edited)
-    if other is None:
-        two = _function_side(right, one)
-    else:
-        two = _kernel_side(kernels, runtime, other, launch, is_edited=is_edited)
+    one = _kernel_side(session, first, launch, is_edited=is_edited)
+    two = _function_side(right, one) if other is None else _kernel_side(session, other, launch, is_edited=is_edited)
     return _compare_sides(one, two, arguments, runtime)
 
 
@@ -158,15 +154,13 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
     raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
 
-def _kernel_side(
-    kernels: Registry, runtime: Runtime, version: Version, shared: RecordedLaunch, *, is_edited: bool
-) -> ComparedSide:
+def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, is_edited: bool) -> ComparedSide:
     """Return a kernel as a side of a comparison, with constexprs and options of its own launches, if any."""
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
-    launches = _launches(recorded_version(kernels.store, version))
+    launches = _launches(recorded_version(session.kernels.store, version))
     own, grid = _own_launch(launches, shared)
-    function = jit_function(kernels[version.id])
+    function = jit_function(session.kernels[version.id])
     meta = values_of(own)
     needed = [name for name in function.arg_names if name not in meta]
     missing = set(needed) - {argument.name for argument in shared.arguments}
@@ -180,13 +174,13 @@ def _kernel_side(
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = own_arguments(arguments)
-        launch = Launches(function, launched_on(named), (), named, _launch_target(runtime)).of(NO_CONFIG)
-        return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
+        launch = Launches(function, launched_on(named), (), named, _launch_target(session.runtime)).of(NO_CONFIG)
+        return Implementation(version.label, launch, session.compiler.compile(launch.job))
 
     if grid is None and not is_edited:
         raise _unknown_grid_error(version, own)
     is_apart = launches and (missing or grid is None)
-    inputs = regenerated_inputs(own, runtime.device) if is_apart else None
+    inputs = regenerated_inputs(own, session.runtime.device) if is_apart else None
     launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
     return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs)
 

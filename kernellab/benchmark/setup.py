@@ -16,8 +16,7 @@ from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast_floats, peers_by_name, swept_values
 from kernellab.errors import UsageError, plural
 from kernellab.launch.calls import require_launch
-from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry, grid_text, recorded_version, regenerated_inputs, values_of
+from kernellab.registry import Registry, Session, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.store import Argument, RecordedLaunch
 from kernellab.timing.launches import Launches
 from kernellab.timing.outcome import NO_GPU
@@ -25,25 +24,25 @@ from kernellab.timing.provenance import can_time, ceilings_here, device_here
 from kernellab.timing.timer import differences_on_cpu, gpu_timers
 from kernellab.workers.forks_and_interrupts import Interrupted
 
-Bind = Callable[[Any], Any]
 Best = Callable[[Launches], Any]
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
 _ADVICE = "pass inputs=lambda {names}: dict(...), which makes the arguments."
 
 
-def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec: BenchmarkSpec) -> Benchmark:
+def benchmark(session: Session, best: Best, spec: BenchmarkSpec) -> Benchmark:
     """Run a benchmark; ``best`` gives the config of an autotuned kernel for some launches.
 
     Raises:
         UsageError, LaunchError: the spec does not fit the kernel.
     """
+    runtime = session.runtime
     device, has_gpu = device_here(runtime), can_time(runtime)
-    kernel_of = partial(_kernel_of, kernels, bind)
+    kernel_of = partial(_kernel_of, session.kernels)
     kernel = kernel_of(spec.kernel)[1]
-    version = kernels.current(kernel)
+    version = session.kernels.current(kernel)
     environment = BenchmarkContext(
-        compiler=runtime.compiler,
+        compiler=session.compiler,
         target=device.target,
         kernel_of=kernel_of,
         best=best,
@@ -52,7 +51,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
         ceilings=ceilings_here(runtime) if has_gpu else None,
         why_not=NO_GPU if runtime.is_offline() else f"not measured: {runtime.target} is not the target of the GPU",
         check=partial(differences_on_cpu, runtime, spec.timeout_s) if runtime.is_offline() else None,
-        history=kernels.store.history,
+        history=session.kernels.store.history,
         version_id=version.id,
         progress=runtime.benchmark_reporter,
     )
@@ -63,23 +62,18 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
         raise Interrupted("The benchmark was interrupted before anything was measured.") from None
 
 
-def _kernel_of(kernels: Registry, bind: Bind, key_or_kernel: Any) -> tuple[str, Any]:
+def _kernel_of(kernels: Registry, key_or_kernel: Any) -> tuple[str, Any]:
     """Return name and bound kernel of a kernel, a label or an id; a label names the version."""
     if isinstance(key_or_kernel, str | int):
-        kernel = bind(kernels[key_or_kernel])
+        kernel = kernels[key_or_kernel]
         is_bare = isinstance(key_or_kernel, str) and "@" not in key_or_kernel
         return (str(key_or_kernel) if is_bare else kernels.version(key_or_kernel).label), kernel
-    bound = bind(key_or_kernel)
+    bound = kernels.bind(key_or_kernel)
     return str(jit_function(bound).__name__), bound
 
 
 def spec_of(
-    kernels: Registry,
-    device: str,
-    kernel: Kernel | str | int,
-    grid: Any,
-    args: tuple[Any, ...],
-    keywords: Mapping[str, Any],
+    session: Session, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> BenchmarkSpec:
     """Return the spec of ``lab.bench``: its own keywords, and the rest as arguments of the kernel.
 
@@ -90,7 +84,8 @@ def spec_of(
     """
     options = {name: value for name, value in keywords.items() if name in _OPTIONS}
     meta = {name: value for name, value in keywords.items() if name not in _OPTIONS}
-    names = parameter_names(kernels[kernel] if isinstance(kernel, str | int) else kernel)
+    launched = session.kernels[kernel] if isinstance(kernel, str | int) else kernel
+    names = parameter_names(launched)
     if len(args) > len(names):
         raise UsageError(f"The kernel takes {plural(len(names), 'argument')} ({', '.join(names)}) and got {len(args)}.")
     inputs = options.pop("inputs", None)
@@ -99,10 +94,9 @@ def spec_of(
     if grid is None:
         if args or inputs is not None:
             raise UsageError("The grid is missing; pass it after the kernel: lab.bench(kernel, grid, ..., over=...).")
-        grid, inputs = recorded_launch_inputs(
-            kernels, kernel, tuple(name for name in over if name not in VARIANTS), device
-        )
-    require_launch("lab.bench", kernels[kernel] if isinstance(kernel, str | int) else kernel, grid, args, meta)
+        swept = tuple(name for name in over if name not in VARIANTS)
+        grid, inputs = recorded_launch_inputs(session.kernels, kernel, swept, session.runtime.device)
+    require_launch("lab.bench", launched, grid, args, meta)
     named = {**dict(zip(names, args, strict=False)), **meta}
     return BenchmarkSpec(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
 

@@ -34,7 +34,7 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.recording import Launched, mark_all_launches, record_of
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry, launch_of, result_of
+from kernellab.registry import Registry, Session, launch_of, result_of
 from kernellab.source import JitOptions
 from kernellab.store import Version
 
@@ -53,11 +53,9 @@ class Capture:
     at its end, the tensors that the program takes; None for one that no longer exists.
     """
 
-    def __init__(
-        self, launches: Runtime, kernels: Registry, scope: Scope | None = None, *, dynamic: bool = False
-    ) -> None:
-        self.launches = launches
-        self.kernels = kernels
+    def __init__(self, session: Session, scope: Scope | None = None, *, dynamic: bool = False) -> None:
+        self.launches = session.runtime
+        self.kernels = session.kernels
         self.scope = scope
         self.dynamic = dynamic
         self.inputs: tuple[Any, ...] = ()

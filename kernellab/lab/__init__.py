@@ -129,7 +129,7 @@ class Lab(Workspace):
         from kernellab.explain.traffic.launch import launch_traffic
 
         call = self._user_call("traffic", kernel, grid, args, meta)
-        return launch_traffic(self.compiler, call, self._parse_target(target))
+        return launch_traffic(self.session(target), call)
 
     def tune(
         self,
@@ -181,7 +181,7 @@ class Lab(Workspace):
 
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        return tune_and_launch(self.launches, self.kernels, call, options, local_environment)
+        return tune_and_launch(self.session(), call, options, local_environment)
 
     def tune_over(
         self,
@@ -219,7 +219,7 @@ class Lab(Workspace):
         from kernellab.tune.dispatch.over import tune_over
 
         spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
-        dispatch = tune_over(self.launches, self.kernels, call, over, spec, executor, local_environment, max_configs)
+        dispatch = tune_over(self.session(), call, over, spec, executor, local_environment, max_configs)
         return replace(dispatch, exporter=self.export)
 
     def explore(
@@ -238,7 +238,7 @@ class Lab(Workspace):
         from kernellab.views.panels.opening import open_panel  # loads ipywidgets
 
         call = self._user_call("explore", kernel, grid, args, ranges)
-        return open_panel(self.launches, self.kernels, call, check, self._parse_target(target))
+        return open_panel(self.session(target), call, check)
 
     def bench(
         self,
@@ -267,26 +267,24 @@ class Lab(Workspace):
         Raises:
             UsageError, LaunchError: what is asked, or its first point, does not fit the kernel.
         """
-        from kernellab.benchmark.setup import (
-            benchmark,  # keeps `import kernellab` light
-            spec_of,
-        )
+        from kernellab.benchmark.setup import benchmark, spec_of  # keeps `import kernellab` light
         from kernellab.tune.autotune import best_of
 
-        kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
+        session, kernel = self.session(), kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
         own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
-        spec = spec_of(self.kernels, self.launches.device, kernel, grid, args, {**meta, **own})
-        best = partial(best_of, self.launches, self.kernels)
-        return benchmark(self.launches, self.kernels, self.bind, best, spec)
+        spec = spec_of(session, kernel, grid, args, {**meta, **own})
+        return benchmark(session, partial(best_of, session), spec)
 
     def profile(
         self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
     ) -> Profile:
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
-        from kernellab.explain.asking import profile_with_explanation
+        from kernellab.explain.asking import call_in, profile_with_explanation
 
-        return profile_with_explanation(self._call("profile", kernel, grid, args, meta), timeout_s, counters=counters)
+        session = self.session()
+        call = call_in(session, "profile", kernel, grid, args, meta)
+        return profile_with_explanation(session, call, timeout_s, counters=counters)
 
     def explain(
         self,
@@ -303,10 +301,11 @@ class Lab(Workspace):
 
         Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
         """
-        from kernellab.explain.asking import explanation_of
+        from kernellab.explain.asking import call_in, explanation_of
 
-        call = replace(self._call("explain", kernel, grid, args, meta), target=self._parse_target(target))
-        return explanation_of(call, timeout_s, samples=samples)
+        session = self.session(target)
+        call = call_in(session, "explain", kernel, grid, args, meta)
+        return explanation_of(session, call, timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return the GPU's measured ceilings; measured once per device and driver, or again if ``fresh``."""
@@ -325,7 +324,7 @@ class Lab(Workspace):
         """
         from kernellab.benchmark.comparison import compare_kernels
 
-        return compare_kernels(self.kernels, self.launches, left, right)
+        return compare_kernels(self.session(), left, right)
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
@@ -380,7 +379,7 @@ class Lab(Workspace):
         from kernellab.views.cards.kernels import report_page
 
         if isinstance(kernel, Dispatch):
-            return export_dispatch(self.kernels, self.launches, kernel, to, kind, others)
+            return export_dispatch(self.session(), kernel, to, kind, others)
         if others:
             raise UsageError(
                 "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
@@ -473,18 +472,7 @@ class Lab(Workspace):
         from kernellab.capture.block import Capture
 
         if function is None:
-            return Capture(self.launches, self.kernels, dynamic=dynamic)
+            return Capture(self.session(), dynamic=dynamic)
         from kernellab.capture.captured_function import CapturedFunction  # needs torch
 
-        return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
-
-    def _call(self, verb: str, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Any) -> Any:
-        from kernellab.explain.asking import LaunchRequest
-        from kernellab.tune.autotune import best_of
-
-        if isinstance(kernel, str | int) and (grid is not None or args or meta):
-            kernel = self.kernels[kernel]
-        if not isinstance(kernel, str | int):
-            require_launch(f"lab.{verb}", kernel, grid, args, meta)
-        best = partial(best_of, self.launches, self.kernels)
-        return LaunchRequest(self.launches, self.kernels, self.bind, best, self.target, kernel, grid, args, meta)
+        return CapturedFunction(function, partial(Capture, self.session(), dynamic=dynamic), max_programs)

@@ -21,7 +21,7 @@ from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_kernel, require_launch, verbs
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry, keep
+from kernellab.registry import Registry, Session, keep
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
@@ -156,6 +156,10 @@ class Workspace:
             self.launches.activate()
         return twin
 
+    def session(self, target: str | None = None) -> Session:
+        """Return what verbs below the lab take: runtime, registry, and ``target`` or the current one."""
+        return Session(self.launches, self.kernels, self._parse_target(target))
+
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
         """Return a verb's call with the bound kernel; a wrong kernel or grid raises `UsageError`."""
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
@@ -174,7 +178,7 @@ class Workspace:
     def _best_config(self, *launch: Any) -> Any:
         from kernellab.tune.autotune import best_config
 
-        return best_config(self.launches, self.kernels, *launch)
+        return best_config(self.session(), *launch)
 
     def _artifacts_folder(self, folder: Path) -> Path:
         """Return the folder of compiled kernels: a temporary one, with a warning, if the store cannot be written."""
@@ -233,7 +237,7 @@ def local_environment() -> Environment | None:
     if gpu_target_of_machine() is None:
         return None
     workspace = _process_workspace()
-    return environment_of(workspace.launches, workspace.kernels)
+    return environment_of(workspace.session())
 
 
 @cache

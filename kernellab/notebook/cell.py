@@ -243,7 +243,7 @@ def _capturing_program(cell: _Cell, options: CellOptions) -> Iterator[None]:
         raise UsageError("--capture records what a cell does, and with --no-run nothing is launched; drop one of them.")
     from kernellab.capture.block import Capture  # keeps `import kernellab` light
 
-    with Capture(cell.lab.launches, cell.lab.kernels, lambda: cell.namespace) as program:
+    with Capture(cell.lab.session(), lambda: cell.namespace) as program:
         yield
     cell.namespace[options.capture] = program
 
@@ -301,13 +301,14 @@ def _open_panel(cell: _Cell, recorder: Recorder, options: CellOptions, check_out
     launched = [record for record in recorder.records.values() if record.grid is not None]
     if not launched:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
-    record, open_on_launch = launched[-1], partial(opened_on_launch, cell.lab.launches, cell.lab.kernels, launched[-1])
+    record = launched[-1]
     check = check_outcomes.options.get(id(record)) if check_outcomes.is_of_one(record, "--explore") else None
     zeroed = autotune_settings(cell.lab.kernels.owner_of(record.kernel)).reset_to_zero
     with cell.lab.compiling_for(options.target), starting_values(record, recorder, zeroed):
-        if check is None:
-            return open_on_launch()
-        return open_on_launch(reference_of(check.reference(cell.namespace), record.arguments).clone())
+        reference = None
+        if check is not None:
+            reference = reference_of(check.reference(cell.namespace), record.arguments).clone()
+        return opened_on_launch(cell.lab.session(), record, reference)
 
 
 def _tune_launched(
@@ -328,7 +329,7 @@ def _tune_launched(
         if check.is_for(record, cell.namespace) and (check.kernel or record is records[-1])
         if check_outcomes.is_of_one(record, "--tune")
     }
-    tunings = tune_recorded_launches(cell.lab.launches, cell.lab.kernels, recorder, references)
+    tunings = tune_recorded_launches(cell.lab.session(), recorder, references)
     if not tunings:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
     return tunings

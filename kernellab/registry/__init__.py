@@ -19,3 +19,4 @@ from kernellab.registry.recorded_launches import (
     regenerated_inputs,
     values_of,
 )
+from kernellab.registry.session import Session

@@ -14,7 +14,7 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.value_samples import samples_before
-from kernellab.registry import Registry, remember
+from kernellab.registry import Session, remember
 from kernellab.store import LaunchedBy
 from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Launches, set_to_zero
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 TOO_LARGE = "The configs were not checked: what the kernel reads and changes was too large to be kept for it."
 
 
-def environment_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Environment:
+def environment_of(session: Session, device: int | None = None) -> Environment:
     """Return the environment of a lab; nothing is timed where it compiles for another target than the GPU's."""
+    runtime = session.runtime
     return Environment(
-        runtime.compiler,
-        kernels,
+        session.compiler,
+        session.kernels,
         device_here(runtime, device),
         partial(_bench, runtime) if can_time(runtime) else None,
         progress=runtime.tuning_reporter,
@@ -44,11 +45,7 @@ def environment_of(runtime: Runtime, kernels: Registry, device: int | None = Non
 
 
 def tune_and_launch(
-    runtime: Runtime,
-    kernels: Registry,
-    call: UserCall,
-    options: Options,
-    opened: OpenEnvironment | None = None,
+    session: Session, call: UserCall, options: Options, opened: OpenEnvironment | None = None
 ) -> Tuning:
     """Tune a bound kernel; launch the winner once if configs were timed in this process.
 
@@ -62,8 +59,8 @@ def tune_and_launch(
 
         options = replace(options, check=check_of(options.check))
     if options.devices is not None:
-        options = replace(options, devices=_device_indices(runtime, options.devices))
-    environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)
+        options = replace(options, devices=_device_indices(session.runtime, options.devices))
+    environment = environment_of(session, options.devices[0] if options.devices else None)
     kernel, grid, args, meta = call.kernel, call.grid, call.args, dict(call.meta)
     elsewhere = remote_tuning(environment, call, options, opened)
     try:
@@ -72,18 +69,18 @@ def tune_and_launch(
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
         launched = environment.make_bench is not None
-        target = runtime.target if elsewhere is None else parse_target(elsewhere.provenance["target"])
+        target = session.target if elsewhere is None else parse_target(elsewhere.provenance["target"])
         launches = Launches(kernel, grid, args, meta, target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
             # it is remembered with its time
             launch.function.reported.add((launch.job.digest, getattr(grid, "__code__", None)))
             _prepare_arguments(kernel, args, meta, tuning)
-        record, by = _record_of_winner(runtime, launches, tuning, launched=launched)
+        record, by = _record_of_winner(session, launches, tuning, launched=launched)
         if launched:
             variant = variant_with(kernel, args, meta, tuning.best)
             variant.function[grid](*args, **variant.meta)
-        remember(kernels, kernel, record, by=by)
+        remember(session.kernels, kernel, record, by=by)
     return tuning
 
 
@@ -99,12 +96,7 @@ def remote_tuning(
 
 
 def best_config(
-    runtime: Runtime,
-    kernels: Registry,
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    meta: dict[str, Any],
-    timeout_s: float | None,
+    session: Session, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], timeout_s: float | None
 ) -> Any:
     """Return the config to launch an autotuned kernel with on the GPU, whatever target the lab compiles for.
 
@@ -115,26 +107,27 @@ def best_config(
 
     target = gpu_target_of_machine()
     assert target is not None, "only launches on a GPU ask"
+    runtime = session.runtime
     progress = None if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
     device = device_of(target, has_gpu=True)
-    environment = Environment(runtime.compiler, kernels, device, partial(_bench, runtime), progress=progress)
+    environment = Environment(session.compiler, session.kernels, device, partial(_bench, runtime), progress=progress)
     arguments = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
     return tune_kernel(environment, kernel, meta["grid"], args, arguments, options).best
 
 
-def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
+def best_of(session: Session, launches: Launches) -> Any:
     """Return the best config of an autotuned kernel for some launches; tunes where it is unknown.
 
     Raises:
         CannotRun: no config works.
     """
-    environment = replace(environment_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
+    environment = replace(environment_of(session), progress=None)  # whoever asks has a display of its own
     return tune_kernel(environment, launches.kernel, launches.grid, launches.args, dict(launches.meta), Options()).best
 
 
 def tune_recorded_launches(
-    runtime: Runtime, kernels: Registry, recorder: Recorder, checks: Mapping[int, ReferenceFunction]
+    session: Session, recorder: Recorder, checks: Mapping[int, ReferenceFunction]
 ) -> list[Tuning]:
     """Tune each autotuned kernel among recorded launches once; their tensors keep their values.
 
@@ -144,12 +137,12 @@ def tune_recorded_launches(
 
     tunings: dict[int, Tuning] = {}
     for record in recorder.records.values():
-        kernel = kernels.owner_of(record.kernel)
+        kernel = session.kernels.owner_of(record.kernel)
         supplied = _decorator_parameters(kernel)
         if record.given_grid is None or not supplied or id(kernel) in tunings:
             continue
         arguments = {name: value for name, value in record.arguments.items() if name not in supplied}
-        own, environment = checks.get(id(record)), environment_of(runtime, kernels)
+        own, environment = checks.get(id(record)), environment_of(session)
         if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
             own, environment = None, replace(environment, remarks=(TOO_LARGE,))
         with starting_values(record, recorder, autotune_settings(kernel).reset_to_zero):
@@ -205,12 +198,12 @@ def _device_indices(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
 
 
 def _record_of_winner(
-    runtime: Runtime, launches: Launches, tuning: Tuning, *, launched: bool
+    session: Session, launches: Launches, tuning: Tuning, *, launched: bool
 ) -> tuple[LaunchRecord, LaunchedBy]:
     """Return the record of the winner before its launch; of a trial, if it was neither timed nor is launched."""
     row = tuning.rows[tuning.winner or 0]
     launch = launches.of(row.config, tuning.best)
-    compiled = runtime.compiler.compile(launch.job)
+    compiled = session.compiler.compile(launch.job)
     seconds = (row.time_ms or 0.0) / 1e3
     run = Run(compiled.kernel, launch.grid, seconds, {}, (), "gpu") if launched else None
     record = LaunchRecord(

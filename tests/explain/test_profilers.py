@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.explain.asking import LaunchRequest, reproducer_of
+from kernellab.explain.asking import compile_call, recorded_call, reproducer_of
 from kernellab.explain.profilers import (
     METRICS,
     ProfilerRefusal,
@@ -25,6 +24,8 @@ from kernellab.explain.profilers import (
     remedy,
 )
 from kernellab.gpu.trial import GpuTrials
+from kernellab.launch.calls import UserCall
+from kernellab.timing.launches import Implementation
 from tests.explain.test_profile import frame, hatchet
 from tests.kernels.cases import all_cases
 
@@ -49,12 +50,10 @@ class RecordedSampler(Sampler):
 
 
 @pytest.fixture(scope="module")
-def call(lab: kernellab.Lab) -> LaunchRequest:
+def implementation(lab: kernellab.Lab) -> Implementation:
     case = next(iter(all_cases().values()))
     arguments = {**case.fresh_arguments(), **case.meta}
-    return LaunchRequest(
-        lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target, case.kernel, case.grid, (), arguments
-    )
+    return compile_call(lab.session(), UserCall(lab.bind(case.kernel), case.grid, (), arguments))
 
 
 def text_of(kernel: str, **lines: int) -> str:
@@ -62,56 +61,51 @@ def text_of(kernel: str, **lines: int) -> str:
     return hatchet(frame(kernel, *frames))
 
 
-def test_sessions_end_once_the_leading_lines_are_apart(call: LaunchRequest) -> None:
-    found = call.implementation()
-    clear = text_of(found.kernel.kernel, n1=90_000, n2=10_000)
+def test_sessions_end_once_the_leading_lines_are_apart(implementation: Implementation) -> None:
+    clear = text_of(implementation.kernel.kernel, n1=90_000, n2=10_000)
     sampler = RecordedSampler(clear, clear, clear)
-    profile = profile_of(found, sampler, "GPU", clock=itertools.count().__next__)
+    profile = profile_of(implementation, sampler, "GPU", clock=itertools.count().__next__)
     assert (profile.sessions, len(sampler.rounds), profile.refused) == (2, 2, "")
     assert profile.instructions[0].address == 0
 
 
-def test_few_samples_ask_for_more_launches(call: LaunchRequest) -> None:
-    found = call.implementation()
-    close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
+def test_few_samples_ask_for_more_launches(implementation: Implementation) -> None:
+    close = text_of(implementation.kernel.kernel, n1=30, n2=29, n3=28)
     sampler = RecordedSampler(*[close] * 6)
-    profile_of(found, sampler, "GPU", clock=lambda: 0.0)
+    profile_of(implementation, sampler, "GPU", clock=lambda: 0.0)
     assert sampler.rounds == sorted(sampler.rounds)
     assert sampler.rounds[-1] > 10 * sampler.rounds[0]
 
 
-def test_time_ends_sessions_that_tell_nothing(call: LaunchRequest) -> None:
-    found = call.implementation()
-    close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
-    profile = profile_of(found, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
+def test_time_ends_sessions_that_tell_nothing(implementation: Implementation) -> None:
+    close = text_of(implementation.kernel.kernel, n1=30, n2=29, n3=28)
+    profile = profile_of(implementation, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
     assert profile.sessions == 2
 
 
-def test_where_the_numbers_are_lost_the_lines_are_sampled(call: LaunchRequest) -> None:
-    found = call.implementation()
-    name = found.kernel.kernel
+def test_where_the_numbers_are_lost_the_lines_are_sampled(implementation: Implementation) -> None:
+    name = implementation.kernel.kernel
     lost = hatchet(frame(name, long_scoreboard=50_000))
     plain = text_of(name, n7=90_000, n8=9_000)
-    profile = profile_of(found, RecordedSampler(lost, lost, plain, plain), "GPU", clock=lambda: 0.0)
+    profile = profile_of(implementation, RecordedSampler(lost, lost, plain, plain), "GPU", clock=lambda: 0.0)
     assert [line.line for line in profile.lines] == [7, 8]
     assert profile.instructions == ()
 
 
-def test_a_refusal_is_a_sentence_and_no_error(call: LaunchRequest) -> None:
-    profile = profile_of(call.implementation(), RecordedSampler(ProfilerRefusal("Not here.")), "GPU")
+def test_a_refusal_is_a_sentence_and_no_error(implementation: Implementation) -> None:
+    profile = profile_of(implementation, RecordedSampler(ProfilerRefusal("Not here.")), "GPU")
     assert (profile.refused, profile.samples) == ("Not here.", 0)
 
 
-def test_no_sample_at_all_is_said(call: LaunchRequest) -> None:
-    found = call.implementation()
+def test_no_sample_at_all_is_said(implementation: Implementation) -> None:
     texts = [hatchet(frame("something_else", wait=3))] * 6
-    profile = profile_of(found, RecordedSampler(*texts), "GPU", clock=lambda: 0.0)
+    profile = profile_of(implementation, RecordedSampler(*texts), "GPU", clock=lambda: 0.0)
     assert profile.refused.startswith("No sample fell on the kernel")
 
 
-def test_a_worker_that_dies_of_the_kernel_is_an_error(call: LaunchRequest) -> None:
+def test_a_worker_that_dies_of_the_kernel_is_an_error(implementation: Implementation) -> None:
     with pytest.raises(WorkerDied):
-        profile_of(call.implementation(), RecordedSampler(WorkerDied("The kernel ended its worker.")), "GPU")
+        profile_of(implementation, RecordedSampler(WorkerDied("The kernel ended its worker.")), "GPU")
 
 
 @pytest.mark.parametrize(
@@ -144,22 +138,19 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
     assert len(profile.frame) == 0
 
 
-def test_the_reproducer_makes_the_launch_again(call: LaunchRequest) -> None:
-    found = call.implementation()
-    text = reproducer_of(call, found)
-    assert f"def {found.kernel.kernel}(" in text
+def test_the_reproducer_makes_the_launch_again(lab: kernellab.Lab, implementation: Implementation) -> None:
+    text = reproducer_of(lab.session(), implementation.kernel_launch.function, implementation)
+    assert f"def {implementation.kernel.kernel}(" in text
     compile(text, "reproducer.py", "exec")
 
 
-def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(
-    lab: kernellab.Lab, call: LaunchRequest
-) -> None:
+def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(lab: kernellab.Lab) -> None:
     case = next(iter(all_cases().values()))
     kernel = lab.bind(case.kernel)
     lab.kernels.add(kernel)
     lab.run(kernel, case.grid, **case.fresh_arguments(), **case.meta)
-    kept = replace(call, kernel=kernel.__name__, grid=None, args=(), meta={})
-    text = reproducer_of(kept, kept.implementation())
+    call = recorded_call(lab.session(), kernel.__name__)
+    text = reproducer_of(lab.session(), call.kernel, compile_call(lab.session(), call))
     assert f"def {kernel.__name__}(" in text
 
 

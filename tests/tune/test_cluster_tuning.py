@@ -51,7 +51,7 @@ def measured(
 ) -> Tuning:
     """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
     options = Options([triton.Config({"BLOCK": block}) for block in blocks], executor=executor, **more)
-    return tune_and_launch(lab.launches, lab.kernels, call_in(lab, X, OUT, 300), options, opened)
+    return tune_and_launch(lab.session(), call_in(lab, X, OUT, 300), options, opened)
 
 
 def _no_bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
@@ -95,7 +95,7 @@ def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: Thre
 
 
 def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
-    environment = replace(environment_of(lab.launches, lab.kernels), make_bench=_no_bench)
+    environment = replace(environment_of(lab.session()), make_bench=_no_bench)
     options = Options(executor=threads)
     assert remote_tuning(environment, call_in(lab, X, OUT, 300), options, cpu_environment) is None
 
@@ -131,4 +131,4 @@ def environment_device() -> Any:
 def test_arguments_that_do_not_fit_are_refused_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     options = Options([triton.Config({"BLOCK": 64})], executor=threads)
     with pytest.raises(LaunchError):
-        tune_and_launch(lab.launches, lab.kernels, call_in(lab, X, OUT), options, cpu_environment)
+        tune_and_launch(lab.session(), call_in(lab, X, OUT), options, cpu_environment)

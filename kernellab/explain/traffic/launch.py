@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, job_of
 from kernellab.explain.traffic.accesses import Accesses, AccessOperation, CountedAccess, MemorySpace
 from kernellab.explain.traffic.arithmetic import Array
@@ -38,7 +37,8 @@ from kernellab.explain.traffic.result import (
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import PtxKernel, ptx_kernel
 from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
-from kernellab.target import Target, limits_of, multiprocessors
+from kernellab.registry import Session
+from kernellab.target import limits_of, multiprocessors
 
 _BATCH_LANES = 1 << 14
 _PROBED = 32
@@ -339,7 +339,7 @@ def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:
     )
 
 
-def launch_traffic(compiler: Compiler, call: UserCall, target: Target) -> Traffic:
+def launch_traffic(session: Session, call: UserCall) -> Traffic:
     """Compile a kernel for a launch and return its traffic; of an autotuned kernel, that of the first config.
 
     Raises:
@@ -348,11 +348,11 @@ def launch_traffic(compiler: Compiler, call: UserCall, target: Target) -> Traffi
     """
     from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
 
-    grid, args = call.grid, call.args
+    grid, args, target = call.grid, call.args, session.target
     variant = next(variants_of(call.kernel, args, call.meta))
     special = specialize(variant.function, target, args, variant.meta)
     attributes, options = special.attributes, special.options
     job = job_of(variant.function, target, special.signature, special.constants, attributes, options)
     extents = checked_grid(grid(special.bound) if callable(grid) else grid, job.closure.name)
     require_launchable(extents, job.closure.name, target)
-    return traffic_of(compiler.compile(job), extents, special.signature.items(), special.bound)
+    return traffic_of(session.compiler.compile(job), extents, special.signature.items(), special.bound)

@@ -17,8 +17,7 @@ from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, replace_file, summarize_expected_outputs
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.runtime import Runtime
-from kernellab.registry import RecordedVersion, Registry, launch_of, result_of
+from kernellab.registry import RecordedVersion, Session, launch_of, result_of
 from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain, lambda_definition
@@ -38,8 +37,7 @@ Sample = tuple[MeasuredCase, RecordedLaunch]
 
 
 def export_dispatch(
-    kernels: Registry,
-    runtime: Runtime,
+    session: Session,
     dispatch: Dispatch,
     to: str | Path | None,
     kind: str | None,
@@ -61,11 +59,11 @@ def export_dispatch(
         return write_table(path, known)
     if kind == "vllm":
         return table_files(path, known)
-    recorded, chooser = _record_cases(kernels, runtime, dispatch, known)
+    recorded, chooser = _record_cases(session, dispatch, known)
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
-    bound = kernels.bind(jit_function(dispatch.function))
-    expected = summarize_expected_outputs(recorded, bound, _device(runtime))
+    bound = session.bind(jit_function(dispatch.function))
+    expected = summarize_expected_outputs(recorded, bound, session.runtime.device)
     if kind == "torch-op":
         text = torch_op_text(recorded, expected, chooser)
     else:
@@ -106,10 +104,6 @@ def export_source(text: str, kind: str | None, names: Mapping[str, Any]) -> Disp
     return dispatches[-1]
 
 
-def _device(runtime: Runtime) -> str:
-    return "cpu" if runtime.is_offline() else "cuda"
-
-
 def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
     if isinstance(other, Dispatch):
         return (other,)
@@ -118,9 +112,7 @@ def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
     raise UsageError(f"others has {value_text(other)}; expected dispatches, or the paths of tables.")
 
 
-def _record_cases(
-    kernels: Registry, runtime: Runtime, dispatch: Dispatch, known: Sequence[Dispatch]
-) -> tuple[RecordedVersion, Chooser]:
+def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch]) -> tuple[RecordedVersion, Chooser]:
     """Record launches of a few cases, the smallest last; return the kernel with them, and how it picks a config.
 
     Raises:
@@ -134,8 +126,8 @@ def _record_cases(
         require_alike(dispatch, other, "others")
     decisions = _by_device(known)
     names = frozenset(name for decision in decisions for config in decision.configs for name in config)
-    version = kernels.current(dispatch.function)
-    samples, compiled = _samples(kernels, runtime, dispatch)
+    version = session.kernels.current(dispatch.function)
+    samples, compiled = _samples(session, dispatch)
     computed = {name for w in version.closure.wrappers if isinstance(w, Heuristics) for name, _ in w.values}
     samples = _with_sizes_as_arguments(samples, names | computed)
     recorded = RecordedVersion(version, tuple(launch for _, launch in samples), result_of(compiled))
@@ -192,7 +184,7 @@ def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
     return values
 
 
-def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[list[Sample], Any]:
+def _samples(session: Session, dispatch: Dispatch) -> tuple[list[Sample], Any]:
     """Return the launches of a few cases, the smallest last, and the compiled kernel of the last one."""
     from kernellab._triton.kernel import jit_function
 
@@ -202,9 +194,9 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
     for case in reversed(_sample_cases(dispatch.cases, dispatch.rule.names)):
         original = dispatch.choose(**case.sizes)
         arguments = dispatch.arguments(case.sizes)
-        launches = Launches(dispatch.function, dispatch.grid, (), arguments, runtime.target)
+        launches = Launches(dispatch.function, dispatch.grid, (), arguments, session.target)
         launch = launches.of(Config.from_triton(original), original)
-        compiled = runtime.compiler.compile(launch.job)
+        compiled = session.compiler.compile(launch.job)
         record = LaunchRecord(
             jit_function(dispatch.function),
             compiled,
@@ -214,7 +206,7 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
             given_grid=dispatch.grid,
         )
         check = _reference_text(dispatch.check, launch.arguments.keys())
-        samples.append((case, launch_of(kernels, record, check)))
+        samples.append((case, launch_of(session.kernels, record, check)))
     return samples, compiled
 
 

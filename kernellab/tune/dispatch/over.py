@@ -14,8 +14,7 @@ from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.checking.reference import keyword_names, takes_any_name
 from kernellab.errors import UsageError, WorkerError, plural, value_text
 from kernellab.launch.calls import UserCall
-from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry
+from kernellab.registry import Session
 from kernellab.target import multiprocessors
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
@@ -46,8 +45,7 @@ WITHOUT_GPU = (
 
 
 def tune_over(
-    runtime: Runtime,
-    kernels: Registry,
+    session: Session,
     call: UserCall,
     over: Any,
     spec: CaseSpec,
@@ -63,7 +61,7 @@ def tune_over(
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
         WorkerError: the executor has no GPU, or broke.
     """
-    environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
+    environment = replace(environment_of(session), progress=None)  # one display for all cases
     kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)
     arguments = {**dict(zip(names, call.args, strict=False)), **call.meta}
@@ -74,10 +72,10 @@ def tune_over(
     spec = replace(spec, given=arguments, configs=list(originals.values()))
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened)
     table = Table(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
-    reporter = runtime.dispatch_reporter
+    reporter = session.runtime.dispatch_reporter
     try:
         with (
-            runtime.observers.withheld(),
+            session.runtime.observers.withheld(),
             nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
         ):
             plan = Plan(table, PlanPolicy(max_configs=max_configs))

@@ -27,8 +27,7 @@ from kernellab.launch.calls import UserCall, checked_grid
 from kernellab.launch.memory import copy_arguments, size_bytes, tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry
-from kernellab.target import Target
+from kernellab.registry import Session
 from kernellab.timing.gpu_bench import bench_of
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
@@ -38,29 +37,27 @@ _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
-def open_panel(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, target: Target) -> Panel:
+def open_panel(session: Session, call: UserCall, check: Any) -> Panel:
     """Open the panel of a call, with the ranges of its sliders in ``meta``, at its first point.
 
     Raises:
         UsageError: a range is none, or a name is unknown.
     """
-    named = zip(parameter_names(call.kernel), call.args, strict=False)
-    given = {name: tensors_for_pointers(name, value) if runtime.interprets() else value for name, value in named}
+    named, interprets = zip(parameter_names(call.kernel), call.args, strict=False), session.runtime.interprets()
+    given = {name: tensors_for_pointers(name, value) if interprets else value for name, value in named}
     verdicts = Verdicts(None if check is None else check_of(check))
-    return _panel(runtime, kernels, _Launch(call.kernel, call.grid, given, call.meta), verdicts, target)
+    return _panel(session, _Launch(call.kernel, call.grid, given, call.meta), verdicts)
 
 
-def opened_on_launch(
-    runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
-) -> Panel:
+def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | None = None) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
-    kernel = kernels.owner_of(record.kernel)
+    kernel = session.kernels.owner_of(record.kernel)
     supplied = supplied_names(kernel)
     options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    return _panel(runtime, kernels, _Launch(kernel, grid, given, {}), Verdicts(check), runtime.target)
+    return _panel(session, _Launch(kernel, grid, given, {}), Verdicts(check))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +70,10 @@ class _Launch:
     ranges: Mapping[str, Any]
 
 
-def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
+def _panel(session: Session, launch: _Launch, verdicts: Verdicts) -> Panel:
     from kernellab._triton.drivers import gpu_target_of_machine
 
-    kernel, stated = launch.kernel, autotune_settings(launch.kernel)
+    runtime, kernel, stated = session.runtime, launch.kernel, autotune_settings(launch.kernel)
     closure, _ = closure_of(kernel)
     subject = _subject(launch, closure.name, [function.text for function in closure.functions])
     plan = plan_controls(subject, launch.ranges)
@@ -96,10 +93,10 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
         subject.constexprs,
         has_hooks=stated.pre_hook is not None,
     )
-    evaluator = Evaluator(runtime.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
+    evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
-    panel = Panel(evaluator, plan, Keeper(kernels, kernel, requests), source, str(target))
+    panel = Panel(evaluator, plan, Keeper(session.kernels, kernel, requests), source, str(session.target))
     try:
         panel.wait()
     except KeyboardInterrupt:

@@ -50,9 +50,7 @@ def lab() -> Iterator[kernellab.Lab]:
 def measured(lab: kernellab.Lab, client: Any, opened: Any) -> Tuning:
     """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
     options = Options([triton.Config({"BLOCK": 64})], executor=client)
-    return tune_and_launch(
-        lab.launches, lab.kernels, UserCall(lab.bind(twice), grid, (X, OUT, 300), {}), options, opened
-    )
+    return tune_and_launch(lab.session(), UserCall(lab.bind(twice), grid, (X, OUT, 300), {}), options, opened)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +88,7 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
     call, spec = UserCall(lab.bind(twice), grid, (), {}), CaseSpec(grid, {}, inputs, configs)
     asked = call, {"n": [100, 200, 300]}, spec, client, cpu_environment
-    dispatch = tune_over(lab.launches, lab.kernels, *asked)
+    dispatch = tune_over(lab.session(), *asked)
     assert [dict(case.sizes) for case in dispatch.cases] == [{"n": 100}, {"n": 200}, {"n": 300}]
     assert not any(case.failure for case in dispatch.cases)
     assert all(case.times_ms for case in dispatch.cases)
@@ -98,7 +96,7 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     rows = lab.kernels.store.history.measurements(lab.kernels.version("twice").id)
     assert {row.measurement.key for row in rows} == {case.key for case in dispatch.cases}
     assert {row.measurement.device for row in rows} == {MODEL}
-    again = tune_over(lab.launches, lab.kernels, *asked)
+    again = tune_over(lab.session(), *asked)
     assert sum(case.known for case in again.cases) >= len(again.cases)
 
 

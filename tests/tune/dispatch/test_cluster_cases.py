@@ -75,7 +75,7 @@ class OneByOne:
 
 
 def opened(lab: kernellab.Lab, executor: Any, inputs: Callable[..., Any]) -> ClusterCases:
-    environment = environment_of(lab.launches, lab.kernels)
+    environment = environment_of(lab.session())
     measurer = partial(OneByOne, inputs=inputs)
     return cluster_cases(environment, executor, cpu_environment, lab.bind(fill), measurer)
 
@@ -137,7 +137,7 @@ def test_a_lab_with_a_gpu_measures_itself_where_the_executor_has_none_and_says_s
     def bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
         raise AssertionError("nothing is measured here")
 
-    environment = replace(environment_of(lab.launches, lab.kernels), make_bench=bench)
+    environment = replace(environment_of(lab.session()), make_bench=bench)
     spec = CaseSpec((1,), {}, None, None)
     measurer, remarks = measurer_of(environment, lab.bind(fill), spec, threads, no_environment)
     assert isinstance(measurer, LocalCases)
@@ -145,6 +145,6 @@ def test_a_lab_with_a_gpu_measures_itself_where_the_executor_has_none_and_says_s
 
 
 def test_an_executor_without_gpus_is_told_what_it_lacks(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
-    environment = environment_of(lab.launches, lab.kernels)
+    environment = environment_of(lab.session())
     with pytest.raises(WorkerError, match=r"owns a GPU.*Start one worker per GPU.*wait_for_workers"):
         cluster_cases(environment, threads, no_environment, lab.bind(fill), partial(OneByOne, inputs=range))
