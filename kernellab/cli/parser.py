@@ -11,12 +11,12 @@ from importlib import metadata
 from typing import Any, NoReturn, TypeVar
 
 from kernellab import __version__
+from kernellab.compile.types import STAGES
 from kernellab.errors import UsageError
 from kernellab.export import KINDS
 
 FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
-_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 _N = TypeVar("_N", int, float)
 
 
@@ -70,7 +70,7 @@ def _version_of(name: str) -> str:
 
 def _add_looking(commands: Any) -> None:
     compiled = _of_file(commands, "compile", "compile for a target: resources, effects, stages")
-    compiled.add_argument("--stage", choices=_STAGES, help="print the text of this stage")
+    compiled.add_argument("--stage", choices=STAGES, help="print the text of this stage")
     _of_file(commands, "effects", "tell what the kernel does to the memory of each argument")
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernellab.ir.graph import Graph
 
 SCHEMA = 3
-TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")  # from the source down; the last is disassembled
 # Eight are portable; H100 and B200 take 16, which Triton's launcher opts in to (CUDA Programming Guide, clusters).
 _MOST_BLOCKS_OF_CLUSTER = 16
 
@@ -224,7 +224,7 @@ class Compiled(Displayable):
         """The text of each stage, from ``ttir`` down to ``ptx`` or ``amdgcn``."""
         with self._reading():
             files = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
-            return {stage: self._relabel(files[stage].read_text()) for stage in TEXT_STAGES if stage in files}
+            return {stage: self._relabel(files[stage].read_text()) for stage in STAGES if stage in files}
 
     @property
     def ttir(self) -> str:

@@ -13,6 +13,7 @@ from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.export.write import replace_file
 from kernellab.views.bundles import SUMMARY_MIME
 from kernellab.views.elements import html_page
+from kernellab.views.palette import fill_in
 
 _CELL_TIMEOUT_S = 600
 
@@ -140,7 +141,7 @@ a.anchor-link, .prompt, .jp-InputPrompt, .jp-OutputPrompt, .jp-Collapser { displ
 .highlight { background: color-mix(in srgb, CanvasText 5%, Canvas); padding: 0.1rem 0.8rem; overflow-x: auto; }
 .output_area pre, .jp-OutputArea-output pre { overflow-x: auto; white-space: pre-wrap; margin: 0.5rem 0; }
 .output_error pre, .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] pre {
-  background: color-mix(in srgb, #d33 14%, Canvas); padding: 0.5rem 0.8rem; border-radius: 6px; }
+  background: color-mix(in srgb, $bad 14%, Canvas); padding: 0.5rem 0.8rem; border-radius: 6px; }
 table.dataframe { border-collapse: collapse; font-size: 0.85rem; }
 table.dataframe th, table.dataframe td { padding: 0.2rem 0.6rem; text-align: right; border: 0; }
 table.dataframe tbody tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }
@@ -160,7 +161,7 @@ def notebook_page(notebook: Any, title: str) -> str:
     body, _ = exporter.from_notebook_node(notebook)
     light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
-    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{_STYLE}"
+    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{fill_in(_STYLE)}"
     return html_page(title, style, f"<main>\n{body}\n</main>")
 
 

@@ -19,7 +19,7 @@ from kernellab.export import KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of
 from kernellab.notebook.magics import (
-    STAGES,
+    SHOWN,
     BenchMagics,
     StoreMagics,
     TritonMagics,
@@ -36,7 +36,7 @@ MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics)
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}
-_CHOICES = {"--show": STAGES, ("triton_export", "--as"): tuple(dict.fromkeys((*KINDS, *DISPATCH_KINDS)))}
+_CHOICES = {"--show": SHOWN, ("triton_export", "--as"): tuple(dict.fromkeys((*KINDS, *DISPATCH_KINDS)))}
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -19,6 +19,7 @@ from IPython.display import display
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.checking.reference import check_in
+from kernellab.compile.types import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.explanation import Explanation
 from kernellab.export import KINDS
@@ -41,10 +42,9 @@ from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
-from kernellab.views.explorers.exploration import STAGE_NAMES
 from kernellab.views.report import CellReport
 
-STAGES = ("source", "graph", *STAGE_NAMES)
+SHOWN = ("source", "graph", *STAGES)
 _CELL_MAGIC = re.compile(r"get_ipython\(\)\.run_cell_magic\('triton', (?P<given>.*)\)\s*", re.DOTALL)
 _CellText = tuple[int, None, list[str], str]
 """What linecache holds of a file: its length, no time of change, its lines and its name."""
@@ -77,7 +77,7 @@ class TritonMagics(_LabMagics):
     @magic_arguments()
     @argument("-n", "--name", help="Enter the cell's kernel under this name.")
     @argument("--target", help="Compile for this target, such as cuda:80 or hip:gfx942.")
-    @argument("--show", help=f"Open the card on one of: {', '.join(STAGES)}.")
+    @argument("--show", help=f"Open the card on one of: {', '.join(SHOWN)}.")
     @argument("--no-run", action="store_true", help="Compile launches, do not run them.")
     @argument("--args", nargs="?", help='Compile without a launch: --args "x, y, out, n, BLOCK=1024".')
     @argument(
@@ -129,8 +129,8 @@ class TritonMagics(_LabMagics):
 
 
 def _parse_cell_options(options: Any) -> CellOptions:
-    if options.show is not None and options.show not in STAGES:
-        raise UsageError(choice_message("--show", options.show, STAGES))
+    if options.show is not None and options.show not in SHOWN:
+        raise UsageError(choice_message("--show", options.show, SHOWN))
     if options.timeout is not None and not options.timeout > 0:
         raise UsageError(f"--timeout is {options.timeout:g}; expected a positive number of seconds.")
     if options.output is not None and not options.output.isidentifier():

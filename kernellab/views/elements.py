@@ -14,6 +14,7 @@ from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Effects, UnknownEffect
 from kernellab.ir.operations import Access
+from kernellab.views.palette import fill_in
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
@@ -239,8 +240,8 @@ def file_text(package: str | None, name: str) -> str:
 
 @cache
 def style_sheet(package: str | None, name: str) -> str:
-    """Return a style sheet that lies in a package, minified."""
-    return minify(file_text(package, name))
+    """Return a style sheet that lies in a package, minified, in the colours of the palette."""
+    return fill_in(minify(file_text(package, name)))
 
 
 def style(package: str | None, name: str) -> str:

@@ -16,6 +16,7 @@ from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Secti
 from kernellab.views.elements import file_text, style, style_sheet
 from kernellab.views.figures.raster import without_fallbacks
 from kernellab.views.graph.drawing import svg_element
+from kernellab.views.palette import SERIES
 
 if TYPE_CHECKING:
     from kernellab.views.explorers.exploration import LineKey
@@ -25,7 +26,6 @@ CORNER = (32, 32)  # rows and columns of the maps by lane, register and bank; mo
 _CELL_PX, _MARGIN_PX, _TEXT_PX = 10, 24, 6.5
 _WHOLE_CELLS = 32  # a side of the map by warp, whose cells are blocks of elements
 _ROWS_OF_A_WARP = 32  # https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-data-movement-operations
-_HUES = ("#2b83dc", "#e06c12", "#0f9d75", "#a855e8", "#e03e4a", "#c9a227", "#0ea5b7", "#80868f")
 _STEPS = 8
 _LEAST_OPACITY, _OPACITY_STEP = 0.18, 0.09
 
@@ -149,7 +149,7 @@ def _cells(tile: TileMap) -> list[str]:
     """Return a path per number; hues are warps, shades of a hue the numbers of a longer row."""
     parts = [f'<g fill="none" stroke-width="{_CELL_PX - 1}">']
     for number, runs in sorted(_runs(tile).items()):
-        hue = _HUES[number % len(_HUES)] if tile.unit == "warp" else _HUES[number // _STEPS % len(_HUES)]
+        hue = SERIES[number % len(SERIES)] if tile.unit == "warp" else SERIES[number // _STEPS % len(SERIES)]
         shade = 0.42 if tile.unit == "warp" else _LEAST_OPACITY + _OPACITY_STEP * (number % _STEPS)
         path = "".join(
             f"M{_MARGIN_PX + column * _CELL_PX} {_MARGIN_PX + row * _CELL_PX + _CELL_PX / 2:g}h{length * _CELL_PX - 1}"

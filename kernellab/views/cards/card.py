@@ -10,6 +10,7 @@ from html import escape
 from itertools import chain
 
 from kernellab.checking.comparison import Check
+from kernellab.compile.types import STAGES
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
@@ -34,9 +35,10 @@ from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_blocks
 from kernellab.views.elements import badge, code_line, dim, share_bar, shorten
 from kernellab.views.explorers import explorer_html
-from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
+from kernellab.views.explorers.exploration import stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
+from kernellab.views.palette import ORANGE, translucent
 from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotate_lines
 
 _OPEN_OPERATIONS_AT_MOST = 24
@@ -64,7 +66,7 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
         *kernel_blocks(report),
         *(dataflow(report, shown, alone=alone) if graphs else ()),
         source(report, shown),
-        *_stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
+        *_stages(report, tuple(name for name in STAGES if name in shown)),
     ]
     return Section(Heading(report.label, _facts(report), elements.compile_tips(report.compiled)), blocks, _INDENT)
 
@@ -271,7 +273,7 @@ def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
 
 def _row(line: AnnotatedLine, before: AnnotatedLine | None) -> str:
     """Return a row, below one that marks a gap where lines are not shown, or another file begins."""
-    heat = f' style="background:rgba(224,108,18,{line.heat * _DARKEST:.2f})"' if line.operations else ""
+    heat = f' style="background:{translucent(ORANGE, line.heat * _DARKEST)}"' if line.operations else ""
     count = str(line.operations) if line.operations else ""
     cells = (
         f'<td class="kl-no">{line.number}</td><td class="kl-ops"{heat}>{count}</td>'
@@ -307,7 +309,7 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
 
 def _stage_lines(report: KernelReport, shown: frozenset[str]) -> Iterator[list[str]]:
     """Yield the stages that were asked for as text, each below its name."""
-    for name in STAGE_NAMES:
+    for name in STAGES:
         if name in shown:
             yield [f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")]
 

@@ -8,10 +8,10 @@ from html import escape
 from kernellab.checking.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement, number_text
 from kernellab.views.blocks import Table
 from kernellab.views.graph.drawing import svg_element
+from kernellab.views.palette import BAD, GOOD, GREY
 
 _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
-_WRONG, _RIGHT, _FRAME = "#e03e4a", "#0f9d75", "#8a8f98"
 _BAR_PX, _GAP_PX, _HEIGHT_PX, _LABEL_PX = 34, 6, 64, 14
 _LEAST_BAR = 0.04
 _THOUSAND = 1000
@@ -51,13 +51,13 @@ def heat_svg(check: Check) -> str:
     """Return a map of the mismatches of a matrix; redder cells have more of them."""
     rows, columns = len(check.heat), len(check.heat[0])
     width, height = columns * _CELL_PX, rows * _CELL_PX
-    cells = [f'<rect width="{width}" height="{height}" fill="{_FRAME}" fill-opacity=".12" stroke="{_FRAME}"/>']
+    cells = [f'<rect width="{width}" height="{height}" fill="{GREY}" fill-opacity=".12" stroke="{GREY}"/>']
     for y, row in enumerate(check.heat):
         for x, share in enumerate(row):
             if share:
                 opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
                 place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
-                cells.append(f'<rect {place} fill="{_WRONG}" fill-opacity="{opacity:.2f}"/>')
+                cells.append(f'<rect {place} fill="{BAD}" fill-opacity="{opacity:.2f}"/>')
     title = f"Where {check.argument} differs from {check.expression}"
     return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, cells)
 
@@ -80,7 +80,7 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
         height = share * _HEIGHT_PX
         beyond = height * wrong / count if count else 0.0
         top = _LABEL_PX + _HEIGHT_PX - height
-        for y, tall, colour in ((top, beyond, _WRONG), (top + beyond, height - beyond, _RIGHT)):
+        for y, tall, colour in ((top, beyond, BAD), (top + beyond, height - beyond, GOOD)):
             if tall:
                 box = f'x="{left}" y="{y:.1f}" width="{_BAR_PX}" height="{tall:.1f}"'
                 parts.append(f'<rect {box} fill="{colour}"><title>{wrong:,} wrong, {right:,} right</title></rect>')
@@ -90,7 +90,7 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
         parts.append(_text(middle, _LABEL_PX + _HEIGHT_PX + 12, label))
     width = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX
     base = _LABEL_PX + _HEIGHT_PX
-    parts.append(f'<path d="M0 {base}H{width}" stroke="{_FRAME}" fill="none"/>')
+    parts.append(f'<path d="M0 {base}H{width}" stroke="{GREY}" fill="none"/>')
     title = f"Errors of {argument} in units in the last place"
     description = ", ".join(f"{label}: {count:,}" for label, _, _, count in bins)
     return svg_element(title, description, width, base + _LABEL_PX + 2, parts)

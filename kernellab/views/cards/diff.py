@@ -11,16 +11,16 @@ from enum import StrEnum
 from html import escape
 from itertools import groupby, pairwise, zip_longest
 
-from kernellab.compile.types import Compiled
+from kernellab.compile.types import STAGES, Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
 from kernellab.views.elements import code_line, option_words, resource_facts, style
-from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
+from kernellab.views.explorers.exploration import explore, stage_text
 
 CONTEXT_LINES = 3
 _MEETINGS_AT_MOST = 300_000
-DIFF_STAGES = ("source", "resources", *STAGE_NAMES)
+DIFF_STAGES = ("source", "resources", *STAGES)
 
 
 class Change(StrEnum):
@@ -344,7 +344,7 @@ def _resources(compiled: Compiled) -> Mapping[str, str]:
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:
     """Return the number of instructions of each notable kind in the assembly."""
-    name = next((name for name in reversed(STAGE_NAMES) if name in compiled.stages), "")
+    name = next((name for name in reversed(STAGES) if name in compiled.stages), "")
     if name not in {"ptx", "amdgcn"}:
         return {}
     profiles = profiles_of(name, stage_lines(name, compiled.stages[name])).values()

@@ -31,6 +31,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.elements import dim, grid_words, percent, seconds_words, share_bar
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
+from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
 _LEAST_SHOWN = 0.02
 
@@ -114,7 +115,7 @@ def _units(explanation: Explanation) -> str:
 
 
 _LINES = 12
-_COLOURS = ("#e06c12", "#3b82c4", "#3f9a57", "#9060c0", "#c0a020", "#8a8f98")
+_COLOURS = (ORANGE, BLUE, GREEN, PURPLE, YELLOW, GREY)
 
 
 def profile_card(profile: Profile, *, uid: str = "") -> Card:
@@ -170,7 +171,7 @@ def _reasons_bar(profile: Profile) -> str:
             colour = _COLOURS[min(index, len(_COLOURS) - 1)]
             tip = f"{stall}, {percent(share)}: {stall.about}"
             label = f"{stall} {percent(share)}" if share > 0.08 else ""
-            style = f"flex:{share:.4f} 1 0;background:{colour};color:#fff;padding:1px 5px;overflow:hidden"
+            style = f"flex:{share:.4f} 1 0;background:{colour};color:{WHITE};padding:1px 5px;overflow:hidden"
             parts.append(f'<span style="{style};white-space:nowrap" title="{escape(tip)}">{escape(label)}</span>')
     style = "display:flex;gap:1px;margin:6px 0;border-radius:4px;overflow:hidden;font-size:11px"
     return f'<div style="{style}">{"".join(parts)}</div>'

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kernellab.compile.types import Compiled
+from kernellab.compile.types import STAGES, Compiled
 from kernellab.errors import StoreError, UsageError, plural
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
@@ -18,8 +18,6 @@ from kernellab.ir.operations import Access
 from kernellab.views.elements import MARKS
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.workers.forks_and_interrupts import cached_property
-
-STAGE_NAMES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 
 
 def stage_text(compiled: Compiled, name: str) -> str:
@@ -124,7 +122,7 @@ def _stages(compiled: Compiled, *, sass: bool) -> Iterator[Stage]:
     if sass and compiled.target.backend == "cuda":
         with suppress(UsageError, StoreError):  # there is no binary, or the disassembler cannot read it
             texts["sass"] = compiled.sass
-    for name in STAGE_NAMES:
+    for name in STAGES:
         if name in texts:
             hint = hint_of_ptx(texts["ptx"]) if name == "sass" and "ptx" in texts else None
             lines = stage_lines(name, texts[name].rstrip("\n"), hint)

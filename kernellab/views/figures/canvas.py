@@ -1,14 +1,14 @@
-"""What all figures share: their colours in a light and a dark page, axes, plain numbers on logarithmic scales."""
+"""What all figures share: axes, plain numbers on logarithmic scales."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.elements import minify
+from kernellab.views.palette import Theme
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -16,47 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """The colours of a figure; winner, tie, other and failure differ in lightness too, ``series`` by their markers.
-
-    ``differs`` is for what ran well and differs from most.
-    """
-
-    background: str
-    text: str
-    faint: str
-    winner: str
-    tied: str
-    other: str
-    failed: str
-    differs: str
-    series: tuple[str, ...]
-
-
-LIGHT = Theme(
-    "#ffffff",
-    "#1f2328",
-    "#d7dbe0",
-    "#0a7d38",
-    "#5aa9e6",
-    "#6e7781",
-    "#c4432b",
-    "#946200",
-    ("#0969da", "#bc4c00", "#0a7d38", "#8250df", "#946200", "#a40e60"),
-)
-DARK = Theme(
-    "#14171a",
-    "#e6e9ec",
-    "#363c43",
-    "#4cd07d",
-    "#2f81c7",
-    "#98a2ad",
-    "#ff8a6b",
-    "#d9b23c",
-    ("#58a6ff", "#f0883e", "#4cd07d", "#bc8cff", "#d9b23c", "#ff7bbd"),
-)
 # The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
 # round; hues stay.
 _THEMES = minify("""

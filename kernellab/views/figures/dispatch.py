@@ -15,9 +15,6 @@ from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
-    DARK,
-    LIGHT,
-    Theme,
     add_legend,
     label,
     new_axes,
@@ -25,6 +22,7 @@ from kernellab.views.figures.canvas import (
     series_style,
     use_logarithm,
 )
+from kernellab.views.palette import DARK, LIGHT, Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

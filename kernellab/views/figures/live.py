@@ -11,6 +11,7 @@ from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.errors import plural
 from kernellab.tune.dispatch.result import DispatchProgress
 from kernellab.tune.result import Row, TuningProgress
+from kernellab.views.palette import BLUE, GOOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,6 @@ def _bar(done: int, total: int, label: str) -> str:
 
 _WIDTH, _HEIGHT, _LABEL, _MARGIN = 420, 72, 64, 8
 _MOST_POINTS = 240
-_BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
 
 
 def times_svg(times_ms: Sequence[float]) -> str:
@@ -228,8 +228,8 @@ def times_svg(times_ms: Sequence[float]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" style="max-width:100%" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="times of the configs as they came, best {least:.4g} ms">'
-        f'<g fill="{_POINT}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
-        f'<circle cx="{x}" cy="{y}" r="4" fill="{_BEST}"/>'
+        f'<g fill="{BLUE}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
+        f'<circle cx="{x}" cy="{y}" r="4" fill="{GOOD}"/>'
         f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'
         f'<text x="{_LABEL - 8}" y="11">{most:.3g} ms</text>'
         f'<text x="{_LABEL - 8}" y="{_HEIGHT - 5}">{least:.3g} ms</text>'
@@ -249,7 +249,7 @@ def _steps(times_ms: Sequence[float], place: Callable[[int, float], tuple[float,
             best = time_ms
     points.append((float(_WIDTH - 6), points[-1][1]))
     text = " ".join(f"{x},{y}" for x, y in points)
-    return f'<polyline points="{text}" fill="none" stroke="{_BEST}" stroke-width="1.5" stroke-opacity=".8"/>'
+    return f'<polyline points="{text}" fill="none" stroke="{GOOD}" stroke-width="1.5" stroke-opacity=".8"/>'
 
 
 def _thinned_times(times_ms: Sequence[float]) -> list[int]:

@@ -28,14 +28,15 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import ParseError
 
+from kernellab.views.palette import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, tones
+
 Point = tuple[float, float]
 Color = tuple[int, ...]
 
 SCALE = 1.5  # pixels of the image for one of the picture, for the sharpness of today's screens
 WIDEST_PX = 1400  # pages shrink what is wider than they are, so there is no use in more
 _COLORS = 256
-_INK, _PAPER = "#1f2328", (255, 255, 255)
-_BLUE, _ORANGE, _PURPLE, _GREEN, _RED, _GREY = "#2b83dc", "#e06c12", "#a855e8", "#0f9d75", "#e03e4a", "#80868f"
+_PAPER = (255, 255, 255)
 _FONTS = {False: "DejaVuSansMono.ttf", True: "DejaVuSansMono-Bold.ttf"}
 _CURVE_STEPS = 10
 _INHERITED = (
@@ -44,25 +45,25 @@ _INHERITED = (
 )
 # What style sheets say of the classes of a picture, where they are there.
 _CLASSES: Mapping[str, Mapping[str, str]] = {
-    "kl-map": {"fill": _GREY, "font-size": "10"},
-    "kl-well": {"fill": _GREEN},
-    "kl-half": {"fill": _ORANGE},
-    "kl-poor": {"fill": _RED},
+    "kl-map": {"fill": GREY, "font-size": "10"},
+    "kl-well": {"fill": GREEN},
+    "kl-half": {"fill": ORANGE},
+    "kl-poor": {"fill": RED},
     "kl-band": {"fill-opacity": ".15"},
-    "kl-idle": {"fill": _GREY, "fill-opacity": ".3"},
-    "kl-map-read": {"stroke": _BLUE},
-    "kl-map-write": {"stroke": _ORANGE},
-    "kl-map-both": {"stroke": _PURPLE},
-    "kp-tick": {"font-size": "10", "fill": _INK, "fill-opacity": ".72"},
-    "kp-grid": {"stroke": _GREY, "stroke-opacity": ".32"},
-    "kp-axis": {"stroke": _INK, "stroke-opacity": ".5"},
-    "kp-line": {"fill": "none", "stroke": _GREY, "stroke-opacity": ".5"},
-    "kp-dot": {"fill": _BLUE, "stroke": _BLUE, "stroke-width": "2"},
-    "kp-best": {"fill": _GREEN, "stroke": _GREEN, "stroke-width": "2"},
-    "kp-wrong": {"fill": _RED, "stroke": _RED, "stroke-width": "2"},
-    "kp-column": {"fill": _BLUE, "fill-opacity": ".75"},
-    "kp-failed": {"stroke": _RED, "stroke-width": "2", "fill": "none"},
-    "kp-here": {"fill": "none", "stroke": _INK, "stroke-width": "1.4"},
+    "kl-idle": {"fill": GREY, "fill-opacity": ".3"},
+    "kl-map-read": {"stroke": BLUE},
+    "kl-map-write": {"stroke": ORANGE},
+    "kl-map-both": {"stroke": PURPLE},
+    "kp-tick": {"font-size": "10", "fill": INK, "fill-opacity": ".72"},
+    "kp-grid": {"stroke": GREY, "stroke-opacity": ".32"},
+    "kp-axis": {"stroke": INK, "stroke-opacity": ".5"},
+    "kp-line": {"fill": "none", "stroke": GREY, "stroke-opacity": ".5"},
+    "kp-dot": {"fill": BLUE, "stroke": BLUE, "stroke-width": "2"},
+    "kp-best": {"fill": GREEN, "stroke": GREEN, "stroke-width": "2"},
+    "kp-wrong": {"fill": RED, "stroke": RED, "stroke-width": "2"},
+    "kp-column": {"fill": BLUE, "fill-opacity": ".75"},
+    "kp-failed": {"stroke": RED, "stroke-width": "2", "fill": "none"},
+    "kp-here": {"fill": "none", "stroke": INK, "stroke-width": "1.4"},
 }
 
 
@@ -79,7 +80,7 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     scale = min(SCALE, WIDEST_PX / max(width, 1.0))
     image = Image.new("RGB", (max(1, round(width * scale)), max(1, round(height * scale))), _PAPER)
     painter = _Painter(ImageDraw.Draw(image), scale, (left, top))
-    painter.paint(root, {"fill": _INK, "stroke-width": "1"}, 1.0)
+    painter.paint(root, {"fill": INK, "stroke-width": "1"}, 1.0)
     palette = Image.new("P", (1, 1))
     palette.putpalette([tone for color in _with_tints(painter.colors) for tone in color])
     buffer = io.BytesIO()
@@ -89,7 +90,7 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
 
 def _with_tints(colors: Collection[Color]) -> list[Color]:
     """Return the colours of the image: those that were painted, paper, and what the edges of letters blend of ink."""
-    tints = [_blend(_tones(_INK), share) for share in (0.25, 0.5, 0.75)]
+    tints = [_blend(tones(INK), share) for share in (0.25, 0.5, 0.75)]
     return list(dict.fromkeys([_PAPER, *sorted(colors), *tints]))[:_COLORS]
 
 
@@ -142,7 +143,7 @@ class _Painter:
         name = look.get(part, "none")
         if name == "none":
             return None
-        color = _blend(_tones(name), opacity * float(look.get(f"{part}-opacity", 1)))
+        color = _blend(tones(INK if name == "currentColor" else name), opacity * float(look.get(f"{part}-opacity", 1)))
         self.colors.add(color)
         return color
 
@@ -174,13 +175,6 @@ def _own_look(element: ElementTree.Element) -> dict[str, str]:
     for name in element.get("class", "").split():
         own |= _CLASSES.get(name, {})
     return own | {name: element.attrib[name] for name in _INHERITED if name in element.attrib}
-
-
-def _tones(name: str) -> Color:
-    digits = (_INK if name == "currentColor" else name).lstrip("#")
-    if len(digits) == 3:
-        digits = "".join(2 * digit for digit in digits)
-    return tuple(int(digits[at : at + 2], 16) for at in (0, 2, 4))
 
 
 def _blend(color: Color, share: float) -> Color:

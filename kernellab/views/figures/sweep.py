@@ -15,9 +15,6 @@ from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import UsageError, choice_message
 from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
-    DARK,
-    LIGHT,
-    Theme,
     add_legend,
     device_words,
     label,
@@ -29,6 +26,7 @@ from kernellab.views.figures.canvas import (
     value_text,
 )
 from kernellab.views.figures.tuning import config_text, heat_map, varying
+from kernellab.views.palette import DARK, LIGHT, Theme
 
 if TYPE_CHECKING:
     import pandas

@@ -14,10 +14,7 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import UsageError, plural
 from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
-    DARK,
-    LIGHT,
     LINE_INCHES,
-    Theme,
     add_legend,
     device_words,
     label,
@@ -29,6 +26,7 @@ from kernellab.views.figures.canvas import (
     value_text,
     write_below,
 )
+from kernellab.views.palette import BLACK, DARK, LIGHT, WHITE, Theme
 
 if TYPE_CHECKING:
     import pandas
@@ -219,7 +217,7 @@ def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
         for j, value in enumerate(row):
             if not isnan(value):
                 is_dark = image.norm(value) > 0.55
-                colour = "#ffffff" if is_dark else "#000000"
+                colour = WHITE if is_dark else BLACK
                 axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
 
 

@@ -35,6 +35,7 @@ from kernellab.views.graph.diagram import (
     lay_out,
     to_dot,
 )
+from kernellab.views.palette import ATOMIC, BAD, GREEN, GREY, READ, WRITE
 
 BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
 FONT = "DejaVu Sans Mono,Menlo,Consolas,monospace"
@@ -54,19 +55,18 @@ class _Box:
     is_dashed: bool = False
 
 
-_GREY = "#8a8f98"
 _BOXES = {
-    BoxKind.ARGUMENT: _Box("#0f9d75"),
-    BoxKind.SCALAR: _Box(_GREY, ".1", "1", is_strong=False, is_dashed=True),
-    BoxKind.COMPUTE: _Box(_GREY, ".1", "1", is_strong=False),
-    BoxKind.CONTROL: _Box(_GREY, ".1", "1", is_strong=False, is_dashed=True),
-    BoxKind.READ: _Box("#2b83dc"),
-    BoxKind.WRITE: _Box("#e06c12"),
-    BoxKind.ATOMIC: _Box("#a855e8"),
-    BoxKind.UNKNOWN: _Box("#e03e4a"),
-    BoxKind.KERNEL: _Box("#2b83dc", ".34"),
-    BoxKind.TENSOR: _Box(_GREY, is_strong=False),
-    BoxKind.OUTPUT: _Box("#e06c12"),
+    BoxKind.ARGUMENT: _Box(GREEN),
+    BoxKind.SCALAR: _Box(GREY, ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.COMPUTE: _Box(GREY, ".1", "1", is_strong=False),
+    BoxKind.CONTROL: _Box(GREY, ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.READ: _Box(READ),
+    BoxKind.WRITE: _Box(WRITE),
+    BoxKind.ATOMIC: _Box(ATOMIC),
+    BoxKind.UNKNOWN: _Box(BAD),
+    BoxKind.KERNEL: _Box(READ, ".34"),
+    BoxKind.TENSOR: _Box(GREY, is_strong=False),
+    BoxKind.OUTPUT: _Box(WRITE),
 }
 
 
@@ -80,15 +80,14 @@ class _Arrow:
     width: str = "1.1"
 
 
-_PLAIN = "#80868f"
 _ARROWS = {
-    ArrowKind.VALUE: _Arrow(_PLAIN, ".95"),
-    ArrowKind.ADDRESS: _Arrow("#0f9d75", ".75"),
-    ArrowKind.MASK: _Arrow(_PLAIN, ".55", "1.5 2.5"),
-    ArrowKind.CONTROL: _Arrow(_PLAIN, ".5", "1 3"),
-    ArrowKind.CHANGE: _Arrow("#e06c12", "1", "5 3", "1.5"),
+    ArrowKind.VALUE: _Arrow(GREY, ".95"),
+    ArrowKind.ADDRESS: _Arrow(GREEN, ".75"),
+    ArrowKind.MASK: _Arrow(GREY, ".55", "1.5 2.5"),
+    ArrowKind.CONTROL: _Arrow(GREY, ".5", "1 3"),
+    ArrowKind.CHANGE: _Arrow(WRITE, "1", "5 3", "1.5"),
 }
-_BACK = _Arrow(_PLAIN, ".8", "5 3")
+_BACK = _Arrow(GREY, ".8", "5 3")
 
 
 def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines: tuple[Engine, ...] = ENGINES) -> str:
@@ -159,7 +158,7 @@ def _frames(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
         yield (
             f'<g data-frame="{cluster.id}">'
             f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" rx="6" '
-            'fill="#8a8f98" fill-opacity=".07" stroke="#8a8f98" stroke-opacity=".45"/>'
+            f'fill="{GREY}" fill-opacity=".07" stroke="{GREY}" stroke-opacity=".45"/>'
             f'<text x="{_n(left + 8)}" y="{_n(top + 14)}" font-size="{DETAIL_PX:g}" fill="currentColor" '
             f'fill-opacity=".65">{escape(cluster.label)}</text></g>'
         )
