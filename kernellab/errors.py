@@ -179,6 +179,11 @@ class StoreError(KernellabError):
     """The database cannot be read or written, or there is no room for a compiled kernel."""
 
 
+def timeout_text(subject: str, seconds: float, outcome: str = "did not finish") -> str:
+    """Word a time limit that passed, without a full stop."""
+    return f"{subject} {outcome} within {seconds:g} s"
+
+
 def first_line(foreign: object) -> str:
     """Return the first line of what Triton, torch or the driver says, without its full stop."""
     line = next((line.strip() for line in str(foreign).splitlines() if line.strip()), "unknown failure")

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, WorkerDied
+from kernellab.errors import KernellabError, WorkerDied, timeout_text
 from kernellab.explain import proton
 from kernellab.explain.profile import Counters, Profile, SamplingSession, are_distinct, samples_by_place, samples_of
 from kernellab.explain.proton import NoLineTable, number_instructions
@@ -228,9 +228,7 @@ def counters_of(file: Path, kernel: str, timeout_s: float) -> Counters:
             ncu_command(ncu, file, kernel), capture_output=True, text=True, check=False, timeout=timeout_s
         )
     except subprocess.TimeoutExpired as exc:
-        raise ProfilerRefusal(
-            f"Nsight Compute did not end within {timeout_s:g} s; allow it more by timeout_s."
-        ) from exc
+        raise ProfilerRefusal(f"{timeout_text('Nsight Compute', timeout_s)}; allow it more by timeout_s.") from exc
     values = metric_values(done.stdout)
     if not values:
         raise ProfilerRefusal(_refusal_text(f"{done.stdout}\n{done.stderr}"))

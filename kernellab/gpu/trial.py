@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout
+from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, timeout_text
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
@@ -241,8 +241,8 @@ class GpuTrials:
             outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device, with_torch=with_torch)
-            text = f"{subject_of(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
-            raise WorkerTimeout(f"{text} {UNTOUCHED}", kernel=job.kernel) from exc
+            text = timeout_text(subject_of(request), timeout_s or self.timeout_s)
+            raise WorkerTimeout(f"{text} and was stopped. {UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
             self.start(job.device, with_torch=with_torch)
             text = f"{subject_of(request)} ended the GPU worker: {exc.message}"

@@ -42,6 +42,7 @@ from kernellab.errors import (
     WorkerDied,
     WorkerError,
     WorkerTimeout,
+    timeout_text,
     value_text,
 )
 from kernellab.workers.forks_and_interrupts import AtWork, Stop, lock
@@ -362,10 +363,11 @@ class ExecutorPool:
                 stop.check(job.subject)
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
                 future.cancel()
+                late = timeout_text("The executor", timeout_s, "finished no compile")
                 raise self._record_failure(
                     WorkerTimeout(
-                        f"The executor finished no compile within {timeout_s:g} s; does it have workers? An interrupt "
-                        "of a notebook ends those that the notebook started, of a LocalCluster of dask for instance."
+                        f"{late}; does it have workers? An interrupt of a notebook ends those that "
+                        "the notebook started, of a LocalCluster of dask for instance."
                     )
                 )
         self._last_s = time.monotonic()

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from typing import IO, Any
 
-from kernellab.errors import WorkerDied, WorkerTimeout
+from kernellab.errors import WorkerDied, WorkerTimeout, timeout_text
 from kernellab.workers.children import SpawnedProcess, spawn_process
 from kernellab.workers.forks_and_interrupts import TICK_S, Stop, at_fork, close_in_child, hold_lock, lock, socketpair
 
@@ -321,7 +321,7 @@ class ForkServer:
                 return self._running().fork(limit_of(start_s, subject, stop), answer_s)
             except DeadlineError as exc:
                 self._forget()
-                raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc
+                raise WorkerTimeout(f"{timeout_text(subject, start_s, 'got no worker')}.") from exc
             except (ChannelClosedError, OSError) as exc:
                 output = self._forget()
                 last = next((line for line in reversed(output.splitlines()) if line.strip()), str(exc)).strip()
