@@ -96,7 +96,8 @@ CHAPTERS = (
         "What `lab.explain`, `lab.traffic` and `lab.profile` give.",
         (
             "kernellab.explain.explanation",
-            "kernellab.explain.model.Cause",
+            "kernellab.explain.causes.PerformanceFinding",
+            "kernellab.explain.causes.Cause",
             "kernellab.explain.traffic.result",
             "kernellab.explain.profile",
         ),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Raised when a field is renamed, removed, or means something else; not when one is added."""
 
+_OF_FINDING = ("cause", "line", "text", "evidence", "gain")
 _PROVENANCE = ("device", "driver", "target", "triton", "torch")
 
 
@@ -145,7 +146,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
         "bound": plain(explanation.bound),
         "summary": explanation.summary,
         "share": plain(explanation.share),
-        "findings": plain(explanation.findings),
+        "findings": [{name: plain(getattr(each, name)) for name in _OF_FINDING} for each in explanation.findings],
         "unknown": plain(explanation.unknown),
     }
 

@@ -16,7 +16,7 @@ from kernellab._triton.kernel import Kernel, autotune_settings, jit_function
 from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
-from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
+from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
@@ -148,19 +148,19 @@ def explanation_of(session: Session, call: UserCall, timeout_s: float, *, sample
             "Give a grid without a zero.",
             kernel=name,
         )
-    measured = None
-    if has_gpu(session):
-        profile = sample_launch(session, implementation, timeout_s) if samples else None
-        measured = RunFacts(launch_seconds(session, implementation, timeout_s), profile)
-    return explanation_from(session, implementation, measured)
+    if not has_gpu(session):
+        return _explanation_from(session, implementation)
+    profile = sample_launch(session, implementation, timeout_s) if samples else None
+    return _explanation_from(session, implementation, launch_seconds(session, implementation, timeout_s), profile)
 
 
-def explanation_from(session: Session, implementation: Implementation, measured: RunFacts | None) -> Explanation:
+def _explanation_from(
+    session: Session, implementation: Implementation, time_s: float | None = None, profile: Profile | None = None
+) -> Explanation:
     """Explain a compiled launch, which was timed where there is a GPU."""
     traffic, why_not = _traffic_or_reason(implementation)
-    facts = facts_of(implementation, device_of(session), traffic, measured)
-    explanation = explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not)
-    return replace(explanation, profile=None if measured is None else measured.profile)
+    facts = facts_of(implementation, device_of(session), traffic, time_s, profile)
+    return replace(explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not), profile=profile)
 
 
 def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, str]:
@@ -224,6 +224,6 @@ def profile_with_explanation(session: Session, call: UserCall, timeout_s: float,
         profile = Profile(compiled.kernel, str(session.target), "", grid, refused=refused, compiled=compiled)
     if not profile.refused:
         return profile
-    answer = explanation_from(session, implementation, None)
+    answer = _explanation_from(session, implementation)
     sentences = (answer.summary, *(f"{each.cause}: {each.text}" for each in answer.findings))
     return replace(profile, notes=(*profile.notes, *sentences))

@@ -6,24 +6,16 @@ import math
 from dataclasses import replace
 
 from kernellab.errors import plural
+from kernellab.explain.causes import Cause, PerformanceFinding, figure_text
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.model import (
-    ROUND_S,
-    Bottleneck,
-    Cause,
-    Proposal,
-    bound_of,
-    figure_text,
-    last_wave_loss,
-    times_of,
-)
+from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
 
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
 _LEAST_SHARE = 0.3
 _NARROW_KINDS = frozenset({"fp16", "bf16", "fp8", "int8"})
 
 
-def no_tensor_cores(facts: Facts) -> Proposal | None:
+def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
     """A product of matrices is computed by ordinary multiplications and additions."""
     dots = [dot for dot in facts.dots if not dot.on_tensor_cores and dot.kind != "fp64"]
     times = times_of(facts)
@@ -38,7 +30,7 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
         on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
         shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
         fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
-        return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
+        return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
     products = [each for each in facts.reductions if each.as_product]
     if not products or max(times.arithmetic, times.shared) < _LEAST_SHARE * times.longest:
         return None
@@ -52,7 +44,7 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
     shared = tuple(replace(e, wavefronts=e.wavefronts * 0.05) if e.line in lines else e for e in facts.shared)
     fixed = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
     fixed = _without_lines(fixed, lines, 0.06)
-    return Proposal(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, fixed)
+    return PerformanceFinding(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, fixed)
 
 
 def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
@@ -61,7 +53,7 @@ def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
     return replace(facts, lines=tuple(changed))
 
 
-def wide_operands(facts: Facts) -> Proposal | None:
+def wide_operands(facts: Facts) -> PerformanceFinding | None:
     """Operands of a product are converted to a wider type, for which the tensor cores are slower."""
     wide = [dot for dot in facts.dots if dot.was_narrower in _NARROW_KINDS and dot.was_narrower != dot.kind]
     if not wide:
@@ -76,7 +68,7 @@ def wide_operands(facts: Facts) -> Proposal | None:
     shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
     exact = {dot.line for dot in wide if not dot.on_tensor_cores}
     fixed = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
-    return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
+    return PerformanceFinding(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
 
 
 # By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
@@ -95,7 +87,7 @@ _ARITHMETIC = {
 }
 
 
-def slow_arithmetic(facts: Facts) -> Proposal | None:
+def slow_arithmetic(facts: Facts) -> PerformanceFinding | None:
     """One line computes most, with operations that are slow on this hardware."""
     times = times_of(facts)
     if times.arithmetic < 0.5 * times.longest:
@@ -110,7 +102,9 @@ def slow_arithmetic(facts: Facts) -> Proposal | None:
     share = _line_weight(worst) / total
     text = f"line {worst.line} executes {share:.0%} of the instructions, for {what}. {remedy}."
     fixed = _without_lines(facts, {worst.line}, left)
-    return Proposal(Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, fixed)
+    return PerformanceFinding(
+        Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, fixed
+    )
 
 
 _CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
@@ -126,7 +120,7 @@ def _slow_word(line: LineFacts) -> str:
     return known[0] if known else next((word for word in sorted(line.words) if word.startswith("libdevice")), "")
 
 
-def reductions_in_loops(facts: Facts) -> Proposal | None:
+def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
     """A loop reduces a tile in every round, and adds the results up."""
     reductions = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
     waves = max(1.0, facts.programs / facts.slots)
@@ -143,10 +137,10 @@ def reductions_in_loops(facts: Facts) -> Proposal | None:
     lines = {each.line for each in reductions}
     kept = tuple(each for each in facts.reductions if each not in reductions)
     fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
-    return Proposal(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, fixed)
+    return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, fixed)
 
 
-def register_spills(facts: Facts) -> Proposal | None:
+def register_spills(facts: Facts) -> PerformanceFinding | None:
     """A thread holds more values than it has registers, and moves the rest to and from memory."""
     times = times_of(facts)
     if not facts.spill_bytes or times.spills < 0.1 * times.longest:
@@ -161,10 +155,10 @@ def register_spills(facts: Facts) -> Proposal | None:
     without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
     fixed = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
     figures = {"spilled bytes": float(facts.spill_bytes), "registers": float(facts.registers or 0)}
-    return Proposal(Cause.SPILLS, None, text, figures, fixed)
+    return PerformanceFinding(Cause.SPILLS, None, text, figures, fixed)
 
 
-def few_programs(facts: Facts) -> Proposal | None:
+def few_programs(facts: Facts) -> PerformanceFinding | None:
     """The grid has fewer programs than the device has multiprocessors, so some of these idle."""
     many = facts.device.multiprocessors
     times = times_of(facts)
@@ -185,10 +179,10 @@ def few_programs(facts: Facts) -> Proposal | None:
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
     )
     figures = {"programs": float(facts.programs), "multiprocessors": float(many)}
-    return Proposal(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, fixed)
+    return PerformanceFinding(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, fixed)
 
 
-def last_wave(facts: Facts) -> Proposal | None:
+def last_wave(facts: Facts) -> PerformanceFinding | None:
     """The programs do not divide among the multiprocessors, and in the last wave most of these idle."""
     loss, many = last_wave_loss(facts), facts.device.multiprocessors
     times = times_of(facts)
@@ -206,10 +200,10 @@ def last_wave(facts: Facts) -> Proposal | None:
     factor = 8
     fixed = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
     figures = {"programs": float(facts.programs), "multiprocessors": float(many), "idle": loss}
-    return Proposal(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, fixed)
+    return PerformanceFinding(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, fixed)
 
 
-def small_block(facts: Facts) -> Proposal | None:
+def small_block(facts: Facts) -> PerformanceFinding | None:
     """A block has fewer elements than threads, so that threads repeat each other's work."""
     threads = 32 * facts.warps
     tiles = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
@@ -232,10 +226,10 @@ def small_block(facts: Facts) -> Proposal | None:
         lines=tuple(each.scaled_by(max(1 / factor, 0.25)) for each in facts.lines),
     )
     figures = {"elements": elements, "threads": float(threads), "programs": float(facts.programs)}
-    return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, fixed)
+    return PerformanceFinding(Cause.SMALL_BLOCK, largest.line, text, figures, fixed)
 
 
-def masked_lanes(facts: Facts) -> Proposal | None:
+def masked_lanes(facts: Facts) -> PerformanceFinding | None:
     """A mask switches off most threads: the block is larger than the data."""
     moving = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
     total = sum(each.bytes for each in moving)
@@ -257,10 +251,10 @@ def masked_lanes(facts: Facts) -> Proposal | None:
         resident=max(facts.resident, int(facts.resident / left)),
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}
-    return Proposal(Cause.MASKED, worst.line, text.replace("%", " %"), figures, fixed)
+    return PerformanceFinding(Cause.MASKED, worst.line, text.replace("%", " %"), figures, fixed)
 
 
-def low_occupancy(facts: Facts) -> Proposal | None:
+def low_occupancy(facts: Facts) -> PerformanceFinding | None:
     """Registers or shared memory allow too few resident warps to hide latency."""
     times = times_of(facts)
     warps = facts.resident * facts.warps
@@ -271,10 +265,10 @@ def low_occupancy(facts: Facts) -> Proposal | None:
         "while others wait for memory. Take a smaller block, more num_warps, or fewer stages."
     )
     fixed = replace(facts, resident=2 * facts.resident)
-    return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, fixed)
+    return PerformanceFinding(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, fixed)
 
 
-def launch_overhead(facts: Facts) -> Proposal | None:
+def launch_overhead(facts: Facts) -> PerformanceFinding | None:
     """Launch overhead takes longer than the kernel."""
     times = times_of(facts)
     if bound_of(facts, times) is not Bottleneck.LAUNCH:
@@ -286,7 +280,7 @@ def launch_overhead(facts: Facts) -> Proposal | None:
         "many (another axis of the grid), or replay a CUDA graph."
     )
     fixed = replace(facts, device=replace(facts.device, launch_s=0.0))
-    return Proposal(
+    return PerformanceFinding(
         Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, fixed
     )
 

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.display import Displayable
+from kernellab.explain.causes import CONSEQUENCES, STALLS, UNDERSTATED, PerformanceFinding, figure_text
 from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import (
     Bottleneck,
-    Cause,
-    Proposal,
     Times,
     bound_of,
-    figure_text,
     floor_seconds,
     gain_of,
     times_of,
     with_measured_latency,
 )
-from kernellab.explain.profile import Profile, Stall
+from kernellab.explain.profile import Profile
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
-
-
-@dataclass(frozen=True, slots=True)
-class PerformanceFinding:
-    """One change that would make a launch faster.
-
-    ``line`` is one of the kernel's file, None where no line is the cause. ``evidence`` holds figures by name. ``gain``
-    is the least and the largest estimated speedup; 2 means half the time.
-    """
-
-    cause: Cause
-    line: int | None
-    text: str
-    evidence: Mapping[str, float]
-    gain: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -83,58 +66,10 @@ def evidence_text(evidence: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figure_text(value)}" for name, value in evidence.items())
 
 
-LEAST_GAIN = 1.08
-# The model underestimates these causes, so that unexplained time is likely theirs.
-_UNDERSTATED = {
-    Cause.SPILLS,
-    Cause.NO_PIPELINE,
-    Cause.TILES,
-    Cause.NO_TENSOR_CORES,
-    Cause.WIDE_OPERANDS,
-    Cause.REDUCTION,
-    Cause.OCCUPANCY,
-    Cause.SMALL_BLOCK,
-    Cause.ATOMICS,
-}
-
-
-def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
-    """Return a proposal with its estimated speedup; None where that is too small to mention."""
-    low, high = gain_of(facts, proposal.fixed, is_understated=proposal.cause in _UNDERSTATED)
-    if high < LEAST_GAIN:
-        return None
-    gain = (_round_down(low), _round_down(high))
-    return PerformanceFinding(proposal.cause, proposal.line, proposal.text, proposal.evidence, gain)
-
-
-def _round_down(gain: float) -> float:
-    """Round a factor down to two decimals."""
-    return math.floor(100 * gain) / 100
-
-
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
+_LEAST_GAIN = 1.08
 _NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
-
-# Root causes, each with the causes that only follow from it.
-_FOLLOWS = {
-    Cause.UNCOALESCED: {Cause.NARROW, Cause.NO_PIPELINE, Cause.OCCUPANCY, Cause.ORDER, Cause.CONFLICTS},
-    Cause.FEW_PROGRAMS: {Cause.NO_PIPELINE, Cause.REDUCTION, Cause.NARROW, Cause.OCCUPANCY},
-    Cause.NO_TENSOR_CORES: {
-        Cause.NO_PIPELINE,
-        Cause.TILES,
-        Cause.WIDE_OPERANDS,
-        Cause.ARITHMETIC,
-        Cause.CONFLICTS,
-    },
-    Cause.REDUCTION: {Cause.NO_PIPELINE},
-    Cause.SHARED_LOADS: {Cause.NO_PIPELINE, Cause.REREAD, Cause.ORDER},
-    Cause.SPILLS: {Cause.OCCUPANCY, Cause.NARROW, Cause.NO_PIPELINE},
-    Cause.SMALL_BLOCK: {Cause.OCCUPANCY, Cause.NARROW},
-    Cause.LAUNCH: {Cause.FEW_PROGRAMS, Cause.NARROW, Cause.NO_PIPELINE},
-    Cause.ATOMICS: {Cause.NARROW},
-    Cause.WIDE_OPERANDS: {Cause.NO_PIPELINE, Cause.CONFLICTS},
-}
 
 
 def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
@@ -162,35 +97,34 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
 
 def findings_of(facts: Facts) -> list[PerformanceFinding]:
     """Return the findings of all rules, the largest gain first; a consequence follows its root cause."""
-    proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
-    findings = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
-    findings.sort(key=lambda each: -_finding_weight(each, facts))
-    return _roots_first(findings)[:_MOST_FINDINGS]
+    findings = [_with_gain(finding, facts) for rule in RULES if (finding := rule(facts)) is not None]
+    waiting = [finding for finding in findings if finding.gain[1] >= _LEAST_GAIN]
+    waiting.sort(key=lambda finding: -_weight(finding, facts))
+    ordered: list[PerformanceFinding] = []
+    while waiting and len(ordered) < _MOST_FINDINGS:
+        following = set().union(*(CONSEQUENCES.get(finding.cause, ()) for finding in waiting))
+        root = next(finding for finding in waiting if finding.cause not in following)
+        ordered.append(root)
+        waiting.remove(root)
+    return ordered
 
 
-def _finding_weight(finding: PerformanceFinding, facts: Facts) -> float:
+def _with_gain(finding: PerformanceFinding, facts: Facts) -> PerformanceFinding:
+    """Return a finding with its estimated speedup, rounded down to two decimals."""
+    gain = gain_of(facts, finding.fixed, is_understated=finding.cause in UNDERSTATED)
+    low, high = (math.floor(100 * factor) / 100 for factor in gain)
+    return replace(finding, gain=(low, high))
+
+
+def _weight(finding: PerformanceFinding, facts: Facts) -> float:
     """Return the rank of a finding: the geometric mean of its gain, raised where samples support it.
 
     Samples support a finding by falling on its line, and by stall reasons that match its cause.
     """
     low, high = finding.gain
     on_line = facts.line_shares.get(finding.line or -1, 0.0)
-    waiting = sum(facts.stalls.get(stall, 0.0) for stall in _STALLS_OF_CAUSE.get(finding.cause, ()))
+    waiting = sum(facts.stalls.get(stall, 0.0) for stall in STALLS.get(finding.cause, ()))
     return math.sqrt(low * high) * (1 + 0.3 * on_line + 0.3 * waiting)
-
-
-def _roots_first(findings: Sequence[PerformanceFinding]) -> list[PerformanceFinding]:
-    ordered: list[PerformanceFinding] = []
-    waiting = list(findings)
-    while waiting:
-        root = next(
-            finding
-            for finding in waiting
-            if not any(finding.cause in _FOLLOWS.get(other.cause, ()) and other is not finding for other in waiting)
-        )
-        ordered.append(root)
-        waiting.remove(root)
-    return ordered
 
 
 def share_of_limit(facts: Facts) -> float | None:
@@ -198,22 +132,6 @@ def share_of_limit(facts: Facts) -> float | None:
     if facts.time_s is None or facts.time_s <= 0:
         return None
     return min(1.0, floor_seconds(facts) / facts.time_s)
-
-
-_FOR_MEMORY = (Stall.MEMORY, Stall.MEMORY_QUEUE)
-_STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
-    Cause.UNCOALESCED: _FOR_MEMORY,
-    Cause.NARROW: _FOR_MEMORY,
-    Cause.REREAD: _FOR_MEMORY,
-    Cause.SHARED_LOADS: _FOR_MEMORY,
-    Cause.ORDER: _FOR_MEMORY,
-    Cause.NO_PIPELINE: (Stall.MEMORY,),
-    Cause.SPILLS: _FOR_MEMORY,
-    Cause.CONFLICTS: (Stall.SHARED, Stall.SHARED_QUEUE),
-    Cause.REDUCTION: (Stall.BARRIER, Stall.SHARED),
-    Cause.ARITHMETIC: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
-    Cause.NO_TENSOR_CORES: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
-}
 
 
 def summary_of(

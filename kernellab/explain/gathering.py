@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -22,37 +22,30 @@ from kernellab.explain.reading import (
     reductions_of,
     runs_of,
 )
-from kernellab.explain.traffic.launch import traffic_of
+from kernellab.explain.traffic.launch import resident_programs, traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.arguments import memory_of
-from kernellab.target import limits_of, occupancy
 from kernellab.timing.launches import Implementation, moved_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """The measurements of a launch: seconds with a flushed L2, and a profile; None without a GPU."""
-
-    time_s: float | None = None
-    profile: Profile | None = None
 
 
 def facts_of(
     implementation: Implementation,
     device: DeviceRates,
     traffic: Traffic | None = None,
-    measured: RunFacts | None = None,
+    time_s: float | None = None,
+    profile: Profile | None = None,
 ) -> Facts:
-    """Return the facts of a launch; without ``traffic``, every access counts as ideal."""
-    facts = static_facts(implementation, device)
+    """Return the facts of a launch; without ``traffic``, every access counts as ideal.
+
+    ``time_s`` is its measured time with a flushed L2.
+    """
+    facts = replace(static_facts(implementation, device), time_s=time_s)
     if traffic is not None:
         sizes = sizes_of(implementation.kernel_launch.arguments)
         facts = with_traffic(facts, traffic, implementation.kernel.graph, sizes)
-    if measured is not None:
-        facts = replace(facts, time_s=measured.time_s)
-        if measured.profile is not None and measured.profile.samples:
-            facts = with_profile(facts, measured.profile, implementation.kernel.graph)
+    if profile is not None and profile.samples:
+        facts = with_profile(facts, profile, implementation.kernel.graph)
     return facts
 
 
@@ -73,7 +66,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         device=device,
         programs=max(1, math.prod(launch.grid)),
         warps=warps,
-        resident=_resident_programs(implementation),
+        resident=resident_programs(compiled),
         grid=launch.grid,
         limiter=compiled.resources.limiter or "",
         stages=stages,
@@ -121,18 +114,6 @@ def _footprint_bytes(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], 
             bytes_asked[key] = bytes_asked.get(key, 0.0) + access.bytes
     total = sum(min(asked, float(sizes.get(name, asked))) for (name, _), asked in bytes_asked.items())
     return total if moved is None else min(total, float(moved))
-
-
-def _resident_programs(implementation: Implementation) -> int:
-    """Return the number of resident programs per multiprocessor."""
-    resources, target = implementation.kernel.resources, implementation.kernel.target
-    limits = limits_of(target)
-    if limits is None or resources.registers is None or not resources.fits:
-        return 4
-    resident = occupancy(
-        limits, threads=resources.threads, registers=resources.registers, shared_bytes=resources.shared_bytes
-    )
-    return max(1, resident.blocks)
 
 
 def traffic_of_launch(implementation: Implementation) -> Traffic:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from kernellab.errors import plural
+from kernellab.explain.causes import Cause, PerformanceFinding, figure_text
 from kernellab.explain.facts import (
     WARP_THREADS,
     WIDEST_BYTES,
@@ -18,16 +19,7 @@ from kernellab.explain.facts import (
     WidthLimit,
     is_repeated,
 )
-from kernellab.explain.model import (
-    Bottleneck,
-    Cause,
-    Proposal,
-    bytes_in_flight,
-    dram_bytes,
-    figure_text,
-    needed_bytes_in_flight,
-    times_of,
-)
+from kernellab.explain.model import Bottleneck, bytes_in_flight, dram_bytes, needed_bytes_in_flight, times_of
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least share of the transferred bytes that is worth a finding
@@ -36,7 +28,7 @@ _TINY_TILE = 32 * 32  # below it, addresses and masks dominate the arithmetic
 _STAGES = 4
 
 
-def uncoalesced_access(facts: Facts) -> Proposal | None:
+def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
     """Threads of a warp access scattered addresses, so most of each sector is transferred for nothing."""
     total = sum(access.sectors for access in facts.accesses)
     wasteful = [
@@ -64,7 +56,7 @@ def uncoalesced_access(facts: Facts) -> Proposal | None:
         saved = max(0.0, facts.dram_bytes - facts.footprint_bytes) * (1 - after / before)
         fixed = replace(fixed, dram_bytes=facts.dram_bytes - saved)
     figures = {"sectors": worst.sectors, "ideal sectors": worst.ideal_sectors, "of all sectors": worst.sectors / total}
-    return Proposal(Cause.UNCOALESCED, worst.line, text, figures, fixed)
+    return PerformanceFinding(Cause.UNCOALESCED, worst.line, text, figures, fixed)
 
 
 _REMEDY_OF_ORDER = (
@@ -90,7 +82,7 @@ def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callabl
     return replace(facts, accesses=tuple(change(a) if id(a) in chosen else a for a in facts.accesses))
 
 
-def narrow_access(facts: Facts) -> Proposal | None:
+def narrow_access(facts: Facts) -> PerformanceFinding | None:
     """Threads own neighbouring elements and move them one by one: alignment or a common mask is not proven."""
     slow = [each for each in facts.accesses if each.is_narrow and each.is_split]
     total = sum(each.bytes for each in facts.accesses)
@@ -113,7 +105,9 @@ def narrow_access(facts: Facts) -> Proposal | None:
             for line in facts.lines
         ),
     )
-    return Proposal(Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, fixed)
+    return PerformanceFinding(
+        Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, fixed
+    )
 
 
 def _why_narrow(access: AccessFacts, elements: int) -> str:
@@ -174,7 +168,7 @@ def _widen_access(access: AccessFacts) -> AccessFacts:
     return replace(access, width_bytes=wide, requests=access.requests * factor, sectors=access.ideal_sectors)
 
 
-def repeated_loads(facts: Facts) -> Proposal | None:
+def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     """Several lines load the same elements of an argument, one pass after the other."""
     loads: dict[str, list[AccessFacts]] = {}
     for access in facts.accesses:
@@ -203,10 +197,10 @@ def repeated_loads(facts: Facts) -> Proposal | None:
     )
     trips = facts.loop_trips / len(group)
     fixed = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
-    return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, fixed)
+    return PerformanceFinding(Cause.REREAD, later[-1].line, text, {"times loaded": times}, fixed)
 
 
-def shared_loads(facts: Facts) -> Proposal | None:
+def shared_loads(facts: Facts) -> PerformanceFinding | None:
     """Every program loads most of an argument, for few results."""
     many = facts.programs // facts.device.multiprocessors
     moved = sum(each.moved_bytes for each in facts.accesses)
@@ -231,7 +225,9 @@ def shared_loads(facts: Facts) -> Proposal | None:
     )
     accesses = _with_accesses(facts, loads, lambda access: _scale_traffic(access, 1 / each_takes))
     fixed = replace(accesses, programs=facts.programs // each_takes)
-    return Proposal(Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, fixed)
+    return PerformanceFinding(
+        Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, fixed
+    )
 
 
 _MOST_OF_IT = 0.5
@@ -243,7 +239,7 @@ def _loads_all(access: AccessFacts) -> bool:
     return whole is not None and (access.touched_bytes or 0.0) > 0.99 * whole
 
 
-def program_order(facts: Facts) -> Proposal | None:
+def program_order(facts: Facts) -> PerformanceFinding | None:
     """Programs that use the same bytes run so far apart that the L2 has evicted them."""
     if facts.dram_bytes is None or facts.dram_bytes < 1.25 * facts.footprint_bytes or facts.footprint_bytes <= 0:
         return None
@@ -260,14 +256,14 @@ def program_order(facts: Facts) -> Proposal | None:
         "the axes of the grid, or number the tiles in groups (tl.swizzle2d, GROUP_M)."
     )
     fixed = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
-    return Proposal(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, fixed)
+    return PerformanceFinding(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, fixed)
 
 
 def _reuse(access: AccessFacts) -> float:
     return access.bytes / access.touched_bytes if access.touched_bytes else 1.0
 
 
-def bank_conflicts(facts: Facts) -> Proposal | None:
+def bank_conflicts(facts: Facts) -> PerformanceFinding | None:
     """Threads of a warp access different words of one bank of shared memory, one after the other."""
     wasteful = [each for each in facts.shared if each.wavefronts > 1.5 * each.ideal_wavefronts > 0]
     times = times_of(facts)
@@ -284,10 +280,10 @@ def bank_conflicts(facts: Facts) -> Proposal | None:
     shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
     fixed = replace(facts, shared=tuple(shared))
     figures = {"wavefronts": worst.wavefronts, "without conflicts": worst.ideal_wavefronts}
-    return Proposal(Cause.CONFLICTS, worst.line, text, figures, fixed)
+    return PerformanceFinding(Cause.CONFLICTS, worst.line, text, figures, fixed)
 
 
-def no_pipeline(facts: Facts) -> Proposal | None:
+def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     """Each iteration of a loop waits for its own loads, and too few programs run meanwhile to hide that."""
     loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
     waiting = [each for each in loops if not each.is_async and each.trips >= _LEAST_ROUNDS]
@@ -313,10 +309,10 @@ def no_pipeline(facts: Facts) -> Proposal | None:
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
     figures = {"rounds": worst.trips, "KiB under way": bytes_in_flight(facts) / 1024}
-    return Proposal(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
+    return PerformanceFinding(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
 
 
-def small_tiles(facts: Facts) -> Proposal | None:
+def small_tiles(facts: Facts) -> PerformanceFinding | None:
     """Tiles of a product are so small that each operand is fetched many times."""
     small = [dot for dot in facts.dots if dot.on_tensor_cores and dot.tile[0] * dot.tile[1] <= 64 * 64]
     if not small:
@@ -346,7 +342,7 @@ def small_tiles(facts: Facts) -> Proposal | None:
     lines = tuple(each.scaled_by(factor) for each in facts.lines)
     fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
-    return Proposal(Cause.TILES, worst.line, text, figures, fixed)
+    return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
 
 
 _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
@@ -365,7 +361,7 @@ def _scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:
     return replace(access, **{name: getattr(access, name) * factor for name in names})
 
 
-def contended_atomics(facts: Facts) -> Proposal | None:
+def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     """Many threads update one address by atomics, which happen one after the other."""
     times = times_of(facts)
     contended = [
@@ -385,7 +381,9 @@ def contended_atomics(facts: Facts) -> Proposal | None:
     )
     changed = tuple(replace(e, updates=_combined_updates(e, facts)) if e in contended else e for e in facts.atomics)
     fixed = replace(facts, atomics=changed)
-    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, fixed)
+    return PerformanceFinding(
+        Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, fixed
+    )
 
 
 def _updates_per_address(atomic: AtomicFacts) -> float:

@@ -11,7 +11,7 @@ The speedup of a change is the ratio of the times of the facts without and with 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -48,7 +48,7 @@ class Bottleneck(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The seconds of each unit if it worked alone. ``launch`` is what an empty launch takes."""
+    """The seconds of each unit of `Bottleneck` if it worked alone. ``launch`` is what an empty launch takes."""
 
     dram: float
     l2: float
@@ -69,7 +69,7 @@ class Times:
     @property
     def terms(self) -> dict[Bottleneck, float]:
         """The times of all units and the launch overhead."""
-        return {unit: getattr(self, name) for unit, name in _FIELDS.items()}
+        return {Bottleneck[name.upper()]: getattr(self, name) for name in self.__slots__}
 
     @property
     def longest(self) -> float:
@@ -83,26 +83,12 @@ class Times:
 
     def without_terms(self, units: Iterable[Bottleneck]) -> Times:
         """Return the times with some terms at zero."""
-        return replace(self, **{_FIELDS[unit]: 0.0 for unit in units})
+        return replace(self, **{unit.name.lower(): 0.0 for unit in units})
 
     @property
     def total(self) -> float:
         """The time of the launch: overhead, the slowest unit, and a part of the others."""
         return self.launch + (1 - _EXPOSED) * self.longest + _EXPOSED * sum(self.units.values())
-
-
-_FIELDS = {
-    Bottleneck.DRAM: "dram",
-    Bottleneck.L2: "l2",
-    Bottleneck.LOADS: "loads",
-    Bottleneck.SHARED: "shared",
-    Bottleneck.TENSOR: "tensor",
-    Bottleneck.ARITHMETIC: "arithmetic",
-    Bottleneck.ATOMICS: "atomics",
-    Bottleneck.LATENCY: "latency",
-    Bottleneck.SPILLS: "spills",
-    Bottleneck.LAUNCH: "launch",
-}
 
 
 def times_of(facts: Facts) -> Times:
@@ -281,47 +267,6 @@ def bytes_in_flight(facts: Facts) -> float:
 def needed_bytes_in_flight(facts: Facts) -> float:
     """Return the bytes in flight that fill the memory's bandwidth, by Little's law."""
     return facts.device.memory_gbps * 1e9 * facts.device.latency_s
-
-
-class Cause(StrEnum):
-    """Why a launch is slower than it could be."""
-
-    UNCOALESCED = "uncoalesced access"
-    NARROW = "narrow access"
-    REREAD = "memory read several times"
-    ORDER = "order of programs"
-    TILES = "tiles too small"
-    CONFLICTS = "bank conflicts"
-    SPILLS = "spills"
-    FEW_PROGRAMS = "too few programs"
-    LAST_WAVE = "the last wave"
-    NO_PIPELINE = "latency of loads in a loop"
-    OCCUPANCY = "too few warps to hide latency"
-    SMALL_BLOCK = "block too small"
-    SHARED_LOADS = "every program loads the same"
-    MASKED = "masked lanes"
-    NO_TENSOR_CORES = "no tensor cores"
-    WIDE_OPERANDS = "operands wider than their data"
-    ARITHMETIC = "slow arithmetic"
-    REDUCTION = "reduction in every round"
-    ATOMICS = "atomics on one address"
-    LAUNCH = "launch overhead"
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """The result of a rule: a cause, what to change, and the facts of the launch after that change."""
-
-    cause: Cause
-    line: int | None
-    text: str
-    evidence: Mapping[str, float]
-    fixed: Facts
-
-
-def figure_text(value: float) -> str:
-    """Format a number with four digits; from 1000 on as a whole number: ``262,144``."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 _LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`

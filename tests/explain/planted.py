@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernellab.explain.model import Cause
+from kernellab.explain.causes import Cause
 
 Inputs = dict[str, Any]
 MARK = "# planted"

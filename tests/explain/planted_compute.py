@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from kernellab.explain.model import Cause
+from kernellab.explain.causes import Cause
 from tests.explain.planted import KernelCall, Planted, cdiv, random
 from tests.explain.planted_memory import over
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.explain.model import Cause
+from kernellab.explain.causes import Cause
 from tests.explain.planted import KernelCall, Planted, cdiv, random
 
 

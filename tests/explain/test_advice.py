@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.memory_rules import narrow_access, shared_loads, uncoalesced_access
-from kernellab.explain.model import Cause, Proposal
 from tests.explain import advised
 from tests.explain.planted import KernelCall, Planted
 from tests.explain.planted_compute import COMPUTE_PAIRS
@@ -26,7 +26,7 @@ def blocks(n: int) -> tuple[int]:
     return (-(-n // BLOCK),)
 
 
-def proposed(rule: Callable[..., Proposal | None], why: Explanation) -> Proposal:
+def proposed(rule: Callable[..., PerformanceFinding | None], why: Explanation) -> PerformanceFinding:
     found = rule(why.facts)
     assert found is not None
     return found

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.explain.model import Cause
+from kernellab.explain.causes import Cause
 from tests.explain.planted import MARK
 from tests.explain.planted_memory import MEMORY_PAIRS
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.compute_rules import COMPUTE_RULES
-from kernellab.explain.explanation import RULES, PerformanceFinding, explain_facts
+from kernellab.explain.explanation import RULES, explain_facts
 from kernellab.explain.facts import (
     AccessFacts,
     AtomicFacts,
@@ -17,7 +18,7 @@ from kernellab.explain.facts import (
     device_of_table,
 )
 from kernellab.explain.memory_rules import MEMORY_RULES
-from kernellab.explain.model import Bottleneck, Cause, floor_seconds, gain_of, times_of
+from kernellab.explain.model import Bottleneck, floor_seconds, gain_of, times_of
 from kernellab.target import parse_target
 
 DEVICE = device_of_table(parse_target("cuda:90"))

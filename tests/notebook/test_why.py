@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import Explanation
-from kernellab.explain.model import Cause
 from kernellab.explain.profile import Profile
 from tests.notebook.conftest import Notebook
 

@@ -202,7 +202,7 @@ def traffic_of(
         return Traffic(compiled.kernel, str(compiled.target), grid, (), (), (UnknownTraffic(None, reason),), 0.0, 0)
     kernel = ptx_kernel(compiled.ptx)
     resources = compiled.resources
-    wave = multiprocessors() * _resident_programs(compiled)
+    wave = multiprocessors() * resident_programs(compiled)
     types = [(name, kind) for name, kind in signature if kind != "constexpr"]
     bound = bind_arguments(
         kernel, [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
@@ -228,8 +228,11 @@ def traffic_of(
     )
 
 
-def _resident_programs(compiled: Compiled) -> int:
-    """Return the number of resident programs per multiprocessor; 1 where the occupancy is not known."""
+def resident_programs(compiled: Compiled) -> int:
+    """Return the number of resident programs per multiprocessor.
+
+    Where the occupancy is not known it is 1, the least with which a kernel runs at all.
+    """
     limits, share = limits_of(compiled.target), compiled.resources.occupancy
     if limits is None or not share:
         return 1

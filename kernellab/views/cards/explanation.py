@@ -12,7 +12,8 @@ from html import escape
 from itertools import chain
 
 from kernellab.errors import plural
-from kernellab.explain.explanation import Explanation, PerformanceFinding, evidence_text
+from kernellab.explain.causes import PerformanceFinding
+from kernellab.explain.explanation import Explanation, evidence_text
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
 from kernellab.views.blocks import (

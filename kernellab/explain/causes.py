@@ -1,0 +1,94 @@
+"""The causes that an explanation may name, and the finding of one.
+
+A rule returns a finding for its cause. The tables below say which causes follow from others, which the model of time
+underestimates, and which stall reasons of a profile support one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kernellab.explain.facts import Facts
+from kernellab.explain.profile import Stall
+
+
+class Cause(StrEnum):
+    """Why a launch is slower than it could be."""
+
+    UNCOALESCED = "uncoalesced access"
+    NARROW = "narrow access"
+    REREAD = "memory read several times"
+    ORDER = "order of programs"
+    TILES = "tiles too small"
+    CONFLICTS = "bank conflicts"
+    SPILLS = "spills"
+    FEW_PROGRAMS = "too few programs"
+    LAST_WAVE = "the last wave"
+    NO_PIPELINE = "latency of loads in a loop"
+    OCCUPANCY = "too few warps to hide latency"
+    SMALL_BLOCK = "block too small"
+    SHARED_LOADS = "every program loads the same"
+    MASKED = "masked lanes"
+    NO_TENSOR_CORES = "no tensor cores"
+    WIDE_OPERANDS = "operands wider than their data"
+    ARITHMETIC = "slow arithmetic"
+    REDUCTION = "reduction in every round"
+    ATOMICS = "atomics on one address"
+    LAUNCH = "launch overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceFinding:
+    """One change that would make a launch faster.
+
+    ``line`` is one of the kernel's file, None where no line is the cause. ``evidence`` holds figures by name. ``fixed``
+    are the facts of the launch after the change. ``gain`` is the least and the largest estimated speedup, which follow
+    from them; 2 means half the time.
+    """
+
+    cause: Cause
+    line: int | None
+    text: str
+    evidence: Mapping[str, float]
+    fixed: Facts = field(repr=False)
+    gain: tuple[float, float] = (1.0, 1.0)
+
+
+def figure_text(value: float) -> str:
+    """Format a number with four digits; from 1000 on as a whole number: ``262,144``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+# The model of time underestimates these, so that unexplained time is likely theirs.
+UNDERSTATED = {
+    *(Cause.SPILLS, Cause.NO_PIPELINE, Cause.TILES, Cause.NO_TENSOR_CORES, Cause.WIDE_OPERANDS, Cause.REDUCTION),
+    *(Cause.OCCUPANCY, Cause.SMALL_BLOCK, Cause.ATOMICS),
+}
+
+# Root causes, each with the causes that only follow from it.
+CONSEQUENCES: Mapping[Cause, set[Cause]] = {
+    Cause.UNCOALESCED: {Cause.NARROW, Cause.NO_PIPELINE, Cause.OCCUPANCY, Cause.ORDER, Cause.CONFLICTS},
+    Cause.FEW_PROGRAMS: {Cause.NO_PIPELINE, Cause.REDUCTION, Cause.NARROW, Cause.OCCUPANCY},
+    Cause.NO_TENSOR_CORES: {Cause.NO_PIPELINE, Cause.TILES, Cause.WIDE_OPERANDS, Cause.ARITHMETIC, Cause.CONFLICTS},
+    Cause.REDUCTION: {Cause.NO_PIPELINE},
+    Cause.SHARED_LOADS: {Cause.NO_PIPELINE, Cause.REREAD, Cause.ORDER},
+    Cause.SPILLS: {Cause.OCCUPANCY, Cause.NARROW, Cause.NO_PIPELINE},
+    Cause.SMALL_BLOCK: {Cause.OCCUPANCY, Cause.NARROW},
+    Cause.LAUNCH: {Cause.FEW_PROGRAMS, Cause.NARROW, Cause.NO_PIPELINE},
+    Cause.ATOMICS: {Cause.NARROW},
+    Cause.WIDE_OPERANDS: {Cause.NO_PIPELINE, Cause.CONFLICTS},
+}
+
+# The stall reasons whose samples support a cause.
+STALLS: Mapping[Cause, tuple[Stall, ...]] = {
+    **dict.fromkeys(
+        (Cause.UNCOALESCED, Cause.NARROW, Cause.REREAD, Cause.SHARED_LOADS, Cause.ORDER, Cause.SPILLS),
+        (Stall.MEMORY, Stall.MEMORY_QUEUE),
+    ),
+    Cause.NO_PIPELINE: (Stall.MEMORY,),
+    Cause.CONFLICTS: (Stall.SHARED, Stall.SHARED_QUEUE),
+    Cause.REDUCTION: (Stall.BARRIER, Stall.SHARED),
+    **dict.fromkeys((Cause.ARITHMETIC, Cause.NO_TENSOR_CORES), (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN)),
+}
