@@ -25,7 +25,6 @@ from triton.runtime.jit import JITFunction, KernelInterface, compute_cache_key
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import (
-    OPTIONS,
     Bound,
     BoundJit,
     Kernel,
@@ -40,6 +39,7 @@ from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
 from kernellab._triton.specialize import gluon_source, require_constants, require_options, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
+from kernellab.source import CONFIG_OPTIONS
 
 # The units of `OutOfResources`.
 _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
@@ -320,19 +320,19 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def warmup(self, *args: Any, **meta: Any) -> Any:
         """Compile every config; options of the call win over those of the configs."""
-        options = {name: meta.pop(name) for name in OPTIONS if name in meta}
+        options = {name: meta.pop(name) for name in CONFIG_OPTIONS if name in meta}
         return Autotuner.warmup(self._tuner_with_options(options) if options else self, *args, **meta)
 
     def _launch_with_options(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Launch with the options of the call in place of the configs'; choices are cached per set of options."""
         self._drop_stale_choices()
         require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
-        self.options_of_call = {name: value for name, value in meta.items() if name in OPTIONS}
+        self.options_of_call = {name: value for name, value in meta.items() if name in CONFIG_OPTIONS}
         if not self.options_of_call:
             return self._run(*args, **meta)
         require_options(jit_function(self).__name__, self.options_of_call)
         tuner = self._tuner_with_options(self.options_of_call)
-        handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in OPTIONS})
+        handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in CONFIG_OPTIONS})
         self.best_config = tuner.best_config
         if self.runtime.is_offline() or not self.runtime.interprets():
             self.cache[choice_key(self, args, meta)] = tuner.best_config

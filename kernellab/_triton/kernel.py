@@ -24,10 +24,8 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
 
 from kernellab.errors import LaunchError, SourceError, UsageError, value_text
-from kernellab.source import parse_python
+from kernellab.source import CONFIG_OPTIONS, parse_python
 from kernellab.source.text import signature_names, signature_values
-
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 _BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
 _BY_NAME |= {"LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS"}  # in a class, from Python 3.12 on
@@ -211,7 +209,7 @@ def best_config(kernel: Kernel, compiled: Mapping[str, Any]) -> str:
     """
     config = getattr(_tuner_of(kernel), "best_config", None)
     values = {} if config is None else config.all_kwargs()
-    shown = {name: compiled.get(name, value) if name in OPTIONS else value for name, value in values.items()}
+    shown = {name: compiled.get(name, value) if name in CONFIG_OPTIONS else value for name, value in values.items()}
     return ", ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
 
 
@@ -234,7 +232,7 @@ def heuristic_names(kernel: Kernel) -> list[str]:
 def supplied_names(kernel: Kernel) -> set[str]:
     """The parameters and options that the decorators of a kernel set."""
     configs = autotune_settings(kernel).configs
-    of_configs = {name for config in configs for name in config.kwargs} | set(OPTIONS if configs else ())
+    of_configs = {name for config in configs for name in config.kwargs} | set(CONFIG_OPTIONS if configs else ())
     return of_configs | set(heuristic_names(kernel))
 
 
@@ -251,7 +249,7 @@ def require_one_tuner(kernel: Kernel) -> None:
 def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> None:
     """Raise `UsageError` for a call with a parameter that a config sets too; options are allowed."""
     for config in configs:
-        twice = [name for name in config.kwargs if name in given and name not in OPTIONS]
+        twice = [name for name in config.kwargs if name in given and name not in CONFIG_OPTIONS]
         if twice:
             raise UsageError(f"{twice[0]} is given and also set by the configs; leave it out of the call.")
 
@@ -263,7 +261,7 @@ def configs_with_options(configs: Iterable[Any], options: Mapping[str, Any]) -> 
         changed = triton.Config(
             {name: options.get(name, value) for name, value in config.kwargs.items()},
             pre_hook=config.pre_hook,
-            **{name: options.get(name, getattr(config, name)) for name in OPTIONS},
+            **{name: options.get(name, getattr(config, name)) for name in CONFIG_OPTIONS},
         )
         if changed not in unique:
             unique.append(changed)

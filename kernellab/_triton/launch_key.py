@@ -21,7 +21,8 @@ from triton.runtime.driver import driver as drivers
 from triton.runtime.jit import JITCallable, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.kernel import OPTIONS, Kernel, is_installed, outside_names
+from kernellab._triton.kernel import Kernel, is_installed, outside_names
+from kernellab.source import CONFIG_OPTIONS
 
 
 class Missing:
@@ -303,9 +304,9 @@ def tuning_key(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> 
 def choice_key(tuner: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key of a choice, as in `Autotuner.run`, with the options of the call as the last member."""
     named = dict(zip(tuner.arg_names, args, strict=False))
-    options = tuple((name, repr(meta[name])) for name in OPTIONS if name in meta)
+    options = tuple((name, repr(meta[name])) for name in CONFIG_OPTIONS if name in meta)
     arguments = {name: value for name, value in {**named, **meta}.items() if name in tuner.arg_names}
-    known = {name: value for name, value in arguments.items() if name not in OPTIONS or name not in meta}
+    known = {name: value for name, value in arguments.items() if name not in CONFIG_OPTIONS or name not in meta}
     key = [known[name] for name in tuner.keys if name in known]
     dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
     return (*key, *dtypes, *((options,) if options else ()))

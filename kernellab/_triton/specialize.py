@@ -22,6 +22,7 @@ from triton.runtime.jit import JITFunction, MockTensor, create_function_from_sig
 
 from kernellab._triton.kernel import constexpr_value
 from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message, value_text
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
@@ -249,16 +250,13 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
     return UsageError(message, kernel=function.__name__)
 
 
-_WHOLE_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-
-
 def require_options(kernel: str, options: Mapping[str, Any]) -> None:
     """Refuse a non-integer value of an integer option: Triton passes it on, and the compiler aborts.
 
     Raises:
         UsageError: one is neither None nor an integer of 32 bits; or num_ctas is no power of 2, for which LLVM aborts.
     """
-    for name in _WHOLE_OPTIONS:
+    for name in INTEGER_OPTIONS:
         value = constexpr_value(options.get(name))
         if value is not None and not (isinstance(value, Integral) and abs(int(value)) < 2**31):
             raise UsageError(value_message(name, value, "an integer", owner=kernel), kernel=kernel)
@@ -290,7 +288,7 @@ def known_options(target: Target) -> tuple[str, ...]:
     return tuple(make_backend(gpu_target(target)).parse_options({}).__dict__)
 
 
-_USUAL_OPTIONS = (*_WHOLE_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_fp8e4nv", "debug")
+_USUAL_OPTIONS = (*INTEGER_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_fp8e4nv", "debug")
 
 
 def option_names(target: Target) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, plural, value_text
 from kernellab.ir.arithmetic import Arithmetic
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import Measurement
-from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
 from kernellab.timing.outcome import OutcomeRow, with_types
 from kernellab.timing.provenance import Ceilings, key_of
@@ -139,7 +140,7 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     import pandas as pd  # keeps this module light
 
     parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)
-    own = [name for name in (*parameters, *OPTION_COLUMNS) if name not in benchmark.swept]
+    own = [name for name in (*parameters, *INTEGER_OPTIONS) if name not in benchmark.swept]
     columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
     frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
     frame = with_types(frame, benchmark.swept, _INTEGERS, _NUMBERS)
@@ -171,8 +172,8 @@ def _record(benchmark: Benchmark, row: BenchmarkRow, own: list[str]) -> dict[str
     config = {} if row.config is None else dict(row.config.parameters)
     measured = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in {"point", "config", "options"}}
     origin = {name: benchmark.provenance.get(name) for name in PROVENANCE_COLUMNS if name != "created"}
-    options = {name: row.options.get(name) for name in own if name in OPTION_COLUMNS}
-    parameters = {name: config.get(name) for name in own if name not in OPTION_COLUMNS}
+    options = {name: row.options.get(name) for name in own if name in INTEGER_OPTIONS}
+    parameters = {name: config.get(name) for name in own if name not in INTEGER_OPTIONS}
     measured |= {"status": str(row.status), "cold_ms": row.cold_ms}
     return {**dict(row.point), **parameters, **options, **measured, **origin}
 

@@ -37,8 +37,9 @@ from kernellab.checking.reference import require_names
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History
-from kernellab.store.columns import OPTION_COLUMNS, Status
+from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
@@ -290,7 +291,7 @@ def _first_row(
 
 
 def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:
-    options = {name: compiled.options.get(name) for name in OPTION_COLUMNS}
+    options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS}
     return replace(row, options=options, **resources_of(compiled))
 
 

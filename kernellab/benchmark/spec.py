@@ -11,11 +11,12 @@ from kernellab.checking.reference import call_by_name, keyword_names, takes_any_
 from kernellab.errors import UsageError, value_message, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments, with_tensors
-from kernellab.timing.config import OPTIONS, Condition, Config, Space, configs_of, listed_values
+from kernellab.source import CONFIG_OPTIONS
+from kernellab.timing.config import NO_CONFIG, Condition, Config, Space, configs_of, listed_values
 from kernellab.timing.launches import KernelLaunch, Launches
 from kernellab.workers.forks_and_interrupts import cached_property
 
-VARIANTS = ("version", "config", *OPTIONS)
+VARIANTS = ("version", "config", *CONFIG_OPTIONS)
 """Swept names that do not change the computation: such rows share their inputs, and are timed in turns."""
 
 Formula = Callable[..., float] | float | None
@@ -213,7 +214,7 @@ def implementations_of(
         version = variant.get("version")
         label = f"{own.partition('@')[0]}@{version}" if isinstance(version, int) else version
         name, chosen = (own, kernel) if version is None else kernel_of(label)
-        options = {name: value for name, value in variant.items() if name in OPTIONS and value is not None}
+        options = {name: value for name, value in variant.items() if name in CONFIG_OPTIONS and value is not None}
         names.add(name)
         yield ImplementationSpec(name, variant, chosen, spec.grid, options)
     for name in names & spec.versus.keys():
@@ -237,7 +238,7 @@ def launch_of(
     """
     assert implementation.kernel is not None, "a function has no configs"
     names = parameter_names(implementation.kernel)
-    keywords = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
+    keywords = {name: value for name, value in arguments.items() if name in names or name in CONFIG_OPTIONS}
     config = implementation.values.get("config")
     if config is not None:  # it overrides arguments (of a recorded launch), not swept options
         keywords = {name: value for name, value in keywords.items() if name not in config.all_kwargs()}
@@ -245,7 +246,7 @@ def launch_of(
     if config is None and autotune_settings(implementation.kernel).configs:
         config = best(launches)
     if config is None:
-        return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
+        return launches.of(NO_CONFIG), None
     value = launches.effective(config)
     return launches.of(value, config), value
 

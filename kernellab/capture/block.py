@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import (
-    OPTIONS,
     autotune_settings,
     configs_with_options,
     is_kernel,
@@ -35,7 +34,7 @@ from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.recording import Launched, mark_all_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, launch_of, result_of
-from kernellab.source import JitOptions
+from kernellab.source import CONFIG_OPTIONS, JitOptions
 from kernellab.store import Version
 
 if TYPE_CHECKING:
@@ -260,7 +259,7 @@ def tuning_of(owner: Any, launched: Launched) -> tuple[RecordedTuning | None, st
     names = supplied_names(owner)
     constants = {p.name for p in launched.kernel.params if p.is_constexpr}
     arguments = {name: value for name, value in launched.arguments.items() if name not in names}
-    others = {name: value for name, value in launched.options.items() if name not in OPTIONS}
+    others = {name: value for name, value in launched.options.items() if name not in CONFIG_OPTIONS}
     call = {**arguments, **others, **options}
     try:
         supplied_by_config = [_supplied_parameters(owner, call, config, names) for config in configs]
@@ -292,7 +291,7 @@ def _grid(launched: Launched, arguments: Mapping[str, Any]) -> Grid3:
 
 
 def _has_options(config: Any, launched: Launched) -> bool:
-    wanted = {name: value for name, value in config.all_kwargs().items() if name in OPTIONS}
+    wanted = {name: value for name, value in config.all_kwargs().items() if name in CONFIG_OPTIONS}
     return all(launched.options.get(name, launched.arguments.get(name)) == value for name, value in wanted.items())
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kernellab._triton.closure import value_closure_of
-from kernellab._triton.kernel import OPTIONS, is_kernel
+from kernellab._triton.kernel import is_kernel
 from kernellab.capture.naming import unique
 from kernellab.capture.statements import LaunchCall
 from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse
@@ -27,7 +27,17 @@ from kernellab.capture.tracked_tensors import is_of_torch
 from kernellab.errors import UsageError
 from kernellab.export.flatten import FlatModule, remap_functions
 from kernellab.export.module import autotune_arguments, dict_text
-from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, Opaque, literal, opaque_part
+from kernellab.source import (
+    CONFIG_OPTIONS,
+    Autotune,
+    Binding,
+    Closure,
+    ConfigText,
+    Heuristics,
+    Opaque,
+    literal,
+    opaque_part,
+)
 
 _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 _OPERATOR_CALL = re.compile(r"\bops\.(\w+)\.(\w+)")
@@ -159,7 +169,7 @@ class WrittenTuners:
             return None
         name = self.names.setdefault(expression, unique(f"{kernel}_tuned", {*self.reserved, *self.names.values()}))
         self.lines.setdefault(expression, {}).update(dict.fromkeys(_choices(name, tuning)))
-        constants |= {n: literal(value) for n, value in tuning.options if n not in OPTIONS}
+        constants |= {n: literal(value) for n, value in tuning.options if n not in CONFIG_OPTIONS}
         parameters = tuple(n for n in use.parameters if n not in tuning.supplied)
         return LaunchCall(name, parameters, constants, _grid(tuning))
 
@@ -202,7 +212,7 @@ def _merged_tuner(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) ->
         return tuple((name, remap_functions(binding, index_map)) for name, binding in bindings)
 
     assert use.tuning is not None
-    options = {name: value for name, value in use.tuning.options if name in OPTIONS}
+    options = {name: value for name, value in use.tuning.options if name in CONFIG_OPTIONS}
     configs = dict.fromkeys(
         ConfigText(moved_bindings(config.parameters), tuple({**dict(config.options), **options}.items()))
         for config in tuner.configs

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from kernellab.errors import UsageError, value_message, value_text
+from kernellab.source import INTEGER_OPTIONS
 
 MOST_CHOICES = 1000
 _EVERY_VALUE = 256  # a range with at most so many values has all of them on its slider
@@ -172,7 +173,6 @@ def _list_text(values: Sequence[Any]) -> str:
 
 
 GRID = ("grid_x", "grid_y", "grid_z")
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _STARTS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 _WARPS = (1, 2, 4, 8, 16)
 _STAGES = (1, 2, 3, 4, 5)
@@ -230,10 +230,10 @@ def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:
     from kernellab._triton.specialize import option_names  # keeps this module light
     from kernellab.target import DEFAULT_TARGET, parse_target
 
-    options = {*OPTIONS, *option_names(parse_target(DEFAULT_TARGET)), "waves_per_eu", "matrix_instr_nonkdim", "kpack"}
+    options = {*option_names(parse_target(DEFAULT_TARGET)), "waves_per_eu", "matrix_instr_nonkdim", "kpack"}
     for name in ranges:
         if name not in {*subject.parameters, *GRID, *options}:
-            known = ", ".join([*subject.parameters, *OPTIONS[:2], *GRID])
+            known = ", ".join([*subject.parameters, *INTEGER_OPTIONS[:2], *GRID])
             raise UsageError(f"{name} is neither a parameter of the kernel nor an option; expected one of {known}.")
 
 
@@ -293,9 +293,9 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
         choices = (
             sorted(set(values)) if all(isinstance(value, int) for value in values) else list(dict.fromkeys(values))
         )
-        if len(choices) == 1 and is_power_of_two(choices[0]) and choices[0] > 1 and name not in OPTIONS:
+        if len(choices) == 1 and is_power_of_two(choices[0]) and choices[0] > 1 and name not in INTEGER_OPTIONS:
             choices = list(powers_around(choices[0]))
-        if choices and (len(choices) > 1 or name not in OPTIONS):
+        if choices and (len(choices) > 1 or name not in INTEGER_OPTIONS):
             found[name] = Control(name, tuple(choices), values[0])
     return found
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
-from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
+from kernellab.explore.controls import GRID, label_of, values_text
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
 from kernellab.registry import Registry
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.config import Config
@@ -211,7 +212,7 @@ class Requests:
 
     def of(self, point: Point, target: Target) -> Request:
         """Return the request of a point; nothing of it is looked at yet."""
-        own = {name: value for name, value in point.values if name in self.constexprs or name in OPTIONS}
+        own = {name: value for name, value in point.values if name in self.constexprs or name in INTEGER_OPTIONS}
         extents = {name: value for name, value in point.values if name in GRID}
         arguments = {name: value for name, value in point.values if name not in own and name not in extents}
         key = (str(target), tuple(arguments.items()), tuple(extents.items()))

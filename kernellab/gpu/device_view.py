@@ -23,9 +23,9 @@ from kernellab.gpu.driver import (
     load_function,
     set_words,
 )
-from kernellab.launch.arguments import TRITON_DTYPES, TensorSpec
+from kernellab.launch.arguments import TRITON_NAMES, TensorSpec
 
-COMPARED_DTYPES = frozenset(name for name in TRITON_DTYPES if "float8" not in name)
+COMPARED_DTYPES = frozenset(name for name in TRITON_NAMES if "float8" not in name)
 """The dtypes whose outputs are compared without torch."""
 _WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _WIDEST_SET = 4
@@ -194,7 +194,7 @@ class Limits:
 def compare_views(got: DeviceView, want: DeviceView, limits: Limits) -> ElementDifference:
     """Compare ``got`` with ``want``, two views of one layout and format."""
     arguments = (got.data_ptr(), want.data_ptr())
-    element = "u8" if got.spec.dtype == "bool" else TRITON_DTYPES[got.spec.dtype]
+    element = "u8" if got.spec.dtype == "bool" else TRITON_NAMES[got.spec.dtype]
     if not got.dtype.is_floating_point:
         counter = allocate(16).zero_()
         _launch("differing_integers", got.spec, (*arguments, counter.address), element)

@@ -43,6 +43,7 @@ from kernellab.ir.operations import Access
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.calls import MAX_GRID
 from kernellab.launch.memory import Moves
+from kernellab.source import INTEGER_OPTIONS
 
 if TYPE_CHECKING:
     from kernellab.launch.run import TrialRequest
@@ -289,13 +290,12 @@ def _printed_since(start: int) -> str:
 _ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
 UNTOUCHED = "The notebook's tensors are unchanged."
 _PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def subject_of(request: TrialRequest) -> str:
     """Return a launch's name in messages: kernel, constants, options and grid."""
     options = request.compiled.options
-    config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
+    config = ", ".join(f"{name}={options[name]}" for name in INTEGER_OPTIONS if options.get(name) is not None)
     constants = ", ".join(
         f"{parameter.name}={parameter.specialization}"
         for parameter in request.compiled.parameters

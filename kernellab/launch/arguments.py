@@ -16,7 +16,7 @@ from kernellab.errors import LaunchError
 from kernellab.workers.forks_and_interrupts import is_fork
 
 # Triton's names of dtypes by those of torch.
-TRITON_DTYPES = {
+TRITON_NAMES = {
     "bool": "i1",
     "uint8": "u8",
     "int8": "i8",
@@ -241,9 +241,9 @@ def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
     _check_tensor(name, tensor)
     if dtype is None:
         torch_name = str(tensor.dtype).removeprefix("torch.")
-        if torch_name not in TRITON_DTYPES:
+        if torch_name not in TRITON_NAMES:
             raise LaunchError(f"{name} is a tensor of {tensor.dtype}, which Triton has no type for.")
-        dtype = TRITON_DTYPES[torch_name]
+        dtype = TRITON_NAMES[torch_name]
     storage = tensor.untyped_storage()
     index = bisect.bisect_right(ranges, storage.data_ptr(), key=lambda found: found[0]) - 1
     spec = TensorSpec(

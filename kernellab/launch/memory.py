@@ -23,7 +23,7 @@ from typing import Any
 from kernellab.errors import LaunchError, value_text
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import TRITON_DTYPES, members_of, memory_of
+from kernellab.launch.arguments import TRITON_NAMES, members_of, memory_of
 
 _WORD_BYTES = 8
 
@@ -391,13 +391,13 @@ def _whole_storage(tensor: Any) -> Any:
     import torch
 
     storage, dtype = tensor.untyped_storage(), tensor.dtype
-    if str(dtype).removeprefix("torch.") not in TRITON_DTYPES or storage.nbytes() % dtype.itemsize:
+    if str(dtype).removeprefix("torch.") not in TRITON_NAMES or storage.nbytes() % dtype.itemsize:
         dtype = torch.uint8
     empty = torch.empty(0, dtype=dtype, device=storage.device)
     return empty.set_(storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))
 
 
-_TORCH_NAMES = {triton: torch for torch, triton in TRITON_DTYPES.items()}
+_TORCH_NAMES = {triton: torch for torch, triton in TRITON_NAMES.items()}
 
 
 def tensors_for_pointers(name: str, value: Any) -> Any:

@@ -163,7 +163,7 @@ def _config(text: str) -> tuple[str, str, frozenset[str]]:
     """A stored config: its key, its words, and the names of its parameters."""
     stored = parse_json(text)
     require_config(stored)
-    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **stored})
+    config = Config.from_stored(stored)
     return config.key, config.text, frozenset(stored)
 
 

@@ -28,9 +28,8 @@ from kernellab.launch.calls import require_kernel, verbs
 from kernellab.launch.modes import bypass_modes
 from kernellab.launch.recording import LaunchRecord, symbolic_grid
 from kernellab.launch.value_samples import ValueSample, sample_of
-from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
+from kernellab.source import INTEGER_OPTIONS, Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
-from kernellab.store.columns import OPTION_COLUMNS
 from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import rlock
 
@@ -363,7 +362,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
         )
         for name, value in record.arguments.items()
     ]
-    options = {name: compiled.options.get(name) for name in OPTION_COLUMNS if compiled.options.get(name) is not None}
+    options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS if compiled.options.get(name) is not None}
     user_grid, where = record.given_grid, (record.run or record).where
     grid_text = symbolic_grid(user_grid, record.arguments) if isinstance(user_grid, FunctionType) else ""
     return RecordedLaunch(
@@ -389,7 +388,7 @@ def result_of(compiled: Compiled) -> Result:
     return Result(
         digest=compiled.digest,
         target=str(compiled.target),
-        options={name: compiled.options.get(name) for name in OPTION_COLUMNS},
+        options={name: compiled.options.get(name) for name in INTEGER_OPTIONS},
         resources=dataclasses.asdict(compiled.resources),
         reads=tuple(sorted(effects.reads)),
         writes=tuple(sorted(effects.writes)),

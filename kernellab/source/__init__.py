@@ -7,6 +7,8 @@ of one name, or the kernels of a factory, do not clash.
 
 from kernellab.source.model import (
     CELL_PREFIX,
+    CONFIG_OPTIONS,
+    INTEGER_OPTIONS,
     JIT_KINDS,
     LOADED,
     SCHEMA,
@@ -51,8 +53,8 @@ from kernellab.source.text import (
     portable_type,
 )
 from kernellab.source.validation import (
+    DTYPE_NAMES,
     TEXT_BYTES,
-    TRITON_DTYPES,
     MalformedData,
     closure_of_json,
     parse_json,

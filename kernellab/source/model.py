@@ -17,6 +17,10 @@ LOADED = "__kernel__"  # the ``__module__`` of functions and classes loaded from
 FunctionKind = Literal["jit", "gluon", "constexpr_function", "python", "lambda", "class"]
 JIT_KINDS: frozenset[FunctionKind] = frozenset({"jit", "gluon"})
 
+INTEGER_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""The options of a `triton.Config` that are numbers."""
+CONFIG_OPTIONS = (*INTEGER_OPTIONS, "ir_override")
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kernellab.errors import plural
 from kernellab.source.model import (
+    CONFIG_OPTIONS,
     JIT_KINDS,
     SCHEMA,
     Autotune,
@@ -49,14 +50,13 @@ _INTEGERS = 2**63
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped: of a pair, or alone
 
 # `tl.dtype`
-TRITON_DTYPES = frozenset(
+DTYPE_NAMES = frozenset(
     {
         *("void", "int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("fp8e4b15", "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16", "fp16", "bf16", "fp32", "fp64"),
     }
 )
 _JIT_OPTIONS = {"do_not_specialize", "do_not_specialize_on_alignment", "debug"}
-_CONFIG_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
 _LISTS_OF_NAMES = {"reset_to_zero", "restore_value"}
 _AUTOTUNE = {"pre_hook", "post_hook", "cache_results", "use_cuda_graph", "warmup", "rep", *_LISTS_OF_NAMES}
 _PRUNING = {"early_config_prune", "perf_model", "top_k"}
@@ -277,7 +277,7 @@ def require_binding(binding: Binding, count: int, where: str) -> None:
         case Constant(value):
             require(is_plain(value), where, value, "a plain value")
         case Dtype(name):
-            require(name in TRITON_DTYPES, f"the dtype of {where}", name, f"one of {', '.join(sorted(TRITON_DTYPES))}")
+            require(name in DTYPE_NAMES, f"the dtype of {where}", name, f"one of {', '.join(sorted(DTYPE_NAMES))}")
         case FunctionRef(index):
             require(0 <= index < count, f"the function of {where}", index, f"0 to {count - 1}")
         case Import(module, attribute):
@@ -320,7 +320,7 @@ def _require_wrapper(wrapper: Wrapper, count: int) -> None:
 
 def _require_config(config: ConfigText, count: int) -> None:
     _require_bindings(config.parameters, count, "a config")
-    _require_names([name for name, _ in config.options], _CONFIG_OPTIONS, "a config")
+    _require_names([name for name, _ in config.options], set(CONFIG_OPTIONS), "a config")
     for name, value in config.options:
         is_option = value is None or type(value) is (str if name == "ir_override" else int)
         require(is_option, f"{name} of a config", value, "a number" if name != "ir_override" else "a path")

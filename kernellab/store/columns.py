@@ -29,8 +29,6 @@ class Status(StrEnum):
 
 STATUSES = {str(status): status for status in Status}
 UNMEASURED = frozenset({Status.PRUNED, Status.NOT_TIMED})
-OPTION_COLUMNS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""The compile options of a config that are numbers."""
 
 ColumnType = Literal["string", "string or null", "integer", "integer or null", "number or null"]
 _STORED_TYPES: dict[ColumnType, tuple[type, ...]] = {

@@ -15,7 +15,8 @@ from types import NoneType
 from typing import Any, Literal
 
 from kernellab.source import (
-    TRITON_DTYPES,
+    DTYPE_NAMES,
+    INTEGER_OPTIONS,
     Binding,
     Closure,
     MalformedData,
@@ -33,7 +34,7 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
-from kernellab.store.columns import OPTION_COLUMNS, ROW_DETAILS, STATUSES
+from kernellab.store.columns import ROW_DETAILS, STATUSES
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
@@ -291,8 +292,8 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         require_type(launch, RecordedLaunch, "the launch")
     _require_arguments(launch.arguments)
     for name, option in launch.options.items():
-        is_option = name in OPTION_COLUMNS and (option is None or type(option) is int)
-        require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(OPTION_COLUMNS)}")
+        is_option = name in INTEGER_OPTIONS and (option is None or type(option) is int)
+        require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(INTEGER_OPTIONS)}")
     require(launch.grid is None or min(launch.grid) >= 0, "the grid", launch.grid, "no negative extents")
     names = {argument.name for argument in launch.arguments}
     if not keeps_formulas:
@@ -361,8 +362,8 @@ def require_config(values: Mapping[str, Any]) -> None:
     require_type(values, dict[str, Any], "the config")
     for name, value in values.items():
         require(is_name(name), "a parameter of the config", name, "an identifier")
-        fits = type(value) in _COUNT if name in OPTION_COLUMNS else _is_stored(value)
-        expected = "a number" if name in OPTION_COLUMNS else "a value as configs keep it"
+        fits = type(value) in _COUNT if name in INTEGER_OPTIONS else _is_stored(value)
+        expected = "a number" if name in INTEGER_OPTIONS else "a value as configs keep it"
         require(fits, f"{name} of the config", value, expected)
 
 
@@ -437,7 +438,7 @@ def _require_argument(argument: Argument) -> None:
             shown = type(value) is str and argument.source is not None
             require(shown, f"the value of {name}", value, "its text, with its source")
         case "dtype":
-            require(value in TRITON_DTYPES, f"the dtype of {name}", value, "a dtype of Triton")
+            require(value in DTYPE_NAMES, f"the dtype of {name}", value, "a dtype of Triton")
         case "tuple":
             for index, member in enumerate(argument.members):
                 require(member.name == f"{name}[{index}]", f"member {index} of {name}", member.name, "its place")

@@ -17,11 +17,10 @@ from kernellab.errors import (
     value_message,
     value_text,
 )
+from kernellab.source import CONFIG_OPTIONS
 
 if TYPE_CHECKING:
     pass
-
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
 _IN_JSON = {bool, int, float, str, type(None)}
@@ -62,20 +61,19 @@ class Config:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Config:
         """Return the config with these values; names of options set options."""
-        options = {name: value for name, value in values.items() if name in OPTIONS}
-        return cls(tuple((name, value) for name, value in values.items() if name not in OPTIONS), **options)
+        options = {name: value for name, value in values.items() if name in CONFIG_OPTIONS}
+        return cls(tuple((name, value) for name, value in values.items() if name not in CONFIG_OPTIONS), **options)
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Any]) -> Config:
-        """Return the config with these `stored` values."""
-        return cls.of(
-            {name: NonJsonValue(**value) if isinstance(value, Mapping) else value for name, value in values.items()}
-        )
+        """Return the config with these `stored` values; options that are not among them are not set."""
+        members = {n: NonJsonValue(**value) if isinstance(value, Mapping) else value for n, value in values.items()}
+        return cls.of({**dict.fromkeys(CONFIG_OPTIONS), **members})
 
     @classmethod
     def from_triton(cls, config: Any) -> Config:
         """Convert a `triton.Config`."""
-        options = {name: getattr(config, name, None) for name in OPTIONS}
+        options = {name: getattr(config, name, None) for name in CONFIG_OPTIONS}
         return cls(tuple(config.kwargs.items()), **options)
 
     def to_triton(self) -> Any:
@@ -93,14 +91,14 @@ class Config:
                 (name, type(v) if type(v) in _IN_JSON else NonJsonValue, _identity_key(v))
                 for name, v in self.parameters
             )
-            value = (parameters, *(getattr(self, name) for name in OPTIONS))
+            value = (parameters, *(getattr(self, name) for name in CONFIG_OPTIONS))
             object.__setattr__(self, "_cached_value", value)
         return value
 
     @property
     def options(self) -> dict[str, Any]:
         """The options that are set."""
-        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+        return {name: value for name in CONFIG_OPTIONS if (value := getattr(self, name)) is not None}
 
     @property
     def values(self) -> dict[str, Any]:
@@ -125,7 +123,7 @@ class Config:
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return the config with some values replaced."""
-        options = {name: value for name, value in values.items() if name in OPTIONS}
+        options = {name: value for name, value in values.items() if name in CONFIG_OPTIONS}
         parameters = tuple((name, values.get(name, value)) for name, value in self.parameters)
         return replace(self, parameters=parameters, **options)
 

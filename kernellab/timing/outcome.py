@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, KernellabError, UsageError, WorkerTimeout
-from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.source import INTEGER_OPTIONS
+from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dic
     values = dict(config.parameters)
     return {
         **{name: values.get(name) for name in parameters},
-        **{name: getattr(config, name) for name in OPTION_COLUMNS if name not in parameters},
+        **{name: getattr(config, name) for name in INTEGER_OPTIONS if name not in parameters},
         **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name != "rank"},
         "status": str(row.status),
     }
@@ -58,7 +59,7 @@ def with_types(
 ) -> pandas.DataFrame:
     """Set the dtypes of the columns of outcomes and of some more, except columns named in ``others``."""
     own = [name for name, column in OUTCOME_COLUMNS.items() if column.type.startswith("integer")]
-    whole = [name for name in (*OPTION_COLUMNS, *own, *integers) if name in frame and name not in others]
+    whole = [name for name in (*INTEGER_OPTIONS, *own, *integers) if name in frame and name not in others]
     floats = [name for name, column in OUTCOME_COLUMNS.items() if column.type.startswith("number")]
     return frame.astype({**dict.fromkeys(whole, "Int64"), **dict.fromkeys((*floats, *numbers), "float64")})
 

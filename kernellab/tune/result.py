@@ -13,8 +13,9 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import CannotRun, KernellabError, plural
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
-from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS, UNMEASURED, Status
+from kernellab.store.columns import OUTCOME_COLUMNS, UNMEASURED, Status
 from kernellab.timing.config import Config
 from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
@@ -163,7 +164,7 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
     ranks = _ranks(tuning)
     records = [{**record_of(row, row.config, names), "rank": ranks.get(index)} for index, row in enumerate(tuning.rows)]
-    columns = [*names, *(name for name in OPTION_COLUMNS if name not in names), *OUTCOME_COLUMNS]
+    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS]
     frame = with_types(pd.DataFrame(records, columns=columns), names)
     frame.attrs.update(
         {
@@ -287,7 +288,7 @@ def row_of(measurement: Measurement) -> Row | None:
     if "standing" not in measurement.details:
         return None
     details = {name: value for name, value in measurement.details.items() if name in names}
-    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **measurement.config})
+    config = Config.from_stored(measurement.config)
     return Row(config, Status(measurement.status), time_ms=measurement.time_ms, **details)
 
 

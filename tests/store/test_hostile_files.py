@@ -25,7 +25,7 @@ from kernellab.export.merging import merge
 from kernellab.export.write import KINDS, ExportContext, export, write_measurements
 from kernellab.registry import Registry, regenerated_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
-from kernellab.source import TRITON_DTYPES, Closure, Function, grid_of_formula, is_formula, is_name
+from kernellab.source import DTYPE_NAMES, Closure, Function, grid_of_formula, is_formula, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
 from kernellab.store.content import TORCH_DTYPES
 from kernellab.tune.result import Records
@@ -370,7 +370,7 @@ def test_the_names_of_dtypes_are_those_of_torch_and_triton() -> None:
     assert {name for name in known if not name.startswith(("bits", "int", "uint"))} <= TORCH_DTYPES
     assert known >= TORCH_DTYPES
     kinds = ("SINT_TYPES", "UINT_TYPES", "FP_TYPES", "STANDARD_FP_TYPES", "OTHER_TYPES")
-    assert {name for kind in kinds for name in getattr(tl.dtype, kind)} <= TRITON_DTYPES
+    assert {name for kind in kinds for name in getattr(tl.dtype, kind)} <= DTYPE_NAMES
 
 
 @pytest.mark.parametrize(

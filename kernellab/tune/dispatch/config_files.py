@@ -133,16 +133,13 @@ def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, ent
     for number, (text, stored) in enumerate(entry["sizes"].items()):
         sizes = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(","))}
         require(tuple(sizes) == names, "its sizes", text, ",".join(f"{name}=1" for name in names))
-        config = Config.from_stored({**_DEFAULTS, **stored["config"]})
+        config = Config.from_stored({"num_ctas": 1, **stored["config"]})
         row = Row(config, Status.OK, time_ms=stored["time_ms"], shared_bytes=stored["shared_bytes"])
         cases.append(MeasuredCase(number, sizes, (row,)))
         regrets.append(Regret(sizes, config, None, stored["time_ms"], stored["best_ms"], stored["regret"], None))
     facts = {"device": device, "triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
     originals = tuple(config.to_triton() for config in rule.configs)
     return Dispatch(kernel, rule, tuple(cases), tuple(regrets), originals, provenance=facts)
-
-
-_DEFAULTS = {"num_warps": None, "num_stages": None}
 
 
 def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
@@ -214,7 +211,7 @@ def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
             triton = str(content.pop("triton_version", ""))
             for key, values in content.items():
                 require(isinstance(values, dict) and all(map(is_name, values)), f"its {key}", values, "a config")
-                config = Config.of({**_DEFAULTS, **values})
+                config = Config.of({"num_warps": None, "num_stages": None, **values})
                 yield FileConfig(int(key), sizes, named["device_name"].replace("_", " "), triton, more, config)
     except (MalformedData, OSError, ValueError) as exc:
         raise UsageError(f"{str(path)!r} has no configs by size: {exc}.") from exc

@@ -15,7 +15,8 @@ from kernellab.display import Displayable
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
-from kernellab.store.columns import OPTION_COLUMNS, OUTCOME_COLUMNS
+from kernellab.source import INTEGER_OPTIONS
+from kernellab.store.columns import OUTCOME_COLUMNS
 from kernellab.timing.config import Config
 from kernellab.timing.outcome import record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
@@ -233,7 +234,7 @@ class Dispatch(Displayable):
         names = self.rule.names
         rows = [(place, case, row) for place, case in enumerate(self.cases) for row in case.rows]
         own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
-        options = [name for name in OPTION_COLUMNS if name not in own]
+        options = [name for name in INTEGER_OPTIONS if name not in own]
         outcomes = [name for name in OUTCOME_COLUMNS if name not in {"status", "rank"}]
         chosen = [each.config for each in self.regrets]
         records = [

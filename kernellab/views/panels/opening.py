@@ -19,7 +19,7 @@ from kernellab._triton.kernel import (
 )
 from kernellab.checking.reference import Reference, check_of
 from kernellab.errors import UsageError
-from kernellab.explore.controls import OPTIONS, Subject, plan_controls
+from kernellab.explore.controls import Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
@@ -28,6 +28,7 @@ from kernellab.launch.memory import copy_arguments, size_bytes, tensors_for_poin
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session
+from kernellab.source import INTEGER_OPTIONS
 from kernellab.timing.gpu_bench import bench_of
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
@@ -53,7 +54,7 @@ def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | 
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
     kernel = session.kernels.owner_of(record.kernel)
     supplied = supplied_names(kernel)
-    options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
+    options = {name: record.compiled.options.get(name) for name in INTEGER_OPTIONS[:2]}
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
