@@ -6,9 +6,10 @@ copies, within bounds of programs, memory and time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from threading import Event
 from typing import Any
 
 from kernellab.checking.comparison import agree, compare, error_text
@@ -17,8 +18,7 @@ from kernellab.checking.reference import ANONYMOUS, Reference, ReferenceFunction
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed_evaluation
-from kernellab.explore.schedule import Superseded
+from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copies, size_bytes
@@ -49,17 +49,6 @@ _LAUNCH_MS = 0.08  # what a timed launch takes beside itself, for flushing the L
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 25
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPoint:
-    """The row of a point, whether its outputs are right, and how it compares with the best so far."""
-
-    row: Row
-    verdict: Verdict
-    against: Interval | None = None
-    best: int | None = None
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class OnGpu:
     """Times points. Nothing of a bench stays on the device between two of them.
@@ -77,8 +66,8 @@ class OnGpu:
     _benches: dict[Any, Bench] = field(default_factory=dict)
     _founders: dict[Any, str] = field(default_factory=dict)
 
-    def time(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> TimedPoint:
-        """Return the times of a compiled point.
+    def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
+        """Return the evaluation of a compiled point with its times, in turns with the best so far.
 
         Raises:
             KernellabError: the kernel faults, hangs, or cannot be launched.
@@ -86,69 +75,61 @@ class OnGpu:
         import torch
 
         with torch.cuda.device(self.device):  # a thread begins with the first one
-            return self._on_device(request, evaluation, best)
-
-    def _on_device(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> TimedPoint:
-        assert evaluation.compiled is not None, "only what compiled is timed"
-        verdict = self._check(request, evaluation)
-        if request.key not in self._benches:
-            self._benches[request.key] = self.make_bench(request.launches)
-        bench = self._benches[request.key]
-        try:
-            return self._time(bench, request, evaluation, best, verdict)
-        finally:
-            bench.close()
+            verdict = self._check(request, compiled)
+            if request.key not in self._benches:
+                self._benches[request.key] = self.make_bench(request.launches)
+            bench = self._benches[request.key]
+            try:
+                return self._time(bench, request, compiled, evaluation, best, verdict)
+            finally:
+                bench.close()
 
     def _time(
-        self, bench: Bench, request: Request, evaluation: Evaluation, best: Evaluation | None, verdict: Verdict | None
-    ) -> TimedPoint:
-        config, compiled = request.config, evaluation.compiled
-        assert compiled is not None
-        seen = len(request.launches.notes)
-        candidate = implementation_of(request.launches, config, compiled)
+        self,
+        bench: Bench,
+        request: Request,
+        compiled: Compiled,
+        evaluation: Evaluation,
+        best: Evaluation | None,
+        verdict: Verdict | None,
+    ) -> Evaluation:
+        launches, config = request.launches, request.config
+        seen = len(launches.notes)
+        candidate = implementation_of(launches, config, compiled)
         measured = bench.measure(candidate, _FIRST_RUNS, None)
-        notes = tuple(request.launches.notes[seen:])
-        verdict = verdict or self._of_group(request, evaluation, measured.group, notes)
-        players = [candidate]
-        rival = best if best is not None and _same_launches(best, request) else None
-        if rival is not None and rival.compiled is not None:
-            players.append(implementation_of(request.launches, rival.row.config, rival.compiled, 1))
-        rounds = rounds_for(min(measured.times_ms) + (rival.row.time_ms or 0.0 if rival else 0.0))
-        played = bench.interleave(players, rounds)
-        found = interval(played[0])
-        launch = request.launches.of(config)
-        flops = arithmetic(launch, compiled).dot_flops
-        row = replace(
-            Row(config, Status.OK, **resources_of(compiled)),
-            time_ms=found.median,
-            low_ms=found.low,
-            high_ms=found.high,
-            samples=len(played[0]),
-            gbps=_gbps(launch, compiled, found.median),
-            tflops=flops / found.median / 1e9 if flops and found.median else None,
-        )
+        notes = tuple(launches.notes[seen:])
+        verdict = verdict or self._verdict_of_group(request.key, evaluation.point.text, measured.group, notes)
+        players, together_ms = [candidate], min(measured.times_ms)
+        # The best point races where it is another config of the same launches.
+        if best is not None and best.compiled is not None and best.row.config != config and best.key == request.key:
+            players.append(implementation_of(launches, best.row.config, best.compiled, 1))
+            together_ms += best.row.time_ms or 0.0
+        played = bench.interleave(players, rounds_for(together_ms))
+        row = _timed_row(evaluation.row, launches.of(config), compiled, played[0])
         if verdict.equal is False:
             row = replace(row, status=verdict.status, reason=verdict.text)
-        if rival is None:
-            return TimedPoint(row, verdict, _interval_apart(found, best), None if best is None else best.number, notes)
-        return TimedPoint(row, verdict, ratio_interval(played[0], played[1]), rival.number, notes)
+        against = (
+            ratio_interval(played[0], played[1]) if len(played) > 1 else _interval_apart(interval(played[0]), best)
+        )
+        number = None if best is None else best.number
+        return replace(evaluation, row=row, verdict=verdict, against=against, best=number, notes=notes)
 
-    def _of_group(self, request: Request, evaluation: Evaluation, group: int, notes: tuple[str, ...]) -> Verdict:
+    def _verdict_of_group(self, key: Any, text: str, group: int, notes: tuple[str, ...]) -> Verdict:
         """Return the verdict of the bench: equal outputs share a group, the first is 0."""
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
             return Verdict(None, not_compared)
-        founder = self._founders.setdefault(request.key, evaluation.point.text)
-        return first_verdict() if founder == evaluation.point.text else verdict_against_first(founder, group == 0)
+        founder = self._founders.setdefault(key, text)
+        return _verdict_against_first(None if founder == text else founder, group == 0)
 
-    def _check(self, request: Request, evaluation: Evaluation) -> Verdict | None:
+    def _check(self, request: Request, compiled: Compiled) -> Verdict | None:
         """Launch on copies after a trial, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
-        assert evaluation.compiled is not None
-        launch, effects = request.launches.of(request.config), evaluation.compiled.effects
-        given = self.inputs, self.zeroed
-        copies, poisoned = launch_on_copies(self.runtime, launch, effects, self.runtime.device, self.timeout_s, *given)
+        launch, given = request.launches.of(request.config), (self.inputs, self.zeroed)
+        copies, poisoned = launch_on_copies(
+            self.runtime, launch, compiled.effects, self.runtime.device, self.timeout_s, *given
+        )
         before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
         return self.verdicts.checked(before, outputs_of(copies), poisoned)
 
@@ -159,22 +140,28 @@ def rounds_for(together_ms: float) -> int:
     return max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS))
 
 
-def _same_launches(best: Evaluation, request: Request) -> bool:
-    """Return whether the best point is a config of the same launches, timed in turns with this one."""
-    return best.row.config != request.config and best.key == request.key
+def _timed_row(row: Row, launch: KernelLaunch, compiled: Compiled, times_ms: Sequence[float]) -> Row:
+    time = interval(times_ms)
+    flops, moved = arithmetic(launch, compiled).dot_flops, moved_bytes(launch.arguments, compiled)
+    return replace(
+        row,
+        status=Status.OK,
+        reason="",
+        time_ms=time.median,
+        low_ms=time.low,
+        high_ms=time.high,
+        samples=len(times_ms),
+        gbps=moved / time.median / 1e6 if moved and time.median else None,
+        tflops=flops / time.median / 1e9 if flops and time.median else None,
+    )
 
 
-def _interval_apart(found: Interval, best: Evaluation | None) -> Interval | None:
+def _interval_apart(time: Interval, best: Evaluation | None) -> Interval | None:
     """Compare two points that were timed apart: no closer than their intervals allow."""
     row = None if best is None else best.row
     if row is None or not (row.time_ms and row.low_ms and row.high_ms):
         return None
-    return Interval(found.median / row.time_ms, found.low / row.high_ms, found.high / row.low_ms)
-
-
-def _gbps(launch: KernelLaunch, compiled: Compiled, time_ms: float) -> float | None:
-    moved = moved_bytes(launch.arguments, compiled)
-    return moved / time_ms / 1e6 if moved and time_ms else None
+    return Interval(time.median / row.time_ms, time.low / row.high_ms, time.high / row.low_ms)
 
 
 PROGRAMS_AT_MOST = 512
@@ -182,16 +169,8 @@ BYTES_AT_MOST = 256 << 20
 SECONDS_AT_MOST = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class InterpretedPoint:
-    """A point on the interpreter; ``run`` is None where it did not run, with the reason in the verdict."""
-
-    run: Run | None
-    verdict: Verdict
-
-
 @dataclass(slots=True)
-class CpuRuns:
+class OnCpu:
     """Runs points in the interpreter, each distinct computation once: options and target change nothing of it.
 
     ``inputs`` are the arguments that the panel was made with, as copies of its own; ``zeroed`` names those that are set
@@ -202,39 +181,38 @@ class CpuRuns:
     inputs: Mapping[str, Any]
     verdicts: Verdicts
     zeroed: tuple[str, ...] = ()
-    _ran: dict[Any, InterpretedPoint] = field(default_factory=dict)
+    _runs: dict[Any, tuple[Run | None, Verdict]] = field(default_factory=dict)
 
-    def run(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> InterpretedPoint:
-        """Run a point on the interpreter.
+    def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
+        """Return the evaluation of a compiled point with its run, or with the reason why it did not run.
 
         Raises:
             KernellabError: the kernel fails, or does not end in time.
         """
         key = (request.key[1:], request.config.parameters)
-        if key not in self._ran:
-            self._ran[key] = self._fresh(request, launch, compiled, text)
-        return self._ran[key]
+        if key not in self._runs:
+            self._runs[key] = self._run(request, compiled, evaluation.point.text)
+        run, verdict = self._runs[key]
+        row = evaluation.row
+        if verdict.equal is False:
+            row = replace(row, status=verdict.status, reason=verdict.text)
+        return replace(evaluation, row=row, run=run, verdict=verdict)
 
-    def _fresh(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> InterpretedPoint:
-        held = size_bytes(self.inputs)
+    def _run(self, request: Request, compiled: Compiled, text: str) -> tuple[Run | None, Verdict]:
+        launch, held = request.launches.of(request.config), size_bytes(self.inputs)
         if held > BYTES_AT_MOST:
-            return InterpretedPoint(
-                None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
-            )
+            return None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
         if 0 in launch.grid:
-            return InterpretedPoint(None, Verdict(None, "not run: the grid is empty"))
+            return None, Verdict(None, "not run: the grid is empty")
         copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
-        arguments = copies.arguments
-        set_to_zero(arguments, self.zeroed)
-        poisoned = poison(arguments, compiled.effects, copies=True)
+        set_to_zero(copies.arguments, self.zeroed)
+        poisoned = poison(copies.arguments, compiled.effects, copies=True)
         grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
-            ran, programs = prod(grid), prod(launch.grid)
-            return InterpretedPoint(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
+            return run, Verdict(None, f"not compared: {prod(grid):,} of {prod(launch.grid):,} programs ran")
         before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
-        outputs = outputs_of(copies)
-        return InterpretedPoint(run, self.verdicts.verdict(request.sizes, text, before, outputs, poisoned))
+        return run, self.verdicts.verdict(request.sizes, text, before, outputs_of(copies), poisoned)
 
 
 def bound_grid(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
@@ -247,8 +225,6 @@ def bound_grid(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
 WITHOUT_GPU = "not timed: there is no GPU"
 OTHER_TARGET = "compiled only: this machine has no such GPU"
 
-Tell = Callable[[Evaluation], None]
-
 
 @dataclass(slots=True)
 class Evaluator:
@@ -258,10 +234,9 @@ class Evaluator:
     requests: Requests
     history: PointHistory
     here: Target | None
-    interpreted: CpuRuns | None
-    on_gpu: OnGpu | None
+    runner: OnCpu | OnGpu
 
-    def evaluate(self, point: Point, superseded: Superseded, tell: Tell) -> Evaluation:
+    def evaluate(self, point: Point, superseded: Event, tell: Callable[[Evaluation], None]) -> Evaluation:
         """Evaluate a point; ``tell`` gets the compiled part as soon as it is there.
 
         Whatever fails is part of the answer. Work that a newer point has superseded stops after the compile.
@@ -269,17 +244,19 @@ class Evaluator:
         target = self.target_of(point)
         request = self.requests.of(point, target)
         try:
-            compiled = self.compiler.compile(request.launches.of(request.config).job)
+            launch = request.launches.of(request.config)
+            compiled = self.compiler.compile(launch.job)
         except Exception as exc:  # noqa: BLE001 - a grid is a function of the user, and any failure is shown in place
             return _not_compiled(point, request, exc)
-        evaluation = self._compiled_evaluation(point, request, compiled)
-        if evaluation.has_failed or superseded:
-            return evaluation
-        if self.on_gpu is None and self.interpreted is None:
+        evaluation = _compiled_evaluation(point, request, compiled, launch.grid, has_gpu=self.here is not None)
+        if evaluation.has_failed or superseded.is_set():
             return evaluation
         tell(replace(evaluation, is_partial=True))
+        if self.here not in (None, target):
+            return evaluation
+        best = self.history.best_of(evaluation.sizes, evaluation.target)
         try:
-            return self._launch(evaluation, request, target)
+            return self.runner.run(request, compiled, evaluation, best)
         except Exception as exc:  # noqa: BLE001 - so is a reference
             return _not_run(evaluation, _as_error(exc))
 
@@ -290,37 +267,17 @@ class Evaluator:
         assert self.here is not None, "a point without a target is one of a GPU"
         return self.here
 
-    def _compiled_evaluation(self, point: Point, request: Request, compiled: Compiled) -> Evaluation:
-        launch, resources = request.launches.of(request.config), compiled.resources
-        reason = WITHOUT_GPU if self.here is None else OTHER_TARGET
-        row = Row(request.config, Status.NOT_TIMED, reason, **resources_of(compiled))
-        error = None
-        if not resources.fits:
-            row = replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "")
-            error = LaunchError(f"{compiled.kernel} cannot run on {compiled.target}: {resources.why_not}.")
-        target = str(compiled.target)
-        return Evaluation(point, target, row, compiled, launch.grid, request.sizes, error=error, key=request.key)
 
-    def _launch(self, evaluation: Evaluation, request: Request, target: Target) -> Evaluation:
-        if self.on_gpu is not None and target == self.here:
-            best = self.history.best_of(evaluation.sizes, evaluation.target)
-            timed = self.on_gpu.time(request, evaluation, best)
-            return replace(
-                evaluation,
-                row=timed.row,
-                verdict=timed.verdict,
-                against=timed.against,
-                best=timed.best,
-                notes=timed.notes,
-            )
-        if self.interpreted is None or evaluation.compiled is None:
-            return evaluation
-        launch = request.launches.of(request.config)
-        ran = self.interpreted.run(request, launch, evaluation.compiled, evaluation.point.text)
-        row = evaluation.row
-        if ran.verdict.equal is False:
-            row = replace(row, status=ran.verdict.status, reason=ran.verdict.text)
-        return replace(evaluation, row=row, run=ran.run, verdict=ran.verdict)
+def _compiled_evaluation(
+    point: Point, request: Request, compiled: Compiled, grid: Grid3, *, has_gpu: bool
+) -> Evaluation:
+    resources, error = compiled.resources, None
+    status, reason = Status.NOT_TIMED, OTHER_TARGET if has_gpu else WITHOUT_GPU
+    if not resources.fits:
+        status, reason = Status.CANNOT_RUN, resources.why_not or ""
+        error = LaunchError(f"{compiled.kernel} cannot run on {compiled.target}: {resources.why_not}.")
+    row = Row(request.config, status, reason, **resources_of(compiled))
+    return Evaluation(point, str(compiled.target), row, compiled, grid, request.sizes, error=error, key=request.key)
 
 
 def _not_compiled(point: Point, request: Request, exc: Exception) -> Evaluation:
@@ -328,8 +285,8 @@ def _not_compiled(point: Point, request: Request, exc: Exception) -> Evaluation:
     status = Status.TIMEOUT if isinstance(error, WorkerTimeout) else Status.CANNOT_RUN
     if isinstance(error, CompileError) or not isinstance(error, UsageError | WorkerTimeout):
         status = Status.COMPILE_ERROR
-    evaluation = failed_evaluation(point, str(request.launches.target), request.config, status, error)
-    return replace(evaluation, sizes=request.sizes, key=request.key)
+    row = Row(request.config, status, reason_of(error))
+    return Evaluation(point, str(request.launches.target), row, sizes=request.sizes, error=error, key=request.key)
 
 
 def _not_run(evaluation: Evaluation, error: KernellabError) -> Evaluation:
@@ -341,9 +298,7 @@ def _not_run(evaluation: Evaluation, error: KernellabError) -> Evaluation:
 
 def _as_error(exc: Exception) -> KernellabError:
     """Return an exception as one of the lab; one of the user's own functions keeps its type in the message."""
-    if isinstance(exc, KernellabError):
-        return exc
-    return RunError(f"{type(exc).__name__}: {exc}")
+    return exc if isinstance(exc, KernellabError) else RunError(f"{type(exc).__name__}: {exc}")
 
 
 @dataclass(slots=True)
@@ -351,18 +306,11 @@ class Verdicts:
     """The values that outputs are compared with.
 
     ``check`` is a reference, or how one is computed from the arguments of each point. Without it, the outputs of the
-    first point are the reference of all that compute the same. ``text`` names it.
+    first point are the reference of all that compute the same.
     """
 
     check: ReferenceFunction | Reference | None
-    text: str = ""
     _firsts: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The name of the user's reference in messages."""
-        name = self.text or ("" if self.check is None else self.check.text)
-        return "check" if name == ANONYMOUS else name
 
     def verdict(
         self, sizes: Any, text: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
@@ -374,16 +322,14 @@ class Verdicts:
         """
         if self.check is not None:
             return self.checked(inputs, outputs, poisoned)
-        known = self._firsts.get(sizes)
-        if known is None:
-            while len(self._firsts) >= _MOST_FIRSTS:
-                del self._firsts[next(iter(self._firsts))]
-            self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
-            return first_verdict()
-        first, expected = known
-        return verdict_against_first(
-            first, all(agree(outputs[name], expected[name]) for name in expected if name in outputs)
-        )
+        if sizes in self._firsts:
+            first, expected = self._firsts[sizes]
+            agrees = all(agree(outputs[name], expected[name]) for name in expected if name in outputs)
+            return _verdict_against_first(first, agrees)
+        while len(self._firsts) >= _MOST_FIRSTS:
+            del self._firsts[next(iter(self._firsts))]
+        self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
+        return _verdict_against_first(None, True)
 
     def checked(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
         """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
@@ -391,13 +337,21 @@ class Verdicts:
         reference = self.check if isinstance(self.check, Reference) else reference_of(self.check, inputs)
         poisoned.lift()
         values = reference.of(outputs)
-        checks = compare(self.name, values, outputs, poisoned.unwritten, poisoned.fills)
+        title = "check" if self.check.text == ANONYMOUS else self.check.text
+        checks = compare(title, values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = next((check for check in checks if not check.equal), None)
         if wrong is None:
-            return Verdict(True, f"equals {self.name}, {error_text(checks)}", by_reference=True)
+            return Verdict(True, f"equals {title}, {error_text(checks)}", by_reference=True)
         name = wrong.argument
-        facts = Mismatch(name, self.name, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
+        facts = Mismatch(name, title, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
         return Verdict(False, ". ".join([wrong.text, *(hint.text for hint in hints_on(facts)[:1])]), by_reference=True)
+
+
+def _verdict_against_first(first: str | None, agrees: bool) -> Verdict:
+    """Return the verdict of a comparison with the ``first`` point; None for that point itself."""
+    if first is None:
+        return Verdict(None, "the first point, with which others are compared")
+    return Verdict(agrees, f"{'agrees with' if agrees else 'differs from'} the first point ({first})")
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:
@@ -407,13 +361,3 @@ def outputs_of(copies: Copies) -> dict[str, Any]:
         return tensors
     mutated = copies.effects.mutated | copies.behind.mutated
     return {name: tensor for name, tensor in tensors.items() if name in mutated}
-
-
-def first_verdict() -> Verdict:
-    """Return the verdict on the point that others are compared with."""
-    return Verdict(None, "the first point, with which others are compared")
-
-
-def verdict_against_first(first: str, agrees: bool) -> Verdict:
-    """Return the verdict of a comparison with the first point."""
-    return Verdict(agrees, f"{'agrees with' if agrees else 'differs from'} the first point ({first})")

@@ -19,7 +19,6 @@ from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
-from kernellab.timing.outcome import reason_of
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.timing.stopwatch import Interval
 from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
@@ -178,11 +177,6 @@ def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
     if evaluation.best == best.number and evaluation.against is not None:
         return evaluation.against.high < 1
     return (evaluation.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
-
-
-def failed_evaluation(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Evaluation:
-    """Return the evaluation of a point where something failed before it could be compiled or run."""
-    return Evaluation(point, target, Row(config, status, reason_of(error)), error=error)
 
 
 @dataclass(frozen=True, slots=True)

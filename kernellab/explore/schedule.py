@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -26,34 +27,18 @@ class TimerHandle(Protocol):
         """Let it not happen."""
 
 
-class Pace(Protocol):
-    """The threads of a panel: one for moves and display, one for evaluation."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The threads of a panel: one for moves and display, one for evaluation.
 
-    def clock(self) -> float:
-        """Return seconds that only grow."""
+    ``later(seconds, call)`` and ``post(call)`` call a function in the thread of the moves, later or soon, ``post`` from
+    any thread; ``submit(call)`` starts work after what was submitted before. ``clock`` gives seconds that only grow.
+    """
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
-        """Call a function in the thread of the moves after some seconds."""
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Call a function in the thread of the moves soon; from any thread."""
-
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        """Start to work on something, after what was submitted before."""
-
-
-class Superseded:
-    """Signals that a newer item waits."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def __bool__(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        """Say that a newer item waits."""
-        self._is_set = True
+    later: Callable[[float, Callable[[], None]], TimerHandle | None]
+    post: Callable[[Callable[[], None]], None]
+    submit: Callable[[Callable[[], Any]], Future[Any]]
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -61,11 +46,11 @@ class LatestOnly(Generic[Item]):
     """Works on the latest of the items that it is given.
 
     ``work(item, superseded)`` is called by the pace's executor; what it returns is given to ``show`` in the thread of
-    the moves, unless a newer item was given meanwhile. ``jobs`` counts what was started.
+    the moves, unless a newer item was given meanwhile, which sets ``superseded``. ``jobs`` counts what was started.
     """
 
     pace: Callable[[], Pace]
-    work: Callable[[Item, Superseded], Any]
+    work: Callable[[Item, Event], Any]
     show: Callable[[Any], None]
     close_s: float = CLOSE_S
     rest_s: float = REST_S
@@ -73,7 +58,7 @@ class LatestOnly(Generic[Item]):
     _waiting: list[Item] = field(default_factory=list)
     _timer: TimerHandle | None = None
     _running: Future[Any] | None = None
-    _superseded: Superseded = field(default_factory=Superseded)
+    _superseded: Event = field(default_factory=Event)
     _last_move_s: float = float("-inf")
     _at: Pace | None = None
 
@@ -129,7 +114,7 @@ class LatestOnly(Generic[Item]):
             return
         item = self._waiting.pop()
         pace = self._at = self.pace()
-        superseded = self._superseded = Superseded()
+        superseded = self._superseded = Event()
         self.jobs += 1
         running = self._running = pace.submit(lambda: self.work(item, superseded))
         running.add_done_callback(lambda done: pace.post(lambda: self._finish(done)))
@@ -144,7 +129,7 @@ class LatestOnly(Generic[Item]):
         finally:
             self._running = None
             self._start()
-        if not superseded:
+        if not superseded.is_set():
             self.show(result)
 
     def _stop_timer(self) -> None:
@@ -153,68 +138,24 @@ class LatestOnly(Generic[Item]):
             self._timer = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPace:
-    """Moves are made in the thread of an event loop, the work is done by an executor."""
-
-    loop: asyncio.AbstractEventLoop
-    executor: ThreadPoolExecutor
-
-    def clock(self) -> float:
-        """Return seconds that only grow."""
-        return time.monotonic()
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
-        """Let the loop call a function after some seconds."""
-        return self.loop.call_later(delay_s, call)
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Let the loop call a function soon; from any thread."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(call)
-
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        """Start to work in the executor."""
-        return self.executor.submit(call)
-
-
-class NoHandle:
-    """Something that has happened already."""
-
-    def cancel(self) -> None:
-        """It is too late."""
-
-
-@dataclass(frozen=True, slots=True)
-class InlinePace:
-    """There is no event loop to come back to: every move is worked on and shown before it returns."""
-
-    def clock(self) -> float:
-        """Return seconds that only grow."""
-        return time.monotonic()
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
-        """Call a function at once."""
-        call()
-        return NoHandle()
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Call a function at once."""
-        call()
-
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        """Work, and return what came out."""
-        done: Future[Any] = Future()
-        try:
-            done.set_result(call())
-        except BaseException as exc:  # noqa: BLE001 - who asks for the result gets it
-            done.set_exception(exc)
-        return done
-
-
 def pace_here(executor: ThreadPoolExecutor) -> Pace:
-    """Return the pace of the thread that asks."""
+    """Return the pace of the calling thread; without an event loop, every move is done before it returns."""
     try:
-        return LoopPace(asyncio.get_running_loop(), executor)
+        loop = asyncio.get_running_loop()
     except RuntimeError:
-        return InlinePace()
+        return Pace(lambda _, call: call(), lambda call: call(), _run_now)
+
+    def post(call: Callable[[], None]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    return Pace(loop.call_later, post, executor.submit)
+
+
+def _run_now(call: Callable[[], Any]) -> Future[Any]:
+    done: Future[Any] = Future()
+    try:
+        done.set_result(call())
+    except BaseException as exc:  # noqa: BLE001 - who asks for the result gets it
+        done.set_exception(exc)
+    return done

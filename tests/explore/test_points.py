@@ -7,7 +7,7 @@ import re
 
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
-from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed_evaluation
+from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
@@ -28,6 +28,10 @@ def evaluation(block: int, time_ms: float, against: Interval | None = None, best
         gbps=2000.0,
     )
     return Evaluation(Point((("BLOCK", block),), ""), "cuda:90", row, against=against, best=best)
+
+
+def failed(status: Status, error: CompileError, **values: int) -> Evaluation:
+    return Evaluation(Point(tuple(values.items()), ""), "cuda:90", Row(Config(), status, error.message), error=error)
 
 
 def history(*evaluations: Evaluation) -> PointHistory:
@@ -91,7 +95,7 @@ def test_words_say_how_a_point_compares() -> None:
 def test_a_failure_shows_beside_the_last_good_figures() -> None:
     points = history(evaluation(64, 1.0))
     error = CompileError("arange's <range> must be a power of 2")
-    bad = points.add(failed_evaluation(Point((("BLOCK", 96),), ""), "cuda:90", Config(), Status.COMPILE_ERROR, error))
+    bad = points.add(failed(Status.COMPILE_ERROR, error, BLOCK=96))
     html = picture_html(PanelView("softmax", CONTROLS, points, bad))
     assert "arange&#x27;s &lt;range&gt; must be" in html
     assert "Figures of the last good point, BLOCK=64" in html
@@ -100,9 +104,7 @@ def test_a_failure_shows_beside_the_last_good_figures() -> None:
 
 def test_without_a_good_point_there_is_only_the_reason() -> None:
     points = PointHistory("softmax")
-    bad = points.add(
-        failed_evaluation(Point((), ""), "cuda:90", Config(), Status.CANNOT_RUN, CompileError("too much shared memory"))
-    )
+    bad = points.add(failed(Status.CANNOT_RUN, CompileError("too much shared memory")))
     html = picture_html(PanelView("softmax", (), points, bad))
     assert "too much shared memory" in html
     assert "kp-facts" not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)

@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
 
-from kernellab.explore.schedule import LatestOnly, Superseded
+from kernellab.explore.schedule import LatestOnly, Pace
 
 
 @dataclass
@@ -28,8 +29,8 @@ class ByHand:
     timers: list[Timer] = field(default_factory=list)
     submitted: list[tuple[Future[Any], Callable[[], Any]]] = field(default_factory=list)
 
-    def clock(self) -> float:
-        return self.now_s
+    def pace(self) -> Pace:
+        return Pace(self.later, self.post, self.submit, lambda: self.now_s)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self.now_s + delay_s, call))
@@ -67,9 +68,9 @@ class Bench:
     shown: list[int] = field(default_factory=list)
 
     def moves(self) -> LatestOnly[int]:
-        return LatestOnly(lambda: self.pace, self._work, self.shown.append)
+        return LatestOnly(self.pace.pace, self._work, self.shown.append)
 
-    def _work(self, item: int, superseded: Superseded) -> int:
+    def _work(self, item: int, superseded: Event) -> int:
         self.worked.append(item)
         return item
 
@@ -117,7 +118,7 @@ def test_what_comes_while_something_is_worked_on_waits_and_only_the_latest_is_do
 def test_work_is_told_that_it_is_superseded() -> None:
     pace, told = ByHand(), list[bool]()
     moves: LatestOnly[int] = LatestOnly(
-        lambda: pace, lambda item, superseded: told.append(bool(superseded)), lambda r: None
+        pace.pace, lambda item, superseded: told.append(superseded.is_set()), lambda r: None
     )
     moves.move(1)
     moves.move(2)
@@ -155,7 +156,7 @@ def test_what_is_dropped_does_not_show(bench: Bench) -> None:
 
 
 def test_work_that_raises_leaves_the_next_move_free(bench: Bench) -> None:
-    moves = LatestOnly(lambda: bench.pace, lambda item, superseded: 1 // item, bench.shown.append)
+    moves = LatestOnly(bench.pace.pace, lambda item, superseded: 1 // item, bench.shown.append)
     moves.move(0)
     future, call = bench.pace.submitted.pop()
     future.set_running_or_notify_cancel()

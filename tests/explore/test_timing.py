@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from kernellab.checking.reference import check_of
 from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
-from kernellab.explore.schedule import Superseded
 from kernellab.target import parse_target
 from kernellab.timing.launches import Implementation, LaunchTimes
 from tests import samples
@@ -59,7 +59,7 @@ class Evaluations:
     bench: MadeUp
 
     def go(self, target: str = "", **values: Any) -> Evaluation:
-        found = self.evaluator.evaluate(Point(tuple(values.items()), target), Superseded(), lambda evaluation: None)
+        found = self.evaluator.evaluate(Point(tuple(values.items()), target), Event(), lambda evaluation: None)
         return self.evaluator.history.add(found)
 
 
@@ -75,7 +75,7 @@ def evaluations(lab: kernellab.Lab) -> Evaluations:
         frozenset({"BLOCK"}),
     )
     on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Verdicts(None), NO_DEVICE, 1.0)
-    evaluator = Evaluator(lab.compiler, requests, PointHistory("add_kernel"), parse_target("cuda:90"), None, on_gpu)
+    evaluator = Evaluator(lab.compiler, requests, PointHistory("add_kernel"), parse_target("cuda:90"), on_gpu)
     return Evaluations(evaluator, bench)
 
 
@@ -132,7 +132,7 @@ def test_another_target_is_only_compiled(evaluations: Evaluations) -> None:
 
 
 def test_a_superseded_point_is_not_timed(evaluations: Evaluations) -> None:
-    superseded = Superseded()
+    superseded = Event()
     superseded.set()
     evaluation = evaluations.evaluator.evaluate(
         Point((("n", SIZE), ("BLOCK", 64)), ""), superseded, lambda evaluation: None
@@ -143,7 +143,7 @@ def test_a_superseded_point_is_not_timed(evaluations: Evaluations) -> None:
 
 def test_what_is_compiled_is_told_before_it_is_timed(evaluations: Evaluations) -> None:
     told: list[Evaluation] = []
-    evaluations.evaluator.evaluate(Point((("n", SIZE), ("BLOCK", 64)), ""), Superseded(), told.append)
+    evaluations.evaluator.evaluate(Point((("n", SIZE), ("BLOCK", 64)), ""), Event(), told.append)
     (partly,) = told
     assert partly.is_partial
     assert partly.row.registers is not None
@@ -162,7 +162,7 @@ def test_points_are_checked_on_zeros_where_a_tuning_sets_them(lab: kernellab.Lab
     requests = Requests(kernel, (1,), fixed, frozenset(kernel.arg_names), frozenset({"BLOCK"}))
     verdicts = Verdicts(check_of(lambda out_ptr: out_ptr + expected))
     on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, verdicts, NO_DEVICE, 60.0, ("out_ptr",))
-    evaluator = Evaluator(lab.compiler, requests, PointHistory("sum_into"), parse_target("cuda:90"), None, on_gpu)
+    evaluator = Evaluator(lab.compiler, requests, PointHistory("sum_into"), parse_target("cuda:90"), on_gpu)
     for _ in range(2):
         evaluation = Evaluations(evaluator, bench).go(BLOCK=64)
         assert evaluation.verdict.equal is equal, evaluation.verdict.text

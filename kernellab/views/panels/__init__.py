@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from importlib import resources
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -19,7 +20,7 @@ from kernellab.errors import KernellabError, UnknownTarget, UsageError, choice_m
 from kernellab.explore.controls import Control, ControlPlan, label_of, values_text
 from kernellab.explore.evaluator import Evaluator
 from kernellab.explore.points import Evaluation, Keeper, KeptPoint, Point, PointHistory, earlier_words
-from kernellab.explore.schedule import LatestOnly, Superseded, pace_here
+from kernellab.explore.schedule import LatestOnly, pace_here
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.timing.provenance import device_of
 from kernellab.views.elements import style_sheet
@@ -202,12 +203,12 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._screen.state = "busy"
         self._moves.move(self._point())
 
-    def _evaluate(self, point: Point, superseded: Superseded) -> Evaluation:
+    def _evaluate(self, point: Point, superseded: Event) -> Evaluation:
         """Evaluate a point, in the thread of the executor."""
         job, post = self._moves.jobs, self._moves.post
 
         def tell(evaluation: Evaluation) -> None:
-            post(lambda: None if superseded else self._show_partly(replace(evaluation, job=job)))
+            post(lambda: None if superseded.is_set() else self._show_partly(replace(evaluation, job=job)))
 
         return replace(self._evaluator.evaluate(point, superseded, tell), job=job)
 
@@ -244,9 +245,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         if change["new"] and good is not None:
             self._sources.move(good)
 
-    def _render_source(self, evaluation: Evaluation, superseded: Superseded) -> str:
+    def _render_source(self, evaluation: Evaluation, superseded: Event) -> str:
         """Render the explorer of a point, in its own thread, since it is slower than the figures."""
-        if evaluation.compiled is None or superseded:
+        if evaluation.compiled is None or superseded.is_set():
             return ""
         return explorer_html(evaluation.compiled, self._source, uid=self._screen.model_id or "")
 

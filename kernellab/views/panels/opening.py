@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from kernellab._triton.closure import closure_of
@@ -17,10 +16,10 @@ from kernellab._triton.kernel import (
     parameter_names,
     supplied_names,
 )
-from kernellab.checking.reference import Reference, check_of
+from kernellab.checking.reference import Reference, ReferenceFunction, check_of
 from kernellab.errors import UsageError
 from kernellab.explore.controls import Subject, plan_controls
-from kernellab.explore.evaluator import BYTES_AT_MOST, CpuRuns, Evaluator, OnGpu, Verdicts
+from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall, checked_grid
@@ -28,8 +27,9 @@ from kernellab.launch.memory import copy_arguments, size_bytes, tensors_for_poin
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session
-from kernellab.source import INTEGER_OPTIONS
+from kernellab.source import INTEGER_OPTIONS, Closure
 from kernellab.timing.gpu_bench import bench_of
+from kernellab.timing.launches import Bench, Launches
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted
@@ -46,8 +46,7 @@ def open_panel(session: Session, call: UserCall, check: Any) -> Panel:
     """
     named, interprets = zip(parameter_names(call.kernel), call.args, strict=False), session.runtime.interprets()
     given = {name: tensors_for_pointers(name, value) if interprets else value for name, value in named}
-    verdicts = Verdicts(None if check is None else check_of(check))
-    return _panel(session, _Launch(call.kernel, call.grid, given, call.meta), verdicts)
+    return _panel(session, call.kernel, call.grid, given, call.meta, None if check is None else check_of(check))
 
 
 def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | None = None) -> Panel:
@@ -58,43 +57,31 @@ def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | 
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    return _panel(session, _Launch(kernel, grid, given, {}), Verdicts(check))
+    return _panel(session, kernel, grid, given, {}, check)
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """The explored launch: a bound kernel, its grid, arguments, and keywords that may be ranges."""
-
-    kernel: Kernel
-    grid: Any
-    given: Mapping[str, Any]
-    ranges: Mapping[str, Any]
-
-
-def _panel(session: Session, launch: _Launch, verdicts: Verdicts) -> Panel:
+def _panel(
+    session: Session,
+    kernel: Kernel,
+    grid: Any,
+    given: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+    check: Reference | ReferenceFunction | None,
+) -> Panel:
+    """Return the panel of a launch; ``ranges`` are keywords that may be those of sliders."""
     from kernellab._triton.drivers import gpu_target_of_machine
 
-    runtime, kernel, stated = session.runtime, launch.kernel, autotune_settings(launch.kernel)
-    closure, _ = closure_of(kernel)
-    subject = _subject(launch, closure.name, [function.text for function in closure.functions])
-    plan = plan_controls(subject, launch.ranges)
+    runtime, stated, (closure, _) = session.runtime, autotune_settings(kernel), closure_of(kernel)
+    subject = _subject(kernel, grid, given, ranges, closure)
+    plan = plan_controls(subject, ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
-    inputs = _memory(plan.fixed)
-    interpreted = on_gpu = None
-    if here is None:
-        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # what is too large is not run
-        interpreted = CpuRuns(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
-    else:
-        on_gpu = _on_gpu(runtime, inputs, verdicts, tuple(stated.reset_to_zero))
-    requests = Requests(
-        kernel,
-        launch.grid,
-        plan.fixed if on_gpu is None else {**plan.fixed, **on_gpu.inputs},  # timed on what is checked
-        frozenset(subject.parameters),
-        subject.constexprs,
-        has_hooks=stated.pre_hook is not None,
-    )
-    evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
+    inputs, zeroed = _memory(plan.fixed), tuple(stated.reset_to_zero)
+    fixed, runner = plan.fixed, _runner(runtime, inputs, Verdicts(check), zeroed, has_gpu=here is not None)
+    if here is not None:
+        fixed = {**fixed, **runner.inputs}  # timed on what is checked
+    parameters, hooked = frozenset(subject.parameters), stated.pre_hook is not None
+    requests = Requests(kernel, grid, fixed, parameters, subject.constexprs, has_hooks=hooked)
+    evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, runner)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
     panel = Panel(evaluator, plan, Keeper(session.kernels, kernel, requests), source, str(session.target))
@@ -106,7 +93,12 @@ def _panel(session: Session, launch: _Launch, verdicts: Verdicts) -> Panel:
     return panel
 
 
-def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zeroed: tuple[str, ...]) -> OnGpu:
+def _runner(
+    runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zeroed: tuple[str, ...], *, has_gpu: bool
+) -> OnCpu | OnGpu:
+    if not has_gpu:
+        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # what is too large is not run
+        return OnCpu(runtime.interpret, held, verdicts, zeroed)
     import torch  # only where there is a GPU
 
     try:
@@ -116,28 +108,22 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zer
             f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
             "GB; leave check out, or explore with smaller tensors."
         ) from exc
-    return OnGpu(
-        runtime=runtime,
-        make_bench=lambda launches: bench_of(launches, runtime.trials, _TIMEOUT_S),
-        inputs=held,
-        verdicts=verdicts,
-        device=torch.cuda.current_device(),
-        timeout_s=_TIMEOUT_S,
-        zeroed=zeroed,
-    )
+
+    def bench(launches: Launches) -> Bench:
+        return bench_of(launches, runtime.trials, _TIMEOUT_S)
+
+    return OnGpu(runtime, bench, held, verdicts, torch.cuda.current_device(), _TIMEOUT_S, zeroed)
 
 
-def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject:
+def _subject(
+    kernel: Kernel, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
+) -> Subject:
     """Return the facts of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
-    kernel, grid = launch.kernel, launch.grid
-    function = jit_function(kernel)
-    configs = tuple(
-        {k: v for k, v in c.all_kwargs().items() if v is not None} for c in autotune_settings(kernel).configs
-    )
-    plain = {name: constexpr_value(value) for name, value in launch.given.items()}
-    single = {name: value for name, value in launch.ranges.items() if not isinstance(value, list)}
+    function, configs = jit_function(kernel), autotune_settings(kernel).configs
+    plain = {name: constexpr_value(value) for name, value in given.items()}
+    single = {name: value for name, value in ranges.items() if not isinstance(value, list)}
     memory = memory_of({**plain, **single})
     return Subject(
         parameters=tuple(function.arg_names),
@@ -147,11 +133,11 @@ def _subject(launch: _Launch, kernel_name: str, texts: Sequence[str]) -> Subject
             **dict.fromkeys(heuristic_names(kernel)),
         },
         given=plain,
-        configs=configs,
-        grid=None if callable(grid) else checked_grid(grid, kernel_name),
+        configs=tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in configs),
+        grid=None if callable(grid) else checked_grid(grid, closure.name),
         numel=min((tensor.numel() for tensor in memory.values()), default=None),
         dtypes=tuple(getattr(tl, name) for name in _DTYPES),
-        has_loop=any(map(_has_loop, texts)),
+        has_loop=any(_has_loop(function.text) for function in closure.functions),
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from math import floor, log10
+from math import floor, log10, prod
 
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import Evaluation, PointHistory
 from kernellab.launch.run import Severity, finding_words
-from kernellab.timing.stopwatch import Interval
+from kernellab.tune.result import Row
 from kernellab.views.elements import (
     Fact,
     compile_words,
@@ -63,142 +63,124 @@ def sentence(shown: PanelView) -> str:
         return "No point yet."
     if evaluation.has_failed:
         stale = "; the figures are those of the last good point" if shown.is_stale else ""
-        return f"{evaluation.point.text}: {status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
+        return f"{evaluation.point.text}: {_status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
     if evaluation.row.time_ms is not None:
-        parts = [time_words(evaluation), against_words(evaluation, shown.history)]
+        parts = [_time_words(evaluation), _against_words(evaluation, shown.history)]
     else:
-        parts = [f"compiled for {evaluation.target}", *resource_words(evaluation), run_words(evaluation)]
-    parts.append(evaluation.verdict.text)
-    if evaluation.is_partial:
-        parts.append("still running")
-    return f"{evaluation.point.text}: {'; '.join(part for part in parts if part)}."
+        parts = [f"compiled for {evaluation.target}", *_resource_words(evaluation), _run_words(evaluation)]
+    parts += [evaluation.verdict.text, "still running" if evaluation.is_partial else ""]
+    return f"{evaluation.point.text}: {'; '.join(filter(None, parts))}."
 
 
-def status_words(evaluation: Evaluation) -> str:
-    """Return the status of a point: ``ok``, ``compile error``."""
+def _status_words(evaluation: Evaluation) -> str:
     return str(evaluation.row.status).replace("_", " ")
 
 
-def time_words(evaluation: Evaluation) -> str:
+def _time_words(evaluation: Evaluation) -> str:
     """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
-    value, interval = _time_parts(evaluation)
+    value, interval = _time_parts(evaluation.row)
     return f"{value} ({interval})" if interval else value
 
 
-def _time_parts(evaluation: Evaluation) -> tuple[str, str]:
+def _time_parts(row: Row) -> tuple[str, str]:
     """Return the time and its interval in words, "" for what is not known."""
-    row = evaluation.row
     value = "" if row.time_ms is None else f"{row.time_ms:.4g} ms"
     return value, "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
 
 
-def against_words(evaluation: Evaluation, history: PointHistory) -> str:
-    """Compare a timed point with the best earlier one."""
+def _against_words(evaluation: Evaluation, history: PointHistory) -> str:
+    """Compare a timed point with the best earlier one, in a sentence."""
     best, ratio = _best_before(evaluation, history), evaluation.against
     if best is None or ratio is None:
         return "the first that was timed"
     if best.row.config == evaluation.row.config:
         return "the best so far, timed again"
-    return f"{_ratio_words(ratio)} the best so far ({best.point.text})"
+    words = "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
+    if ratio.low > 1:
+        words = f"{ratio.median:.3g} times as long as"
+    elif ratio.high < 1:
+        words = f"{1 / ratio.median:.3g} times as fast as"
+    return f"{words} the best so far ({best.point.text})"
+
+
+def _against_fact(evaluation: Evaluation, history: PointHistory) -> Fact:
+    """Compare a timed point with the best earlier one, as a figure."""
+    best, ratio = _best_before(evaluation, history), evaluation.against
+    if best is None or ratio is None:
+        value, detail = "first", "nothing to compare with yet"
+    elif best.row.config == evaluation.row.config:
+        value, detail = "the same", f"{best.point.text}, timed again"
+    elif ratio.low > 1:
+        value, detail = f"{ratio.median:.3g} x", f"as long as {best.point.text}"
+    elif ratio.high < 1:
+        value, detail = f"{1 / ratio.median:.3g} x", f"as fast as {best.point.text}"
+    else:
+        value, detail = "no difference", f"to {best.point.text}"
+    return Fact("against the best", value, detail)
 
 
 def _best_before(evaluation: Evaluation, history: PointHistory) -> Evaluation | None:
-    return next((each for each in history if each.number == evaluation.best), None)
+    return next((earlier for earlier in history if earlier.number == evaluation.best), None)
 
 
-def _ratio_words(ratio: Interval) -> str:
-    if ratio.low > 1:
-        return f"{ratio.median:.3g} times as long as"
-    if ratio.high < 1:
-        return f"{1 / ratio.median:.3g} times as fast as"
-    return "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
-
-
-def resource_words(evaluation: Evaluation) -> list[str]:
+def _resource_words(evaluation: Evaluation) -> list[str]:
     """Return registers, spills, shared memory and occupancy, those that are known."""
-    if evaluation.compiled is None:
-        return []
-    facts = [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "threads"]
-    shown = [f for f in facts if f.value not in {"not known", "none"} and f.name != "stack"]
+    facts = resource_facts(evaluation.compiled.resources) if evaluation.compiled else ()
+    left_out = {"threads", "stack"}
+    shown = [fact for fact in facts if fact.name not in left_out and fact.value not in {"not known", "none"}]
     return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
 
 
-def run_words(evaluation: Evaluation) -> str:
+def _run_words(evaluation: Evaluation) -> str:
     """Describe the run on the interpreter; "" without one."""
     if evaluation.run is None:
         return ""
-    programs = evaluation.run.grid[0] * evaluation.run.grid[1] * evaluation.run.grid[2]
     findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
     words = plural(len(findings), "finding") if findings else "no findings"
-    return f"the interpreter ran {plural(programs, 'program')}, {words}"
+    return f"the interpreter ran {plural(prod(evaluation.run.grid), 'program')}, {words}"
 
 
-def facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
+def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
-    items = []
-    row = evaluation.row
+    facts, row, verdict = list[Fact](), evaluation.row, evaluation.verdict
     if row.time_ms is not None:
-        items.append(Fact("time", *_time_parts(evaluation)))
-        items.append(Fact("against the best", *_against_fact(evaluation, history)))
+        facts += [Fact("time", *_time_parts(row)), _against_fact(evaluation, history)]
         if row.gbps is not None:
-            items.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
+            facts.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
-            items.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
+            facts.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
     if evaluation.compiled is not None:
-        items += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
-    items.append(_correctness(evaluation))
-    return items
-
-
-def _against_fact(evaluation: Evaluation, history: PointHistory) -> tuple[str, str]:
-    best, ratio = _best_before(evaluation, history), evaluation.against
-    if best is None or ratio is None:
-        return "first", "nothing to compare with yet"
-    name = best.point.text
-    if best.row.config == evaluation.row.config:
-        return "the same", f"{name}, timed again"
-    if ratio.low > 1:
-        return f"{ratio.median:.3g} x", f"as long as {name}"
-    if ratio.high < 1:
-        return f"{1 / ratio.median:.3g} x", f"as fast as {name}"
-    return "no difference", f"to {name}"
-
-
-def _correctness(evaluation: Evaluation) -> Fact:
-    verdict = evaluation.verdict
+        facts += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
     if evaluation.is_partial:
-        return Fact("outputs", "…", "still running")
+        return [*facts, Fact("outputs", "…", "still running")]
     equal, other = ("right", "wrong") if verdict.by_reference else ("agree", "differ")
     value = {True: equal, False: other, None: "not compared"}[verdict.equal]
-    return Fact("outputs", value, verdict.text or evaluation.row.reason, alarm=verdict.equal is False)
+    return [*facts, Fact("outputs", value, verdict.text or row.reason, alarm=verdict.equal is False)]
 
 
-def remarks(shown: PanelView) -> list[str]:
+def _remarks(shown: PanelView) -> list[str]:
     """Return findings, notes of run and kernel, and the saved row."""
-    evaluation = shown.good
-    sentences = list(shown.notes)
+    evaluation, sentences = shown.good, list(shown.notes)
     if evaluation is not None:
+        reason = evaluation.row.reason
         if evaluation.run is not None:
-            sentences.append(f"Without a GPU nothing is timed: {run_words(evaluation)}.")
+            sentences.append(f"Without a GPU nothing is timed: {_run_words(evaluation)}.")
             sentences += [finding_words(finding) for finding in evaluation.run.findings]
             sentences += evaluation.run.notes
-        elif evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
-            sentences.append(_sentence_end(evaluation.row.reason[:1].upper() + evaluation.row.reason[1:]))
+        elif reason and evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
+            sentences.append(reason[:1].upper() + reason[1:] + ("" if reason.endswith((".", "!", "?")) else "."))
         sentences += evaluation.notes
-    return [*dict.fromkeys(each for each in [*sentences, shown.kept] if each)]
+    return [*dict.fromkeys(filter(None, [*sentences, shown.kept]))]
 
 
 def text(shown: PanelView) -> str:
     """Return the panel for a terminal, or a page without widgets and HTML."""
     lines = [f"Exploring {shown.kernel}, {plural(len(shown.history), 'point')} visited", sentence(shown)]
     if shown.good is not None:
-        lines += [
-            f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "")
-            for fact in facts(shown.good, shown.history)
-        ]
-        if shown.is_stale:
-            lines[2:2] = [f"  figures of {shown.good.point.text}:"]
-    lines += [f"  {remark}" for remark in remarks(shown)]
+        lines += [f"  figures of {shown.good.point.text}:"] if shown.is_stale else []
+        facts = _facts(shown.good, shown.history)
+        lines += [f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "") for fact in facts]
+    lines += [f"  {remark}" for remark in _remarks(shown)]
     ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
     return "\n".join([*lines, f"Controls: {ranges}"])
 
@@ -207,10 +189,6 @@ def _range_text(control: Control) -> str:
     labels = [label_of(choice) for choice in control.choices]
     is_ordered = all(isinstance(choice, int) and not isinstance(choice, bool) for choice in control.choices)
     return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
-
-
-def _sentence_end(reason: str) -> str:
-    return reason if not reason or reason.endswith((".", "!", "?")) else f"{reason}."
 
 
 # Where the page has the live panel, the static picture steps back; where it has not, the message of the widget manager
@@ -230,11 +208,16 @@ def figures_html(shown: PanelView) -> str:
     if good is not None:
         stale = " kp-stale" if shown.is_stale else ""
         old = f'<p class="kp-of">Figures of the last good point, {escape(good.point.text)}</p>' if stale else ""
-        tiles = "".join(map(_tile, facts(good, shown.history)))
-        parts.append(f'<div class="kp-good{stale}">{old}{_where(good)}<dl class="kp-facts">{tiles}</dl></div>')
+        grid = [] if good.grid is None else [f"grid {grid_words(good.grid)}"]
+        where = [good.target, *grid, *([compile_words(good.compiled)] if good.compiled else [])]
+        tiles = "".join(map(_tile, _facts(good, shown.history)))
+        parts.append(
+            f'<div class="kp-good{stale}">{old}<p class="kp-where">{escape(" · ".join(where))}</p>'
+            f'<dl class="kp-facts">{tiles}</dl></div>'
+        )
     if shown.history.evaluations:
         parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
-    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in remarks(shown)]
+    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in _remarks(shown)]
     return "\n".join(parts)
 
 
@@ -255,24 +238,14 @@ def picture_html(shown: PanelView) -> str:
 
 
 def _failure(evaluation: Evaluation) -> str:
-    lines = (
-        "" if evaluation.error is None or evaluation.error.place is None else "\n".join(evaluation.error.lines()[1:])
-    )
-    place = f"<pre>{escape(lines)}</pre>" if lines else ""
-    message = evaluation.error.message if evaluation.error is not None else evaluation.row.reason
+    error, message, place = evaluation.error, evaluation.row.reason, ""
+    if error is not None:
+        message, lines = error.message, error.lines()[1:] if error.place is not None else []
+        place = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
     return (
-        f'<div class="kp-alert"><b>{escape(status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
+        f'<div class="kp-alert"><b>{escape(_status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
         f"{escape(message)}{place}</div>"
     )
-
-
-def _where(evaluation: Evaluation) -> str:
-    words = [evaluation.target]
-    if evaluation.grid is not None:
-        words.append(f"grid {grid_words(evaluation.grid)}")
-    if evaluation.compiled is not None:
-        words.append(compile_words(evaluation.compiled))
-    return f'<p class="kp-where">{" · ".join(map(escape, words))}</p>'
 
 
 def _tile(fact: Fact) -> str:
@@ -287,10 +260,11 @@ def _tile(fact: Fact) -> str:
     )
 
 
-def point_words(each: Evaluation) -> str:
+def _tip(point: Evaluation) -> str:
     """Return the tooltip of a point of the chart."""
-    what = time_words(each) or (each.row.reason if each.has_failed else f"{each.row.registers} registers")
-    return f"{each.number}. {each.point.text}, {each.target}: {status_words(each)}, {what}"
+    what = _time_words(point) or (point.row.reason if point.has_failed else f"{point.row.registers} registers")
+    words = f"{point.number}. {point.point.text}, {point.target}: {_status_words(point)}, {what}"
+    return f"<title>{escape(words)}</title>"
 
 
 _WIDTH, _HEIGHT = 640.0, 160.0
@@ -319,30 +293,20 @@ class _Chart:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the axis has times."""
         return self.low > 0
 
     @property
     def is_log(self) -> bool:
-        """Whether the axis is logarithmic, since times differ much."""
         return self.is_timed and self.high > 8 * self.low
 
     @property
     def step(self) -> float:
-        """The width of a point, in pixels."""
         return (_WIDTH - _LEFT - _RIGHT) / max(len(self.evaluations), 8)
 
-    @property
-    def column(self) -> float:
-        """The width of a column of occupancy, in pixels."""
-        return min(26.0, 0.6 * self.step)
-
     def x(self, index: int) -> float:
-        """Return the horizontal centre of a point."""
         return _LEFT + (index + 0.5) * self.step
 
     def y(self, value: float) -> float:
-        """Return the vertical position of a number."""
         low, high, at = (log10(each) if self.is_log else each for each in (self.low, self.high, value))
         return _BASE - (at - low) / (high - low) * (_BASE - _TOP)
 
@@ -400,7 +364,7 @@ def _changing(evaluations: Sequence[Evaluation]) -> list[tuple[str, list[str]]]:
 
 def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
     """Return a row of values below the points, each amid those that share it; what has no room is left out."""
-    parts = [_label(_LEFT - 6, y, shorten(name, _MOST_NAME), "end", _title(name))]
+    parts = [_label(_LEFT - 6, y, shorten(name, _MOST_NAME), "end", f"<title>{escape(name)}</title>")]
     starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
     for i in starts[1:]:
         edge = chart.x(i) - chart.step / 2
@@ -427,24 +391,30 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
             places.append(f"{x},{y}")
         low, high = chart.y(row.low_ms or row.time_ms), chart.y(row.high_ms or row.time_ms)
         line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
-        marks.append(f'<g class="{style}">{_title(point_words(each))}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
+        marks.append(f'<g class="{style}">{_tip(each)}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
     return f'<polyline class="kp-line" points="{" ".join(places)}"/>{"".join(marks)}'
 
 
 def _occupancies(chart: _Chart) -> str:
     """Return a column for each point, with its registers above."""
-    width, marks = chart.column, []
+    marks = []
     for i, each in enumerate(chart.evaluations):
         if each.has_failed or each.compiled is None:
             marks.append(_cross(chart, i))
             continue
-        x, top = chart.x(i), chart.y(100 * (each.row.occupancy or 0.0))
         style = "kp-wrong" if each.verdict.is_right is False else "kp-column"
-        box = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"'
-        registers = "" if each.row.registers is None else str(each.row.registers)
-        marks.append(f'<g class="{style}">{_title(point_words(each))}<rect {box}/></g>')
-        marks.append(_label(x, top - 5, registers))
+        box, top = _column(chart, i)
+        marks.append(f'<g class="{style}">{_tip(each)}<rect {box}/></g>')
+        marks.append(_label(chart.x(i), top - 5, "" if each.row.registers is None else str(each.row.registers)))
     return "".join(marks)
+
+
+def _column(chart: _Chart, index: int, margin: float = 0.0) -> tuple[str, float]:
+    """Return the place of a column of occupancy, as attributes of a rectangle, and its top."""
+    width = min(26.0, 0.6 * chart.step) + 2 * margin
+    top = chart.y(100 * (chart.evaluations[index].row.occupancy or 0.0)) - margin
+    left = chart.x(index) - width / 2
+    return f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"', top
 
 
 def _ring(chart: _Chart, index: int) -> str:
@@ -454,22 +424,16 @@ def _ring(chart: _Chart, index: int) -> str:
         return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(evaluation.row.time_ms):.1f}" r="8"/>'
     if evaluation.has_failed or chart.is_timed:
         return f'<circle class="kp-here" cx="{x:.1f}" cy="{_BASE - 5:.1f}" r="9"/>'
-    width, top = chart.column + 5, chart.y(100 * (evaluation.row.occupancy or 0.0)) - 2.5
-    box = f'x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BASE - top:.1f}"'
-    return f'<rect class="kp-here" {box} rx="2"/>'
+    return f'<rect class="kp-here" {_column(chart, index, 2.5)[0]} rx="2"/>'
 
 
 def _cross(chart: _Chart, index: int) -> str:
     x, y = chart.x(index), _BASE - 5
     return (
-        f'<g class="kp-failed">{_title(point_words(chart.evaluations[index]))}'
+        f'<g class="kp-failed">{_tip(chart.evaluations[index])}'
         f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
         f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" opacity="0"/></g>'
     )
-
-
-def _title(words: str) -> str:
-    return f"<title>{escape(words)}</title>"
 
 
 def _label(x: float, y: float, words: str, anchor: str = "middle", tip: str = "") -> str:
