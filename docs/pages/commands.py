@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 
+from docs.pages.json_schema import ANSWERS, ERROR, HEAD, ROWS, JsonField
 from kernellab.cli.parser import TESTED, parser
-from kernellab.cli.schema import ANSWERS, ERROR, HEAD, ROWS, JsonField
 
 LEAD = f"""# Command line
 

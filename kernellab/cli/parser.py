@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any, NoReturn, TypeVar
 
 from kernellab import __version__
-from kernellab.compile.types import STAGES
+from kernellab.compile import STAGES
 from kernellab.errors import UsageError
 from kernellab.export import KINDS
 

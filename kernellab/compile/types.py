@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of, plain_bindings, require_sendable
+from kernellab.compile import STAGES
 from kernellab.display import Displayable
 from kernellab.errors import StoreError, UsageError
 from kernellab.settings import compiler_environment
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from kernellab.ir.graph import Graph
 
 SCHEMA = 3
-STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")  # from the source down; the last is disassembled
 # Eight are portable; H100 and B200 take 16, which Triton's launcher opts in to (CUDA Programming Guide, clusters).
 _MOST_BLOCKS_OF_CLUSTER = 16
 

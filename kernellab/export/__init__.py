@@ -1,6 +1,10 @@
 """Results as files that live without the lab."""
 
-from typing import Literal, get_args
-
-Kind = Literal["module", "torch-op", "autotune", "report", "bundle"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = {
+    "module": "a module with the configs that were chosen in place of ``@triton.autotune``",
+    "torch-op": "a module with the kernel as an operator of PyTorch",
+    "autotune": "a module with the decorators that the kernel was launched with; the default",
+    "report": "an HTML page with all that is known of the kernel",
+    "bundle": "a zip with the kernel and its history, for ``%triton_load`` on another machine",
+}
+"""What is written, by kind of export; `kernellab.export.write.CONTENTS` writes each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ from kernellab.registry import (
 )
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Version
-
-_SUFFIX = {"report": ".html", "bundle": ".zip"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +70,14 @@ def export(
         UsageError: there is no such kind, or the kernel cannot be written as one.
     """
     if kind is not None and kind not in KINDS:
-        raise UsageError(choice_message("kind", kind, KINDS))
+        raise UsageError(choice_message("kind", kind, tuple(KINDS)))
     version = kernels.version(key)
     recorded = recorded_version(kernels.store, version)
-    content = _file_content(kernels, facilities, recorded, kind or "autotune")
-    path = Path(to) if to else Path(f"{version.identifier}{_SUFFIX.get(kind or '', '.py')}")
+    suffix, content_of = CONTENTS[kind or "autotune"]
+    content = content_of(kernels, facilities, recorded)
+    path = Path(to) if to else Path(f"{version.identifier}{suffix}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
     return Exported(path, version.label, kind or "module", _export_notes(kernels, recorded, kind or "autotune"))
-
-
-def _file_content(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion, kind: str) -> str | bytes:
-    version = recorded.version
-    if kind == "report":
-        return _report_html(kernels, facilities, recorded)
-    if kind == "bundle":
-        return bundle_bytes(kernels.store, version, _module_or_source(recorded))
-    kernel = _session_function(kernels, version)
-    expected = () if kernel is None else summarize_expected_outputs(recorded, kernel, facilities.device)
-    if kind == "torch-op":
-        return torch_op_text(recorded, expected)
-    return module_text(recorded, expected, autotune=kind == "autotune")
 
 
 def _report_html(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> str:
@@ -105,6 +91,25 @@ def _report_html(kernels: Registry, facilities: ExportContext, recorded: Recorde
         history.measurements(version.id),
         _previous_version(kernels, version),
     )
+
+
+def _expected(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> tuple[OutputSummary, ...]:
+    kernel = _session_function(kernels, recorded.version)
+    return () if kernel is None else summarize_expected_outputs(recorded, kernel, facilities.device)
+
+
+ContentFunction = Callable[[Registry, ExportContext, RecordedVersion], str | bytes]
+CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
+    "module": (".py", lambda *parts: module_text(parts[2], _expected(*parts))),
+    "torch-op": (".py", lambda *parts: torch_op_text(parts[2], _expected(*parts))),
+    "autotune": (".py", lambda *parts: module_text(parts[2], _expected(*parts), autotune=True)),
+    "report": (".html", _report_html),
+    "bundle": (
+        ".zip",
+        lambda kernels, _, recorded: bundle_bytes(kernels.store, recorded.version, _module_or_source(recorded)),
+    ),
+}
+"""The suffix and the content of a file, by `kernellab.export.KINDS`."""
 
 
 def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[OutputSummary, ...]:

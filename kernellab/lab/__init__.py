@@ -361,9 +361,8 @@ class Lab(Workspace):
     ) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
-        Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
-        (with the configs that were chosen in place of ``@triton.autotune``), ``autotune`` (with that), ``torch-op``,
-        ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+        ``kind`` is a name in `kernellab.export.KINDS`, which says what each writes; without one, it is a module with
+        the decorators that the kernel was launched with (``autotune``).
         A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
 
         Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device), ``torch-op`` (an operator

@@ -19,7 +19,7 @@ from IPython.display import display
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.checking.reference import check_in
-from kernellab.compile.types import STAGES
+from kernellab.compile import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.explanation import Explanation
 from kernellab.export import KINDS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import commands
-from kernellab.cli.schema import ANSWERS, ROWS
+from docs.pages.json_schema import ANSWERS, ROWS
 from kernellab.cli.verbs import COMMANDS
 from tests.cli.conftest import Call
 

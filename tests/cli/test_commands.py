@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.cli.schema import ANSWERS, EFFECTS, HEAD, ROWS
+from docs.pages.json_schema import ANSWERS, EFFECTS, HEAD, ROWS
 from kernellab.store import Store
 from tests.cli.conftest import Call
 from tests.registry.kept import entered, key, measured

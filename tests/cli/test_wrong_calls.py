@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.pages.json_schema import ERROR
 from kernellab import cli
-from kernellab.cli.schema import ERROR
 from tests.cli.conftest import Call
 from tests.launch.wrong_calls import outcomes_of_commands
 

@@ -13,6 +13,8 @@ import torch
 
 import kernellab
 from kernellab.errors import UsageError
+from kernellab.export import KINDS
+from kernellab.export.write import CONTENTS
 from kernellab.store import Measurement
 from kernellab.views.cards.results import exported_card
 from tests.export.test_module import SCALE, cell, tensors
@@ -87,3 +89,7 @@ def test_the_file_has_the_name_of_the_kernel_where_none_is_given(
     assert exported_card(exported).text() == "scale@1 was written as scale.py (module)."
     assert (tmp_path / "scale.py").exists()
     assert list(tmp_path.iterdir()) == [tmp_path / "scale.py"]
+
+
+def test_each_kind_of_export_has_a_content_and_words() -> None:
+    assert list(CONTENTS) == list(KINDS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from docs.pages.json_schema import ROWS
 from kernellab.benchmark.result import BenchmarkRow
-from kernellab.cli.schema import ROWS
 from kernellab.store.columns import OUTCOME_COLUMNS, ROW_DETAILS, Status
 from kernellab.tune.result import Row
 from tests.tune.frames import small_tuning

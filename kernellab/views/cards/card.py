@@ -10,7 +10,7 @@ from html import escape
 from itertools import chain
 
 from kernellab.checking.comparison import Check
-from kernellab.compile.types import STAGES
+from kernellab.compile import STAGES
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access

@@ -11,7 +11,8 @@ from enum import StrEnum
 from html import escape
 from itertools import groupby, pairwise, zip_longest
 
-from kernellab.compile.types import STAGES, Compiled
+from kernellab.compile import STAGES
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kernellab.compile.types import STAGES, Compiled
+from kernellab.compile import STAGES
+from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError, UsageError, plural
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
