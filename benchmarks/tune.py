@@ -235,8 +235,8 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     import kernellab
     from kernellab._triton.kernel import autotune_settings
     from kernellab.errors import KernellabError
-    from kernellab.timing.bench_setup import LocalBench
     from kernellab.timing.config import Config
+    from kernellab.timing.gpu_bench import gpu_bench
     from kernellab.timing.launches import BenchOptions, Launches, implementation_of
 
     work = _work(name)
@@ -249,7 +249,7 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
             if not isinstance(each, KernellabError) and each.resources.fits:
                 fitting.append(implementation_of(launches, configs[index], each, index))
         reset = frozenset(autotune_settings(work.kernel).reset_to_zero)
-        bench = LocalBench(BenchOptions(launches.name, 60.0, launches.manner, reset=reset))
+        bench = gpu_bench(BenchOptions(launches.name, 60.0, launches.manner, reset=reset), None)
         first: dict[int, float] = {}
         for each in fitting:
             with suppress(KernellabError):  # a config that the driver refuses has no time

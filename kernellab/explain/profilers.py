@@ -27,8 +27,8 @@ from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.run import Trials
-from kernellab.timing.gpu_bench import WorkerBench
-from kernellab.timing.launches import Bench, BenchOptions, Implementation
+from kernellab.timing.gpu_bench import worker_bench
+from kernellab.timing.launches import BenchOptions, Implementation
 from kernellab.workers.worker import Job
 
 _START_S = 120.0
@@ -71,7 +71,7 @@ class Sampler:
             opened = worker.run(Job(proton.open_session, None, "Starting the profiler"), _START_S)
             if opened.refused:
                 raise ProfilerRefusal(remedy(opened.refused))
-            bench: Bench = WorkerBench(BenchOptions(name, self.timeout_s, compares=False), trials, stays=True)
+            bench = worker_bench(BenchOptions(name, self.timeout_s, compares=False), trials, stays=True)
             try:
                 bench.interleave([implementation], rounds)
             finally:

@@ -49,6 +49,26 @@ class Tables:
     numbers: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class BinaryLaunch:
+    """A launch of a compiled kernel as data.
+
+    ``files`` are those of Triton's handle, name and path; ``constants`` the index paths of compile-time arguments.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    digest: str
+    signature: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[int, ...], ...]
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[str, ArgumentSpec], ...]
+
+    def arguments_on(self, tensors: Sequence[Any], tables: Tables, moves: Moves) -> tuple[Any, ...]:
+        """Return the arguments in ``tensors`` of bytes, with the addresses among its numbers rewritten by ``moves``."""
+        specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in self.arguments)
+        return tuple(argument_of(spec, tensors) for spec in specs)
+
+
 @dataclass(slots=True)
 class IpcExport:
     """The storages of a launch's arguments on ``device``, for import in another process.

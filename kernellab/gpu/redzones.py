@@ -84,9 +84,19 @@ class Redzones:
         assert span is not None, "this memory is copied"
         return self.room[span[0] : span[1]]
 
+    def copy(self, index: int, original: Any) -> Any:
+        """Return the copy of a memory; the original where it has no span."""
+        return original if self.spans[index] is None else self.copy_of(index).copy_(original)
+
     def watch(self, index: int) -> None:
         """Count any later change of a copy as damage."""
         self.sums[index] = _sum(self.copy_of(index))
+
+    def watch_read_only(self, memories: Sequence[Memory]) -> None:
+        """Watch the copies of memories that the kernel should only read."""
+        for index, (memory, span) in enumerate(zip(memories, self.spans, strict=True)):
+            if span is not None and not memory.is_mutated:
+                self.watch(index)
 
     def damages(self) -> list[Damage]:
         """Return the damage to the redzones and to the watched copies."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, timeout_text
 from kernellab.gpu.driver import uuid_of
-from kernellab.gpu.ipc import IpcExport, needs_torch_mapping
+from kernellab.gpu.ipc import BinaryLaunch, IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
     UNTOUCHED,
     Ending,
@@ -295,13 +295,15 @@ def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
     signature, constants = specialization_of(request.handle)
     return TrialJob(
         kernel=request.compiled.kernel,
-        files=tuple(request.files.items()),
-        digest=request.handle.hash,
-        signature=tuple(signature.items()),
-        constants=constants,
+        launch=BinaryLaunch(
+            files=tuple(request.files.items()),
+            digest=request.handle.hash,
+            signature=tuple(signature.items()),
+            constants=constants,
+            grid=request.grid,
+            arguments=specs[: len(request.arguments)],
+        ),
         device=exported.device,
-        grid=request.grid,
-        arguments=specs[: len(request.arguments)],
         memories=exported.memories(),
         tables=exported.tables,
     )

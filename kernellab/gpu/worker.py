@@ -28,20 +28,18 @@ from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import (
+    BinaryLaunch,
     IpcExport,
     Memory,
     Tables,
-    argument_of,
     import_memory,
     move_tables,
     moves_of,
-    with_moved_numbers,
 )
 from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, spans_of
 from kernellab.ir.effects import Site
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import ArgumentSpec
-from kernellab.launch.calls import MAX_GRID
+from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.memory import Moves
 from kernellab.source import INTEGER_OPTIONS
 
@@ -64,20 +62,11 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
-    """A launch of a compiled kernel.
-
-    ``files`` are those of Triton's handle, name and path; ``constants`` the index paths of compile-time arguments.
-    The dtypes of ``arguments`` are torch's names ("float32").
-    """
+    """A trial launch of the ``kernel`` of that name, and the memory of its arguments."""
 
     kernel: str
-    files: tuple[tuple[str, str], ...]
-    digest: str
-    signature: tuple[tuple[str, Any], ...]
-    constants: tuple[tuple[int, ...], ...]
+    launch: BinaryLaunch
     device: int
-    grid: tuple[int, int, int]
-    arguments: tuple[tuple[str, ArgumentSpec], ...]
     memories: tuple[Memory, ...]
     tables: Tables
 
@@ -186,11 +175,9 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     use_device(job.device)
     printed = _printed_bytes()
     placed = _place_arguments(job.memories, job.tables)
-    handle = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
+    handle = handle_of(job.launch)
     moves = moves_of(job.memories, placed.tensors)
-    specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
-    arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
-    ending, message = _launch(handle, job, arguments)
+    ending, message = _launch(handle, job.launch.grid, job.launch.arguments_on(placed.tensors, job.tables, moves))
     unload_with_handle(handle, driver.unload)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
@@ -202,10 +189,15 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     return TrialOutcome(ending, placed.placing, message, damages, _printed_since(printed))
 
 
-def _launch(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
+def handle_of(launch: BinaryLaunch) -> Any:
+    """Return Triton's handle of a compiled kernel."""
+    return compiled_from_files(dict(launch.files), launch.digest, dict(launch.signature), launch.constants)
+
+
+def _launch(handle: Any, grid: Grid3, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
     message = ""
     try:
-        relauncher(handle, job.grid, arguments)()
+        relauncher(handle, grid, arguments)()
     except LAUNCH_ERRORS as exc:
         message = str(exc)
     try:
@@ -259,16 +251,11 @@ def _fill_memory(
     tensors: list[Any] = []
     for index, memory in enumerate(memories):
         original = import_memory(memory)
-        if spans[index] is None:
-            tensors.append(original)
-        else:
-            assert redzones is not None
-            tensors.append(redzones.copy_of(index).copy_(original))
-            driver.synchronize()  # the original is unmapped once the copy is made
+        tensors.append(original if redzones is None else redzones.copy(index, original))
+        driver.synchronize()  # an original that is copied is unmapped now
     move_tables(tables, tensors, moves_of(memories, tensors))
-    for index, memory in enumerate(memories):
-        if redzones is not None and spans[index] is not None and not memory.is_mutated:
-            redzones.watch(index)
+    if redzones is not None:
+        redzones.watch_read_only(memories)
     return _TrialMemory(placing, tensors, redzones)
 
 

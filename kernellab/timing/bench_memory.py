@@ -183,15 +183,12 @@ def _between_redzones(
     setup: Setup, originals: Sequence[Any], spans: tuple[Span | None, ...], total_bytes: int
 ) -> tuple[list[Any], Redzones | None]:
     """Return the memories, those with a span as copies, and the redzones around the copies."""
-    tensors = list(originals)
-    redzones = Redzones(allocate_like(originals[0], total_bytes), spans) if total_bytes else None
-    for index, span in enumerate(spans):
-        if redzones is not None and span is not None:
-            tensors[index] = redzones.copy_of(index).copy_(originals[index])
+    if not total_bytes:
+        return list(originals), None
+    redzones = Redzones(allocate_like(originals[0], total_bytes), spans)
+    tensors = [redzones.copy(index, original) for index, original in enumerate(originals)]
     move_tables(setup.tables, tensors, moves_of(setup.memories, tensors))
-    for index, span in enumerate(spans):
-        if redzones is not None and span is not None and not setup.memories[index].is_mutated:
-            redzones.watch(index)
+    redzones.watch_read_only(setup.memories)
     return tensors, redzones
 
 

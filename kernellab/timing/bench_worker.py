@@ -10,33 +10,31 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from kernellab._triton.drivers import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with_handle
+from kernellab._triton.drivers import LAUNCH_ERRORS, relauncher, unload_with_handle
 from kernellab.checking.comparison import agree
 from kernellab.errors import first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView, is_comparable
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.ipc import argument_of, import_memory, tensor_on, with_moved_numbers
-from kernellab.gpu.worker import await_kernels, scratch_in_use, use_device
+from kernellab.gpu.ipc import BinaryLaunch, import_memory, tensor_on
+from kernellab.gpu.worker import await_kernels, handle_of, scratch_in_use, use_device
 from kernellab.launch.arguments import TensorSpec
 from kernellab.timing.bench_jobs import (
     NO_GROUP,
     NOT_COMPARED,
-    BadHook,
+    BenchJob,
     BenchKernel,
-    BenchTiming,
-    BoundHooks,
     CompareJob,
     LaunchKey,
+    LaunchTimes,
     Manner,
     MeasureJob,
     Readiness,
     RoundsJob,
     Setup,
-    bound_hooks,
-    unpickle_hooks,
 )
 from kernellab.timing.bench_memory import BenchMemory, TooLarge, copy_memory
+from kernellab.timing.hooks import BadHook, HookCalls, unpickle_hooks
 from kernellab.timing.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000
@@ -58,22 +56,32 @@ def current_stream() -> int:
 class Workbench:
     """Launches kernels on one memory and times them.
 
-    ``references`` are the memories of expected values. ``hooks`` are those of a launch, by its key. A CUDA graph holds
-    the launch alone: hooks are called before and after its replay.
+    ``references`` are the memories of expected values. A CUDA graph holds the launch alone: hooks are called before
+    and after its replay.
     """
 
     memory: BenchMemory
     references: list[Any] = field(default_factory=list)
-    hooks: dict[LaunchKey, BoundHooks] = field(default_factory=dict)
     watch: Stopwatch = field(default_factory=gpu_stopwatch)
     stream: Callable[[], int] = current_stream
     note: str = ""
     _launchers: dict[LaunchKey, Launcher] = field(default_factory=dict)
     _graphs: dict[LaunchKey, Launcher] = field(default_factory=dict)
+    _hooks: dict[LaunchKey, HookCalls] = field(default_factory=dict)
 
-    def measure(self, job: MeasureJob) -> list[BenchTiming]:
+    def run(self, job: BenchJob) -> list[LaunchTimes]:
+        """Answer a job; the last answer may be a failure that spoils the rest."""
+        match job:
+            case MeasureJob():
+                return self.measure(job)
+            case CompareJob():
+                return self.compare(job)
+            case RoundsJob():
+                return self.rounds(job)
+
+    def measure(self, job: MeasureJob) -> list[LaunchTimes]:
         """Return the timings of the kernels in order; a failure that spoils the bench ends them early."""
-        timings: list[BenchTiming] = []
+        timings: list[LaunchTimes] = []
         limit_ms = inf if job.stop_above_ms is None else job.stop_above_ms
         for kernel in job.kernels:
             timings.append(self._measure_kernel(job, kernel, limit_ms))
@@ -83,7 +91,7 @@ class Workbench:
                 limit_ms = min(limit_ms, median(timings[-1].times_ms) * job.loser_factor)
         return timings
 
-    def _measure_kernel(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
+    def _measure_kernel(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> LaunchTimes:
         """Launch once, compare the outputs, and time as many launches as the job asks for."""
         self.note, late = "", self.watch.late
         try:
@@ -94,43 +102,43 @@ class Workbench:
             group, difference = self._compare_outputs(kernel)
             damages = self.memory.damages()
             if damages:
-                return BenchTiming(damages=damages)
+                return LaunchTimes(damages=damages)
             if difference:
-                return BenchTiming(group=1, difference=difference)
+                return LaunchTimes(group=1, difference=difference)
             times = self._sample_times(job, kernel, limit_ms)
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
-            return BenchTiming(bad_hook=str(exc))
+            return LaunchTimes(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
             return self._failure_of(exc)
-        return BenchTiming(tuple(times), group, note=self.note)
+        return LaunchTimes(tuple(times), group, note=self.note)
 
-    def compare(self, job: CompareJob) -> list[BenchTiming]:
+    def compare(self, job: CompareJob) -> list[LaunchTimes]:
         """Compare the outputs of some kernels with those of one; the groups so far are dropped.
 
         A failure is the last answer.
         """
-        timings: list[BenchTiming] = []
+        timings: list[LaunchTimes] = []
         try:
             self._launch_checked(job.kernel)
             is_kept = self.memory.keep_outputs()
             self._finish(job.kernel)
             if not is_kept:
-                return [BenchTiming(no_room=NO_ROOM)]
+                return [LaunchTimes(no_room=NO_ROOM)]
             for kernel in job.others:
                 self._launch_checked(kernel)
-                timings.append(BenchTiming(differing=self.memory.differences()))
+                timings.append(LaunchTimes(differing=self.memory.differences()))
                 self._finish(kernel)
         except BadHook as exc:
-            timings.append(BenchTiming(bad_hook=str(exc)))
+            timings.append(LaunchTimes(bad_hook=str(exc)))
         except LAUNCH_ERRORS as exc:
             timings.append(self._failure_of(exc))
         self.memory.groups.clear()  # its only group has no number
         damages = () if timings and timings[-1].fault else self.memory.damages()
-        return [BenchTiming(damages=damages)] if damages else timings
+        return [LaunchTimes(damages=damages)] if damages else timings
 
-    def rounds(self, job: RoundsJob) -> list[BenchTiming]:
+    def rounds(self, job: RoundsJob) -> list[LaunchTimes]:
         """Time kernels in turns; where the job is ``warm``, each after an untimed launch of its own."""
         late = self.watch.late
         try:
@@ -141,7 +149,7 @@ class Workbench:
         except LAUNCH_ERRORS as exc:
             return [self._failure_of(exc)]
         note = LATE if self.watch.late > late else ""
-        return [BenchTiming(tuple(times), note=note) for times in samples]
+        return [LaunchTimes(tuple(times), note=note) for times in samples]
 
     def _sample_times(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
         """Return the milliseconds of the job's launches; only two where both exceed the limit."""
@@ -161,13 +169,10 @@ class Workbench:
         return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
 
     def _prepare(self, kernel: BenchKernel) -> None:
-        if kernel.hooks and kernel.key not in self.hooks:
-            calls = unpickle_hooks(kernel.hooks)
-            tensors = [tensor_on(memory) for memory in self.memory.tensors]
-            self.hooks[kernel.key] = bound_hooks(calls, kernel.arguments, tensors)
+        hooks = self._bound_hooks(kernel)
         self.memory.restore()
-        if kernel.key in self.hooks:
-            self.hooks[kernel.key].before()
+        if hooks is not None:
+            hooks.call_before()
 
     def _launch(self, kernel: BenchKernel, launcher: Launcher) -> None:
         try:
@@ -178,8 +183,18 @@ class Workbench:
 
     def _finish(self, kernel: BenchKernel, exception: Exception | None = None) -> None:
         """Call the hook after a launch; a hook may restore outputs, so compare them before."""
-        if kernel.key in self.hooks:
-            self.hooks[kernel.key].after(exception)
+        hooks = self._bound_hooks(kernel)
+        if hooks is not None:
+            hooks.call_after(exception)
+
+    def _bound_hooks(self, kernel: BenchKernel) -> HookCalls | None:
+        """Return the hooks of a launch, bound to the memory of the bench; those that were pickled are kept."""
+        if isinstance(kernel.hooks, HookCalls):
+            return kernel.hooks.bound(kernel.arguments, self.memory.tensors)
+        if kernel.hooks and kernel.key not in self._hooks:
+            tensors = [tensor_on(memory) for memory in self.memory.tensors]
+            self._hooks[kernel.key] = unpickle_hooks(kernel.hooks).bound(kernel.arguments, tensors)
+        return self._hooks[kernel.key] if kernel.hooks else None
 
     def _compare_outputs(self, kernel: BenchKernel) -> tuple[int, str]:
         """Launch once; return the group of the outputs and, with a reference, how they differ from it."""
@@ -191,7 +206,7 @@ class Workbench:
         return int(bool(differences)), "; ".join(differences)
 
     def _group(self, kernel: BenchKernel) -> int:
-        """Launch once and return the group of the outputs: see `BenchTiming.group`."""
+        """Launch once and return the group of the outputs: see `LaunchTimes.group`."""
         self._launch_checked(kernel)
         known = len(self.memory.groups)
         group = self.memory.group_of_outputs()
@@ -215,24 +230,23 @@ class Workbench:
         self._launch(kernel, self._launcher(kernel))
         self.watch.synchronize()
 
-    def _failure_of(self, exc: Exception) -> BenchTiming:
+    def _failure_of(self, exc: Exception) -> LaunchTimes:
         """Distinguish a refused launch from a fault, after which the device is unusable in this process."""
         try:
             self.watch.synchronize()
         except RuntimeError as fault:
-            return BenchTiming(fault=str(fault))
-        return BenchTiming(refusal=f"{exc}" or type(exc).__name__)
+            return LaunchTimes(fault=str(fault))
+        return LaunchTimes(refusal=f"{exc}" or type(exc).__name__)
 
     def _launcher(self, kernel: BenchKernel) -> Launcher:
         return _cached_launcher(self._launchers, kernel.key, partial(self._new_launcher, kernel))
 
     def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
         """Return a launcher of a kernel on a stream, by default the bench's own."""
-        device = self.memory.setup.device
-        handle = _load_kernel(device, kernel.files, kernel.digest, kernel.signature, kernel.constants)
-        tables, moves = self.memory.setup.tables, self.memory.moves
-        specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
-        arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
+        setup = self.memory.setup
+        binary = BinaryLaunch(kernel.files, kernel.digest, kernel.signature, kernel.constants, (1, 1, 1), ())
+        handle = _load_kernel(setup.device, binary)
+        arguments = kernel.arguments_on(self.memory.tensors, setup.tables, self.memory.moves)
         return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
 
     def _timed_launcher(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
@@ -260,18 +274,12 @@ class Workbench:
 
 
 @lru_cache(maxsize=_MOST_LAUNCHERS)
-def _load_kernel(
-    device: int,
-    files: tuple[tuple[str, str], ...],
-    digest: str,
-    signature: tuple[tuple[str, object], ...],
-    constants: tuple[tuple[int, ...], ...],
-) -> Any:
+def _load_kernel(device: int, binary: BinaryLaunch) -> Any:
     """Load a compiled kernel on the current device; the handle is cached for later benches.
 
     It is unloaded with the last reference to it.
     """
-    handle = compiled_from_files(dict(files), digest, dict(signature), constants)
+    handle = handle_of(binary)
     _ = handle.run  # loads it, or raises where the device lacks a resource
     unload_with_handle(handle, driver.unload)
     return handle
@@ -309,27 +317,12 @@ def get_ready(job: Readiness, progress: object) -> None:
     driver.synchronize()
 
 
-def measure(job: MeasureJob, progress: object) -> list[BenchTiming]:
-    """Answer a `MeasureJob` in the GPU worker."""
+def run(job: BenchJob, progress: object) -> list[LaunchTimes]:
+    """Answer a job of a bench in the GPU worker."""
     try:
-        bench = _only_bench().of(job.setup)
+        return _only_bench().of(job.setup).run(job)
     except TooLarge as exc:
-        return [BenchTiming(no_room=exc.message)]
-    return bench.measure(job)
-
-
-def compare(job: CompareJob, progress: object) -> list[BenchTiming]:
-    """Answer a `CompareJob` in the GPU worker."""
-    try:
-        bench = _only_bench().of(job.setup)
-    except TooLarge as exc:
-        return [BenchTiming(no_room=exc.message)]
-    return bench.compare(job)
-
-
-def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:
-    """Answer a `RoundsJob` in the GPU worker."""
-    return _only_bench().of(job.setup).rounds(job)
+        return [LaunchTimes(no_room=exc.message)]
 
 
 def close(payload: object, progress: object) -> None:

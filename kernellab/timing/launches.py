@@ -28,8 +28,9 @@ from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime
 from kernellab.source import Closure
 from kernellab.target import Target
-from kernellab.timing.bench_jobs import PLAIN, BenchTiming, Hook, Manner, sets_blocks_alone
+from kernellab.timing.bench_jobs import PLAIN, LaunchTimes, Manner
 from kernellab.timing.config import NO_CONFIG, Config
+from kernellab.timing.hooks import Hook, HookCalls, sets_blocks_alone
 
 if TYPE_CHECKING:
     from kernellab.ir.arithmetic import Arithmetic
@@ -56,6 +57,13 @@ class KernelLaunch:
     def has_hooks(self) -> bool:
         """Whether anything is to be called before or after the launch."""
         return bool(self.before) or self.after is not None
+
+    @property
+    def hooks(self) -> HookCalls:
+        """The hooks with their arguments but for the tensors."""
+        memory = memory_of(self.arguments)
+        plain = {name: value for name, value in self.arguments.items() if name not in memory}
+        return HookCalls(self.before, self.after, {**plain, **self.options})
 
 
 @dataclass(slots=True)
@@ -319,19 +327,6 @@ def launch_on_copies(
     return copies, poisoned
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTimes:
-    """The times of one launch, and the group of equal outputs that its outputs belong to.
-
-    Groups are numbered in order of their first launches, but for `NO_GROUP` and `NOT_COMPARED`. With a reference, group
-    0 equals it; a launch of another group has a ``difference``, and is not timed.
-    """
-
-    times_ms: tuple[float, ...]
-    group: int = 0
-    difference: str = ""
-
-
 class Bench(Protocol):
     """Times launches of kernels, and restores their arguments before each run.
 
@@ -426,7 +421,7 @@ class BenchOptions:
 
 
 def require_good(
-    timing: BenchTiming,
+    timing: LaunchTimes,
     implementation: Implementation,
     memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> None:

@@ -20,7 +20,7 @@ from kernellab.launch.arguments import CannotExport, memory_of
 from kernellab.launch.memory import copy_arguments, device_of, reached
 from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
-from kernellab.timing.gpu_bench import WorkerBench
+from kernellab.timing.gpu_bench import worker_bench
 from kernellab.timing.launches import (
     Bench,
     BenchOptions,
@@ -285,7 +285,7 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
             outputs=first_outputs_of(arguments, implementations),
             written=mutated_tensors(arguments, implementations),
             read=read,
-            bench=WorkerBench(options, trials) if trials is not None and trials.enabled and kernels else None,
+            bench=worker_bench(options, trials) if trials is not None and trials.enabled and kernels else None,
             notes=notes,
         )
 

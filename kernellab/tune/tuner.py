@@ -13,9 +13,9 @@ from kernellab.compile.cache import JobSource
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.store.columns import Status
-from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
+from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.launches import Implementation
 from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
 from kernellab.timing.stopwatch import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, outputs_of, rows_with_agreement

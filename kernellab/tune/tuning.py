@@ -21,8 +21,8 @@ from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.store.columns import Status
 from kernellab.target import limits_of
-from kernellab.timing.bench_jobs import sets_blocks_alone
 from kernellab.timing.config import Config, Space, configs_of
+from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import (
     Bench,
     Launches,

@@ -18,7 +18,8 @@ from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.target import parse_target
-from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.bench_jobs import LaunchTimes
+from kernellab.timing.launches import Implementation
 from tests import samples
 
 SIZE = 4096

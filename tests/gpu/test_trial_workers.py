@@ -11,7 +11,7 @@ import torch
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.gpu.driver import IpcHandle
-from kernellab.gpu.ipc import Memory, Tables
+from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
 from kernellab.launch.run import TrialRequest
@@ -63,7 +63,7 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     trials = GpuTrials(10.0, _servers=dict(workers), _workers={(0, each): found for each, found in workers.items()})
     x = torch.zeros(300)
     compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
-    job = TrialJob("add_kernel", (), "abc", (), (), 0, (3, 1, 1), (), (memory,), Tables())
+    job = TrialJob("add_kernel", BinaryLaunch((), "abc", (), (), (3, 1, 1), ()), 0, (memory,), Tables())
     trials._run_trial(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
     is_lost = ending is Ending.FAULT
     assert workers.pop(with_torch).asked == ["warm_up", "try_launch", *["close"] * is_lost]

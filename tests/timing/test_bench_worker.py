@@ -15,10 +15,8 @@ from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.timing.bench_jobs import (
     NOT_COMPARED,
     BenchKernel,
-    BenchTiming,
-    BoundHooks,
     CompareJob,
-    HookCalls,
+    LaunchTimes,
     Manner,
     MeasureJob,
     RoundsJob,
@@ -26,6 +24,7 @@ from kernellab.timing.bench_jobs import (
 )
 from kernellab.timing.bench_memory import BenchMemory, TooLarge
 from kernellab.timing.bench_worker import LATE, Launcher, OnlyBench, Workbench
+from kernellab.timing.hooks import HookCalls
 from tests.timing.test_stopwatch import Device
 
 SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))
@@ -127,8 +126,8 @@ def test_hooks_are_called_around_each_launch_also_around_those_that_were_late() 
         gpu.kernel()
 
     bench._launchers[KERNEL.key] = hesitant
-    bench.hooks[KERNEL.key] = BoundHooks(HookCalls((before,), after, {}, {}), {})
-    assert len(bench.measure(job(runs=4))[0].times_ms) == 4
+    hooked = replace(KERNEL, hooks=HookCalls((before,), after, {}))
+    assert len(bench.measure(replace(job(runs=4), kernels=(hooked,)))[0].times_ms) == 4
     assert [each for each in gpu.log if each != "flush"] == ["before", "kernel", "after"] * 6
 
 
@@ -231,9 +230,9 @@ def test_a_bench_of_many_configs_holds_the_latest_launchers_alone(monkeypatch: p
 
 def test_of_a_batch_the_best_so_far_bounds_the_next_and_a_fault_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    answers = [BenchTiming((4.0,)), BenchTiming((2.0,)), BenchTiming(refusal="no"), BenchTiming(fault="gone")]
+    answers = [LaunchTimes((4.0,)), LaunchTimes((2.0,)), LaunchTimes(refusal="no"), LaunchTimes(fault="gone")]
 
-    def measured(bench: Workbench, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> BenchTiming:
+    def measured(bench: Workbench, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> LaunchTimes:
         asked.append(limit_ms)
         return answers[len(asked) - 1]
 

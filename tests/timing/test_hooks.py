@@ -15,17 +15,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernellab._triton.kernel import autotune_settings
 from kernellab.launch.arguments import CannotExport, ScalarSpec, TensorSpec
 from kernellab.target import Target
-from kernellab.timing.bench_jobs import (
-    BadHook,
-    Manner,
-    bound_hooks,
-    hook_calls,
-    pickle_hooks,
-    sets_blocks_alone,
-    unpickle_hooks,
-)
+from kernellab.timing.bench_jobs import Manner
 from kernellab.timing.bench_worker import _counts
 from kernellab.timing.config import Config
+from kernellab.timing.hooks import BadHook, pickle_hooks, sets_blocks_alone, unpickle_hooks
 from kernellab.timing.launches import KernelLaunch, Launches
 
 N = 8
@@ -66,10 +59,10 @@ def test_hooks_are_called_with_arguments_constexprs_and_options_by_name() -> Non
     seen.clear()
     memory = torch.zeros(4 * N, dtype=torch.uint8)
     specs = (*SPECS, ("BLOCK", ScalarSpec(None)))
-    hooks = bound_hooks(hook_calls(launch), specs, [memory])
-    hooks.before()
+    hooks = launch.hooks.bound(specs, [memory])
+    hooks.call_before()
     error = RuntimeError("refused")
-    hooks.after(error)
+    hooks.call_after(error)
     assert seen == [("config", 8), ("before", N, 2), ("after", (N,), error)]
 
 
@@ -78,14 +71,14 @@ def test_hooks_work_on_the_memory_of_the_bench_in_another_process() -> None:
     fill = 7.0
     launch = launch_of(triton.Config({"BLOCK": 8}, pre_hook=lambda named: named["out_ptr"].fill_(fill)))
     memory = torch.zeros(4 * N, dtype=torch.uint8)
-    data = pickle_hooks(launch)
-    bound_hooks(unpickle_hooks(data), SPECS, [memory]).before()
+    data = pickle_hooks(launch.hooks)
+    unpickle_hooks(data).bound(SPECS, [memory]).call_before()
     assert memory.view(torch.float32).tolist() == [fill] * N
     assert OUT.tolist() == [0.0] * N
 
 
-def test_a_launch_without_hooks_takes_nothing_along() -> None:
-    assert pickle_hooks(launch_of(triton.Config({"BLOCK": 8}))) == b""
+def test_a_launch_without_hooks_has_none_to_take_along() -> None:
+    assert not launch_of(triton.Config({"BLOCK": 8})).has_hooks
 
 
 def test_a_hook_that_cannot_be_taken_along_is_told() -> None:
@@ -93,7 +86,7 @@ def test_a_hook_that_cannot_be_taken_along_is_told() -> None:
     lock = threading.Lock()
     launch = launch_of(triton.Config({"BLOCK": 8}, pre_hook=lambda named: lock.locked()))
     with pytest.raises(CannotExport, match="hooks that cannot be taken along"):
-        pickle_hooks(launch)
+        pickle_hooks(launch.hooks)
 
 
 def test_a_hook_that_cannot_be_made_again_is_told() -> None:

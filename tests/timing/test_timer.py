@@ -14,7 +14,8 @@ import torch
 from kernellab.checking.comparison import ExpectedValue
 from kernellab.errors import RunError
 from kernellab.launch.arguments import CannotExport
-from kernellab.timing.launches import Implementation, LaunchTimes, call_hooks
+from kernellab.timing.bench_jobs import LaunchTimes
+from kernellab.timing.launches import Implementation, call_hooks
 from kernellab.timing.stopwatch import DeviceState, Turn
 from kernellab.timing.timer import TRIALS_OFF, GpuTimer, difference, returned_outputs, run_function
 from tests.timing.test_stopwatch import Device

@@ -15,9 +15,9 @@ from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.target import Target
-from kernellab.timing.bench_jobs import NOT_COMPARED
+from kernellab.timing.bench_jobs import NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, LaunchTimes, measure_singly
+from kernellab.timing.launches import Implementation, measure_singly
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.search import Exhaustive, Search

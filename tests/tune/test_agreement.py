@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import RunError
 from kernellab.store.columns import Status
-from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED
+from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.launches import Implementation
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, disagreement_note
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row

@@ -11,8 +11,9 @@ import pytest
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
 from kernellab.store.columns import Status
+from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.launches import Implementation
 from kernellab.tune.device_pool import DevicePool, SharedRounds, valid_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune

@@ -10,8 +10,9 @@ import pytest
 
 from kernellab.errors import CompileError, RunError
 from kernellab.store.columns import Status
+from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, LaunchTimes
+from kernellab.timing.launches import Implementation
 from kernellab.tune.finals import Final, FinalRounds, Policy, finish_final
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
