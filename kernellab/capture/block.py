@@ -35,12 +35,12 @@ from kernellab.launch.recording import Launched, mark_all_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, launch_of, result_of
 from kernellab.source import CONFIG_OPTIONS, JitOptions
+from kernellab.source.text import USER_ERRORS
 from kernellab.store import Version
 
 if TYPE_CHECKING:
     from kernellab.capture.size_tracking import SizeTracker
 
-_USER_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Scope = Callable[[], Mapping[str, Any]]
 
 
@@ -264,7 +264,7 @@ def tuning_of(owner: Any, launched: Launched) -> tuple[RecordedTuning | None, st
     try:
         supplied_by_config = [_supplied_parameters(owner, call, config, names) for config in configs]
         grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in supplied_by_config]
-    except _USER_ERRORS as exc:  # of the user's own heuristics and grid, for a config that was not launched
+    except USER_ERRORS as exc:  # of the user's own heuristics and grid, for a config that was not launched
         return None, f"the grid for another config fails: {exc}"
     current = {name: launched.arguments[name] for name in supplied_by_config[0]}
     ran = [

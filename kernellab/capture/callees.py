@@ -38,6 +38,7 @@ from kernellab.source import (
     literal,
     opaque_part,
 )
+from kernellab.source.text import USER_ERRORS
 
 _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 _OPERATOR_CALL = re.compile(r"\bops\.(\w+)\.(\w+)")
@@ -89,7 +90,7 @@ def _definition(step: Step, device: str) -> tuple[Closure, Binding]:
         raise UsageError(_refusal(step, f"which uses {own}"))
     try:
         definition = value_closure_of(function)
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except USER_ERRORS:
         definition = None  # an object that it uses fails when it is inspected
     if definition is None:
         raise UsageError(_refusal(step, "whose source, or that of what it uses, cannot be found"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernellab.capture.tape import Ref, TensorLayout, members_of
+from kernellab.capture.tape import Ref, TensorLayout, map_nested, members_of
 from kernellab.capture.tracked_tensors import is_descriptor
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -86,23 +86,7 @@ class _Fake:
 
 def without_tensors(value: Any) -> Any:
     """Return nested arguments without their tensors."""
-    return map_arguments(value, lambda part: _Fake if isinstance(part, torch.Tensor) else part)
-
-
-def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested arguments with ``change`` applied to each leaf, the bounds of slices included."""
-    if isinstance(value, slice):
-        return slice(*(map_arguments(part, change) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, torch.Size):
-        return torch.Size([change(part) for part in value])
-    if isinstance(value, list):
-        return [map_arguments(part, change) for part in value]
-    if isinstance(value, tuple):
-        parts = [map_arguments(part, change) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    if isinstance(value, dict):
-        return {name: map_arguments(part, change) for name, part in value.items()}
-    return change(value)
+    return map_nested(value, lambda part: _Fake if isinstance(part, torch.Tensor) else part)
 
 
 def gives_numbers(func: Any, result: Any) -> bool:

@@ -19,13 +19,29 @@ from kernellab.errors import UsageError
 from kernellab.source import is_formula
 
 
+def _operator(operation: Callable[[Any, Any], Any], *, is_reflected: bool = False) -> Callable[[int, int], Any]:
+    """Return the method of `Size` for an operation of integers."""
+
+    def combine(own: int, other: int) -> int:
+        import sympy  # comes with torch
+        from torch.utils._sympy.functions import FloorDiv
+
+        if not isinstance(other, int):
+            return NotImplemented
+        pair = (other, own) if is_reflected else (own, other)
+        parts = [n.expression if isinstance(n, Size) else sympy.Integer(n) for n in pair]
+        symbolic = FloorDiv if operation is operator.floordiv else operation
+        return size_or_int(operation(*map(int, pair)), symbolic(*parts))
+
+    return combine
+
+
 class Size(int):
     """An integer of a program as an expression of symbols; its value is the recorded one."""
 
     expression: Any
 
     def __new__(cls, value: int, expression: Any) -> Size:
-        """Build a size from its recorded value and its sympy expression."""
         size = super().__new__(cls, value)
         size.expression = expression
         return size
@@ -48,29 +64,14 @@ class Size(int):
 
     __hash__ = int.__hash__
 
-    def __add__(self, other: int) -> int:
-        return _combine(self, other, operator.add)
-
-    def __radd__(self, other: int) -> int:
-        return _combine(other, self, operator.add)
-
-    def __sub__(self, other: int) -> int:
-        return _combine(self, other, operator.sub)
-
-    def __rsub__(self, other: int) -> int:
-        return _combine(other, self, operator.sub)
-
-    def __mul__(self, other: int) -> int:
-        return _combine(self, other, operator.mul)
-
-    def __rmul__(self, other: int) -> int:
-        return _combine(other, self, operator.mul)
-
-    def __floordiv__(self, other: int) -> int:
-        return _combine(self, other, operator.floordiv)
-
-    def __rfloordiv__(self, other: int) -> int:
-        return _combine(other, self, operator.floordiv)
+    __add__ = _operator(operator.add)
+    __radd__ = _operator(operator.add, is_reflected=True)
+    __sub__ = _operator(operator.sub)
+    __rsub__ = _operator(operator.sub, is_reflected=True)
+    __mul__ = _operator(operator.mul)
+    __rmul__ = _operator(operator.mul, is_reflected=True)
+    __floordiv__ = _operator(operator.floordiv)
+    __rfloordiv__ = _operator(operator.floordiv, is_reflected=True)
 
 
 def size_or_int(value: int, expression: Any) -> int:
@@ -79,21 +80,6 @@ def size_or_int(value: int, expression: Any) -> int:
 
     expanded = sympy.expand(expression)
     return Size(value, expanded) if expanded.free_symbols else int(value)
-
-
-def _combine(left: int, right: int, operation: Callable[[Any, Any], Any]) -> int:
-    from torch.utils._sympy.functions import FloorDiv
-
-    if not (isinstance(left, int) and isinstance(right, int)):
-        return NotImplemented
-    symbolic = FloorDiv if operation is operator.floordiv else operation
-    return size_or_int(operation(int(left), int(right)), symbolic(_expression(left), _expression(right)))
-
-
-def _expression(value: int) -> Any:
-    import sympy
-
-    return value.expression if isinstance(value, Size) else sympy.Integer(value)
 
 
 @lru_cache(maxsize=2**14)

@@ -34,7 +34,6 @@ from kernellab.capture.fake_calls import (
     expression_of,
     gives_numbers,
     layout_of_fake,
-    map_arguments,
     plain_layout,
     plain_value,
     symbolic_argument,
@@ -43,9 +42,9 @@ from kernellab.capture.fake_calls import (
 from kernellab.capture.naming import place_of_user
 from kernellab.capture.recorder import SET_DATA, OperationRecorder, is_internal_call
 from kernellab.capture.size import Guard, SizeSource
-from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, members_of
+from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
+from kernellab.source.text import USER_ERRORS
 
-_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
 # Results of these are no sizes: values of elements, which are fixed, and addresses.
 _DATA_READS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__", "data_ptr", "__contains__"})
 _NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook", "__repr__", "__format__", "__str__"})
@@ -118,7 +117,7 @@ class SizeTracker(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        plain = map_arguments((args, kwargs), plain_value)
+        plain = map_nested((args, kwargs), plain_value)
         if (
             not self.is_following
             or (is_internal_call() and not self._is_in_user_function)
@@ -158,7 +157,7 @@ class SizeTracker(TorchFunctionMode):
         try:
             calls, fake = self._repeat(func, fakes)
             return self._take_over(steps, calls, result, fake)
-        except (*_FAILURES, FakeMismatch):
+        except (*USER_ERRORS, FakeMismatch):
             if not steps and (name in _DATA_READS or result is None):
                 return result
             self._fix_steps(name, steps, fakes)
@@ -190,7 +189,7 @@ class SizeTracker(TorchFunctionMode):
         is_repeatable = not name.endswith("_") and "out" not in fakes[1]  # a second call would change a tensor twice
         try:
             return self._run_on_fakes(func, fakes, nullcontext(), FakeCalls(gives_plain=not is_repeatable))
-        except (*_FAILURES, FakeMismatch):
+        except (*USER_ERRORS, FakeMismatch):
             if not is_repeatable:
                 raise
             return self._run_on_fakes(func, fakes, enable_python_dispatcher(), FakeCalls())
@@ -295,7 +294,7 @@ class SizeTracker(TorchFunctionMode):
         self._tensors[real] = fake
 
     def _fakes_of(self, arguments: Any) -> Any:
-        return map_arguments(arguments, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
+        return map_nested(arguments, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
 
     def fake_of(self, tensor: Any) -> Any:
         """Return the fake tensor of a tensor; a new tensor becomes an input with symbols of its own."""

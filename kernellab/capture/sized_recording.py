@@ -13,7 +13,7 @@ import sympy
 import torch
 
 from kernellab._triton.kernel import Kernel
-from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, map_arguments, plain_value, symbols_of
+from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, plain_value, symbols_of
 from kernellab.capture.size import Guard, Sizes, compile_expression, size_or_int, text_of
 from kernellab.capture.size_tracking import SizeTracker
 from kernellab.capture.tape import (
@@ -22,13 +22,13 @@ from kernellab.capture.tape import (
     Step,
     TapeDescriptor,
     TensorLayout,
+    map_nested,
     members_of,
     window_step,
 )
 from kernellab.capture.tracked_tensors import Recording, is_descriptor
 from kernellab.errors import UsageError
-
-_USER_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+from kernellab.source.text import USER_ERRORS
 
 
 class LaunchSizes:
@@ -41,7 +41,7 @@ class LaunchSizes:
         """Launch a kernel; sizes among its arguments may be symbolic."""
         tracker = self.tracker
         if not tracker.is_following:
-            args, meta = map_arguments((args, meta), plain_value)
+            args, meta = map_nested((args, meta), plain_value)
             return kernel.run(*args, grid=grid, warmup=False, **meta)
         with tracker.recorder.suspend():
             tracker.fix_unfollowed()
@@ -51,7 +51,7 @@ class LaunchSizes:
                     tracker.fake_of(tensor)
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
         tracked_grid = _TrackedGrid(tracker, grid, arguments)
-        plain_args, plain_meta = map_arguments((args, meta), plain_value)
+        plain_args, plain_meta = map_nested((args, meta), plain_value)
         tracker.is_launching = True
         try:
             handle = kernel.run(
@@ -112,7 +112,7 @@ class LaunchSizes:
                     try:
                         with tracker.follow_user_function():
                             decided = heuristic(values)
-                    except _USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
+                    except USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
                         tracker.fix(
                             tracker.symbols_in(arguments), f"the heuristic of {name} cannot be asked for others"
                         )
@@ -133,7 +133,7 @@ class _TrackedGrid:
         self.last: Any = ()
 
     def __call__(self, bound: Mapping[str, Any]) -> Any:
-        return map_arguments(self._evaluate(bound), plain_value)
+        return map_nested(self._evaluate(bound), plain_value)
 
     def extents(self, bound: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return three extents for these arguments."""

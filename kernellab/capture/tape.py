@@ -315,15 +315,17 @@ def refs_in(value: Any) -> Iterator[Ref]:
 
 
 def map_nested(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested lists, tuples and dicts with ``change`` applied to each leaf."""
-    if isinstance(value, list):
-        return [map_nested(member, change) for member in value]
-    if isinstance(value, tuple):
-        members = (map_nested(member, change) for member in value)
-        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    """Return nested lists, tuples, dicts and slices with ``change`` applied to each leaf."""
     if isinstance(value, dict):
         return {name: map_nested(member, change) for name, member in value.items()}
-    return change(value)
+    if isinstance(value, slice):
+        return slice(*(map_nested(member, change) for member in (value.start, value.stop, value.step)))
+    if not isinstance(value, list | tuple):
+        return change(value)
+    members = [map_nested(member, change) for member in value]
+    if isinstance(value, list):
+        return members
+    return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
 
 
 def with_refs(value: Any, new: Mapping[int, Any]) -> Any:

@@ -25,6 +25,8 @@ from kernellab.errors import SourceError, UsageError
 from kernellab.workers.forks_and_interrupts import rlock
 
 _NAME_LENGTH = 200
+USER_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of a function of the user, such as a grid or a heuristic, and of objects that it uses."""
 _ONE_AT_A_TIME = rlock(crossing=True)
 
 
@@ -223,7 +225,7 @@ def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
         return False
     try:
         return bool(cls(*fields) == value)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    except USER_ERRORS:
         return False
 
 
@@ -356,7 +358,7 @@ def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
         modules = {"torch": torch, "triton": triton, "math": math}
         scope = {"__builtins__": _BUILTINS, **modules, **arguments, _GUARD: _apply_operator}
         return eval(compile(node, "<grid>", "eval"), scope)(arguments)
-    except (ArithmeticError, TypeError, LookupError, AttributeError, ValueError, RuntimeError, AssertionError) as exc:
+    except USER_ERRORS as exc:
         why = f"{type(exc).__name__}: {exc}"
         raise UsageError(f"The recorded grid {text!r} has no value for these arguments ({why}); pass a grid.") from exc
 
