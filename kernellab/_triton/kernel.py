@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -434,16 +435,18 @@ def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
     return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
 
 
+def nonlocals_of(python: Any) -> dict[str, Any]:
+    """The variables of enclosing functions that a Python function names, those that are assigned."""
+    nonlocals = {}
+    for name, cell in zip(python.__code__.co_freevars, python.__closure__ or (), strict=False):
+        with suppress(ValueError):  # not assigned yet
+            nonlocals[name] = cell.cell_contents
+    return nonlocals
+
+
 def scope_of(python: Any) -> dict[str, Any]:
     """The globals and nonlocals of a Python function, by name."""
-    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=False)
-    nonlocals = {}
-    for name, cell in cells:
-        try:
-            nonlocals[name] = cell.cell_contents
-        except ValueError:
-            continue  # not assigned yet
-    return {**python.__globals__, **nonlocals}
+    return {**python.__globals__, **nonlocals_of(python)}
 
 
 def outside_names(python: FunctionType) -> dict[str, set[str]]:

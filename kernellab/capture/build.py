@@ -58,10 +58,10 @@ def build_program(
         for index, step in enumerate(recording.steps)
     ]
     inputs, windows, memories = _inputs(recording)
-    steps = list(_without_constant_reads([*windows, *steps], [known.storage for known in recording.values], inputs))
+    storages = [known.storage for known in recording.values]
+    steps = list(_without_constant_reads([*windows, *steps], storages, inputs))
     names = _user_names(recording, scope)
     outputs = _outputs(recording, steps, inputs, names)
-    storages = [known.storage for known in recording.values]
     live, used = _live_steps(steps, storages, inputs, outputs)
     while sizes is not None and (missing := measuring_values(recording, sizes, steps, live, used) - used):
         live, used = _live_steps(steps, storages, inputs, [*outputs, *missing, *(used - {-1})])
@@ -85,9 +85,9 @@ def build_program(
         notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
     program = with_devices(compact(raw, used))
-    return (
-        program if sizes is None else with_symbols(program, sizes, dict(zip(used_inputs, program.inputs, strict=True)))
-    )
+    if sizes is None:
+        return program
+    return with_symbols(program, sizes, dict(zip(used_inputs, program.inputs, strict=True)))
 
 
 def with_devices(tape: Tape) -> Tape:
@@ -103,9 +103,7 @@ def _with_device(tape: Tape, step: Step) -> Step:
     if step.operation == LAUNCH or result is None or not isinstance(device, torch.device) or device.index is not None:
         return step
     own = torch.device(tape.values[result].layout.device)
-    return dataclasses.replace(
-        step, kwargs=tuple((name, own if name == "device" else value) for name, value in step.kwargs)
-    )
+    return dataclasses.replace(step, kwargs=tuple({**dict(step.kwargs), "device": own}.items()))
 
 
 def compact(tape: Tape, used: Iterable[int]) -> Tape:
@@ -131,7 +129,7 @@ def live_steps(tape: Tape, outputs: Sequence[int]) -> tuple[Step, ...]:
     storages = [value.storage for value in tape.values]
     wanted = set(outputs)
     while True:
-        live = tuple(_needed_steps(tape.steps, storages, tape.inputs, tuple(wanted), keeps_launches=False))
+        live = tuple(_needed_steps(tape.steps, storages, tape.inputs, wanted, keeps_launches=False))
         missing = values_measured_by_steps(tape, live, wanted) - wanted
         if not missing:
             return live
@@ -142,7 +140,7 @@ def _renumber(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> St
     return dataclasses.replace(
         step,
         args=with_refs(step.args, refs),
-        kwargs=tuple((name, with_refs(value, refs)) for name, value in step.kwargs),
+        kwargs=with_refs(step.kwargs, refs),
         results=tuple(new.get(index, -1) for index in step.results),
         mutated=tuple(new[index] for index in step.mutated if index in new),
     )
@@ -232,14 +230,14 @@ def _outputs(recording: Recording, steps: Sequence[Step], inputs: Sequence[int],
 def _needed_steps(
     steps: Sequence[Step],
     storages: Sequence[int],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
+    inputs: Iterable[int],
+    outputs: Iterable[int],
     *,
     keeps_launches: bool,
 ) -> list[Step]:
     """Return the steps that the outputs or changes of visible memory depend on."""
     wanted = set(outputs)
-    memory = {storages[index] for index in (*inputs, *outputs)}
+    memory = {storages[index] for index in (*inputs, *wanted)}
     needed = []
     for step in reversed(steps):
         changes = not step.functional and any(storages[index] in memory for index in step.mutated)
@@ -372,18 +370,9 @@ class _Rewriter:
             self.storages.append(holder_layout.span * holder_layout.itemsize)
             copies.append(self._add_value(self.values[holder].name, number, holder_layout, storage))
         if step.operation == LAUNCH and not any(isinstance(member, Addresses) for member in members_of(step.kwargs)):
-            refs = self._refs(step)
-            kwargs = tuple((name, with_refs(value, refs)) for name, value in step.kwargs)
-            self.steps.append(
-                dataclasses.replace(
-                    step,
-                    kwargs=kwargs,
-                    results=tuple(copies),
-                    several=True,
-                    mutated=tuple(before),
-                    functional=True,
-                )
-            )
+            kwargs = with_refs(step.kwargs, self._refs(step))
+            changes = {"results": tuple(copies), "several": True, "mutated": tuple(before), "functional": True}
+            self.steps.append(dataclasses.replace(step, kwargs=kwargs, **changes))
             self.holders.update(zip(storages, copies, strict=True))
             return
         for holder, copy in zip(before, copies, strict=True):
@@ -397,7 +386,7 @@ class _Rewriter:
             dataclasses.replace(
                 step,
                 args=with_refs(step.args, refs),
-                kwargs=tuple((name, with_refs(value, refs)) for name, value in step.kwargs),
+                kwargs=with_refs(step.kwargs, refs),
                 mutated=tuple(refs[index].index for index in step.mutated),
             )
         )

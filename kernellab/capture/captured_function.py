@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from kernellab._triton.kernel import nonlocals_of
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.naming import name_in, named_tensors
 from kernellab.capture.node_functions import OtherValueRead
@@ -95,7 +96,8 @@ class CapturedFunction:
         self._entries: list[_CapturedProgram] = []
 
     def __repr__(self) -> str:
-        return f"<CapturedFunction {_name(self.function)}: {len(self._entries)} of {self.max_programs} programs>"
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return f"<CapturedFunction {name}: {len(self._entries)} of {self.max_programs} programs>"
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -171,10 +173,6 @@ def _restore_generators(program: Program) -> Iterator[None]:
         raise
 
 
-def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
 def _tensors(leaves: Sequence[Any]) -> list[Any]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -206,12 +204,7 @@ def _bound_variables(function: Any) -> dict[str, Any]:
     """Return the object that a function is bound to as ``self``, and the variables of enclosing functions."""
     owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
     inner = inspect.unwrap(getattr(function, "__func__", function))
-    variables = {} if owner is None else {"self": owner}
-    if inspect.isfunction(inner):
-        names = inner.__code__.co_freevars
-        cells = zip(names, inner.__closure__ or (), strict=True)
-        variables |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-    return variables
+    return ({} if owner is None else {"self": owner}) | (nonlocals_of(inner) if inspect.isfunction(inner) else {})
 
 
 def _scope_of(function: Any, args: Any, kwargs: Any, variables: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -222,14 +215,6 @@ def _scope_of(function: Any, args: Any, kwargs: Any, variables: Mapping[str, Any
     except (TypeError, ValueError):  # the call itself says what is wrong with it
         arguments = dict(kwargs)
     return ChainMap(arguments, dict(variables), getattr(inner, "__globals__", {}))
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - asked for whether it raises
-    except ValueError:
-        return False
-    return True
 
 
 def _inputs_of(
@@ -285,13 +270,8 @@ def _choose_outputs(program: Program, value: Any) -> _Result:
     plain = [leaf if isinstance(leaf, torch.Tensor) else _plain(leaf) for leaf in leaves]
     numbers = [program.add_output(leaf) if isinstance(leaf, torch.Tensor) else -1 for leaf in plain]
     order = list(dict.fromkeys(number for number in numbers if number >= 0))
-    return _Result(
-        structure,
-        tuple(
-            (False, leaf) if number < 0 else (True, order.index(number))
-            for leaf, number in zip(plain, numbers, strict=True)
-        ),
-    )
+    places = [(False, leaf) if n < 0 else (True, order.index(n)) for leaf, n in zip(plain, numbers, strict=True)]
+    return _Result(structure, tuple(places))
 
 
 def _plain(value: Any) -> Any:

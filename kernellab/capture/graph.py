@@ -108,14 +108,14 @@ def _add(building: _Building, step: Step) -> None:
     node.meta["place"] = step.place
     if step.use is not None:
         use = step.use
-        node.name = _unused_name(graph, use.kernel.partition("@")[0], node)
+        node._rename(use.kernel.partition("@")[0])
         node.meta.update(kernel=use.kernel, kernel_id=use.kernel_id, constants_id=use.constants_id)
         node.meta.update(launch_id=use.launch_id, grid=tuple(map(int, use.grid)))
     for position, index in enumerate(step.results):
         if index >= 0:
             value = tape.values[index]
             result_node = graph.call_function(operator.getitem, (node, position)) if step.several else node
-            result_node.name = _unused_name(graph, value.name, result_node)
+            result_node._rename(value.name)
             nodes[index] = _with_metadata(result_node, value)
     if step.has_dynamic_shape:
         sizes.measure_results(step)
@@ -148,17 +148,12 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
 
     if step.operation == LAUNCH:
         assert step.use is not None
-        arguments = {name: argument_node(value) for name, value in step.kwargs}
-        launch_arguments = (
-            building.table,
-            step.use.kernel_id,
-            *argument_node(_constants_and_grid(step.use)),
-            arguments,
-        )
+        ids_and_grid = step.use.kernel_id, *argument_node(_constants_and_grid(step.use))
+        launch_arguments = (building.table, *ids_and_grid, argument_node(dict(step.kwargs)))
         if step.functional:
             return graph.call_function(launch_functional, (*launch_arguments, [nodes[i] for i in step.mutated]))
         return graph.call_function(launch, launch_arguments)
-    args, kwargs = tuple(map(argument_node, step.args)), {name: argument_node(value) for name, value in step.kwargs}
+    args, kwargs = argument_node(step.args), argument_node(dict(step.kwargs))
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
     if step.operation == READ:
@@ -216,11 +211,6 @@ def _with_metadata(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
         qparams={},
     )
     return node
-
-
-def _unused_name(graph: torch.fx.Graph, wanted: str, node: torch.fx.Node) -> str:
-    names = {other.name for other in graph.nodes if other is not node}
-    return wanted if wanted not in names else next(n for i in range(1, 10**6) if (n := f"{wanted}_{i}") not in names)
 
 
 class SideTable(torch.nn.Module):

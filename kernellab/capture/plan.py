@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kernellab.capture.graph import operation_named
-from kernellab.capture.tape import COPY, LAUNCH, READ, WINDOW, Ref, Step, Tape, TensorLayout
+from kernellab.capture.tape import COPY, LAUNCH, READ, WINDOW, Ref, Step, Tape
 
 ALIGNMENT = 512  # bytes, as torch's allocator of GPU memory has it; Triton counts on 16
 EMPTY = frozenset(
@@ -338,8 +338,8 @@ def _source_pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tu
     placed: set[int] = set()
     for new, old in pairs:
         one, other = tape.values[new], tape.values[old]
-        is_whole = tape.storages[one.storage] == tape.storages[other.storage]
-        if other.storage in dying and new not in placed and is_whole and _has_same_layout(one.layout, other.layout):
+        is_whole = tape.storages[one.storage] == tape.storages[other.storage] and one.layout.offset == 0
+        if other.storage in dying and new not in placed and is_whole and one.layout == other.layout:
             placed.add(new)
             yield new, old
 
@@ -362,9 +362,3 @@ def _is_writable(tape: Tape, step: Step, old: int) -> bool:
     if out_variant(step.operation) is not None:
         return True
     return step.args[:1] == (Ref(old),) and in_place_variant(step.operation) is not None
-
-
-def _has_same_layout(one: TensorLayout, other: TensorLayout) -> bool:
-    """Whether two values have one layout, and begin at the first element of their storages."""
-    wanted = (one.dtype, one.shape, one.stride, one.device, one.offset)
-    return wanted == (other.dtype, other.shape, other.stride, other.device, other.offset) and one.offset == 0

@@ -145,18 +145,17 @@ def _with_renamed_symbols(tape: Tape, guards: Sequence[Guard], symbols: Mapping[
             )
         return Size(part, part.expression.xreplace(symbols)) if isinstance(part, Size) else part
 
+    def with_layout(layout: TensorLayout) -> TensorLayout:
+        shape, stride, offset = map_nested((layout.shape, layout.stride, layout.offset), rename)
+        return dataclasses.replace(layout, shape=shape, stride=stride, offset=offset)
+
     return dataclasses.replace(
         tape,
-        values=tuple(dataclasses.replace(v, layout=_with_layout(v.layout, rename)) for v in tape.values),
+        values=tuple(dataclasses.replace(v, layout=with_layout(v.layout)) for v in tape.values),
         storages=map_nested(tape.storages, rename),
         steps=tuple(_with_sizes(step, rename) for step in tape.steps),
         sizes=Sizes(tuple(dataclasses.replace(g, condition=g.condition.xreplace(symbols)) for g in guards)),
     )
-
-
-def _with_layout(layout: TensorLayout, change: Callable[[Any], Any]) -> TensorLayout:
-    shape, stride = map_nested(layout.shape, change), map_nested(layout.stride, change)
-    return dataclasses.replace(layout, shape=shape, stride=stride, offset=change(layout.offset))
 
 
 def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
@@ -164,13 +163,10 @@ def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
     if use is not None:
         use = dataclasses.replace(use, grid=map_nested(use.grid, change))
     if use is not None and use.tuning is not None:
-        configs = tuple(
-            dataclasses.replace(config, grid=map_nested(config.grid, change)) for config in use.tuning.configs
-        )
+        configs = tuple(dataclasses.replace(c, grid=map_nested(c.grid, change)) for c in use.tuning.configs)
         use = dataclasses.replace(use, tuning=dataclasses.replace(use.tuning, configs=configs))
-    return dataclasses.replace(
-        step, args=map_nested(step.args, change), kwargs=map_nested(step.kwargs, change), use=use
-    )
+    args, kwargs = map_nested((step.args, step.kwargs), change)
+    return dataclasses.replace(step, args=args, kwargs=kwargs, use=use)
 
 
 def sources_in(tape: Tape, indices: Iterable[int]) -> dict[Any, SizeSource]:

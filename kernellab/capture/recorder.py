@@ -147,8 +147,34 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def record_launch(self, launched: Launched) -> None:
         """Record a launch; a launch inside an operation is part of that operation."""
+        name, effects = launched.compiled.kernel, launched.compiled.effects
+        memory = memory_of(launched.arguments)
         with self.suspend():
-            self._record_launch(launched)
+            indirect = reached(launched.arguments, effects, device_of(launched.arguments))
+            memory |= indirect.owners
+            changed = effects.mutated | indirect.mutated if effects.is_followed else set(memory)
+            written = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
+            if self.is_inside_operation:
+                self._written_inside |= written
+                return
+            if not effects.is_followed:
+                self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
+            if effects.lost or indirect.tables & indirect.tensors.keys():
+                self.note(
+                    f"{name} goes to addresses in memory that the program does not make anew: they are the recorded"
+                )
+            constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
+            self._being_launched = written
+            self._before = {id(memory[n]): {"": sample} for n, sample in launched.before.items()}
+            others = [(n, v) for n, v in launched.arguments.items() if n not in constants]
+            arguments = tuple((n, self._launch_argument(n, v, indirect)) for n, v in others)
+            mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
+            self._being_launched, self._before = set(), {}
+            self.recording.launches[len(self.recording.steps)] = record = self.keep(launched)
+            if record.why_fixed:
+                self.note(f"{name} keeps the config that it ran with: {record.why_fixed}")
+            self._append(Step("launch", (), arguments, mutated=mutated))
+            self.memory.accept_writes(mutated)
 
     def is_other_thread(self) -> bool:
         """Whether this is a thread that is not recorded."""
@@ -160,38 +186,8 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory = memory_of(launched.arguments) if self.is_other_thread() else {}
         changed = [t for n, t in memory.items() if n in effects.mutated or not effects.is_followed]
         if any(self.memory.storage_of(tensor) is not None for tensor in changed):
-            name = launched.compiled.kernel
-            self.recording.problems[f"{place_of_user()} launches {name} in another thread, on memory of the block"] = (
-                None
-            )
-
-    def _record_launch(self, launched: Launched) -> None:
-        name, effects = launched.compiled.kernel, launched.compiled.effects
-        memory = memory_of(launched.arguments)
-        indirect = reached(launched.arguments, effects, device_of(launched.arguments))
-        memory |= indirect.owners
-        changed = effects.mutated | indirect.mutated if effects.is_followed else set(memory)
-        if self.is_inside_operation:
-            self._written_inside.update(t.untyped_storage()._cdata for n, t in memory.items() if n in changed)
-            return
-        if not effects.is_followed:
-            self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
-        if effects.lost or indirect.tables & indirect.tensors.keys():
-            self.note(f"{name} goes to addresses in memory that the program does not make anew: they are the recorded")
-        constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
-        self._being_launched = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
-        self._before = {id(memory[n]): {"": sample} for n, sample in launched.before.items()}
-        arguments = tuple(
-            (n, self._launch_argument(n, v, indirect)) for n, v in launched.arguments.items() if n not in constants
-        )
-        mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
-        self._being_launched, self._before = set(), {}
-        recording = self.recording
-        recording.launches[len(recording.steps)] = record = self.keep(launched)
-        if record.why_fixed:
-            self.note(f"{name} keeps the config that it ran with: {record.why_fixed}")
-        self._append(Step("launch", (), arguments, mutated=mutated))
-        self.memory.accept_writes(mutated)
+            problem = f"{place_of_user()} launches {launched.compiled.kernel} in another thread, on memory of the block"
+            self.recording.problems[problem] = None
 
     def _check_stream(self) -> None:
         """Note a step on another stream than the first one that the block used on the device."""
@@ -264,7 +260,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layout = layout_of(tensor)
         known = None if index is None else self.recording.values[index]
         if known is not None and known.tensor() is tensor and self.memory.storage_of(tensor) != known.storage:
-            known.tensor = _no_tensor  # it was given other memory
+            known.tensor = lambda: None  # it was given other memory
             known = None
         if index is None or known is None or known.tensor() is not tensor or known.layout != layout:
             index = self._new_value(tensor, layout)
@@ -362,9 +358,8 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = list(result) if several else [result]
         results = tuple(self._result(t, tensors) if isinstance(t, torch.Tensor) else -1 for t in outputs)
         options = with_dtype(func, kwargs, outputs)
-        is_random = (
-            torch.Tag.nondeterministic_seeded in func.tags and argument_for(func, args, kwargs, "dropout_p") != 0
-        )
+        is_seeded = torch.Tag.nondeterministic_seeded in func.tags
+        is_random = is_seeded and argument_for(func, args, kwargs, "dropout_p") != 0
         step = Step(str(func), tuple(args), tuple(options.items()), results, several, mutated, is_random=is_random)
         dtypes = [self.recording.values[index].layout.dtype for index in step.operands[1:]]
         self._append(dataclasses.replace(step, has_dynamic_shape=has_dynamic_shape(func, dtypes)))
@@ -384,18 +379,14 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _result(self, tensor: Any, given: Mapping[int, Any]) -> int:
         """Return the value of a result; -1 for an argument that is returned as it was."""
-        if id(tensor) in given and self._is_known(tensor):
-            return -1
         layout = layout_of(tensor)
+        if id(tensor) in given and self.recording.values[self._by_id[id(tensor)]].layout == layout:
+            return -1
         storage, is_new = self.memory.number(tensor)
         index = self._add(tensor, layout, storage)
         if is_new:
             self.recording.values[index].version = version_of(tensor)
         return index
-
-    def _is_known(self, tensor: Any) -> bool:
-        index = self._by_id.get(id(tensor))
-        return index is not None and self.recording.values[index].layout == layout_of(tensor)
 
     def _record_new_layout(self, tensors: Mapping[int, Any], mutated: tuple[int, ...]) -> None:
         """Record that an operation changed the layout of a tensor and left its memory as it was."""
@@ -419,10 +410,6 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._by_id[id(tensor)] = index
         self.memory.of_storage[storage].append(index)
         return index
-
-
-def _no_tensor() -> None:
-    """Return None, as a dead weak reference to a tensor that has the memory of a value no longer."""
 
 
 class FunctionRecorder(TorchFunctionMode):

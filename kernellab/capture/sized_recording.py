@@ -113,9 +113,8 @@ class LaunchSizes:
                         with tracker.follow_user_function():
                             decided = heuristic(values)
                     except USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
-                        tracker.fix(
-                            tracker.symbols_in(arguments), f"the heuristic of {name} cannot be asked for others"
-                        )
+                        reason = f"the heuristic of {name} cannot be asked for others"
+                        tracker.fix(tracker.symbols_in(arguments), reason)
                         continue
                     require_constant(tracker, decided)
             if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
