@@ -14,7 +14,7 @@ from triton.runtime import interpreter as upstream
 from kernellab.interpreter.builder import ArithmeticBuilder, register_value
 from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation
 from kernellab.interpreter.functions import external_function
-from kernellab.interpreter.memory import AccessKind, CheckedMemory
+from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.promises import PromiseName, promise_values
 from kernellab.interpreter.values import (
     LOADED,
@@ -28,6 +28,8 @@ from kernellab.interpreter.values import (
     numpy_dtype,
     raw_dtype,
     scaled_operand,
+    to_bits,
+    to_values,
     wrap,
 )
 
@@ -67,44 +69,30 @@ class Descriptor:
 
 def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Handle, Handle]:
     """Return pointers and mask of the block at ``offsets``."""
-    itemsize = _itemsize(descriptor.base)
-    last = int(offsets[-1].data.item()) * itemsize
+    last = int(offsets[-1].data.item()) * _itemsize(descriptor.base)
     if last % _ALIGNMENT:
         raise InterpretedCheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
-    inside = range(len(descriptor.block_shape))
-    return _block_pointers(
-        descriptor.base, descriptor.shape, descriptor.strides, offsets, descriptor.block_shape, inside
-    )
+    return _block_pointers(descriptor, offsets, range(len(descriptor.block_shape)))
 
 
-def pointers_of_block_pointer(pointer: Any, boundary_check: Any) -> tuple[Handle, Handle]:
-    """Return pointers and mask of a ``tl.make_block_ptr`` block, in Triton before 3.8."""
-    return _block_pointers(
-        pointer.base, pointer.shape, pointer.strides, pointer.offsets, pointer.block_shape, boundary_check
-    )
+def _block_pointers(view: Any, offsets: list[Handle], checked: Any) -> tuple[Handle, Handle]:
+    """Return pointers and mask of a block of a descriptor, or of a ``tl.make_block_ptr`` in Triton before 3.8.
 
-
-def _block_pointers(
-    base: Handle,
-    shape: list[Handle],
-    strides: list[Handle],
-    offsets: list[Handle],
-    block_shape: list[int],
-    checked: Any,
-) -> tuple[Handle, Handle]:
-    itemsize = _itemsize(base)
-    pointers: Array = np.broadcast_to(base.data, block_shape)
-    mask = np.ones(block_shape, dtype=bool)
-    for axis, size in enumerate(block_shape):
-        along = [1] * len(block_shape)
+    ``checked`` are the axes along which the block is cut off.
+    """
+    itemsize = _itemsize(view.base)
+    pointers: Array = np.broadcast_to(view.base.data, view.block_shape)
+    mask = np.ones(view.block_shape, dtype=bool)
+    for axis, size in enumerate(view.block_shape):
+        along = [1] * len(view.block_shape)
         along[axis] = size
         offset = (int(offsets[axis].data.item()) + np.arange(size, dtype=np.int64)).reshape(along)
-        step = itemsize * int(strides[axis].data.item())
+        step = itemsize * int(view.strides[axis].data.item())
         pointers = pointers + (offset * step).astype(np.uint64)
         if axis in checked:
-            mask = mask & (offset >= 0) & (offset < int(shape[axis].data.item()))
-    result = Handle(pointers, base.dtype.scalar)
-    for scalar in (*offsets, *shape, *strides):
+            mask = mask & (offset >= 0) & (offset < int(view.shape[axis].data.item()))
+    result = Handle(pointers, view.base.dtype.scalar)
+    for scalar in (*offsets, *view.shape, *view.strides):
         result.wrapped = join_taints(result.wrapped, scalar.wrapped, mask.shape)
         result.undefined = join_taints(result.undefined, scalar.undefined, mask.shape)
     return result, Handle(mask, tl.int1)
@@ -131,14 +119,11 @@ _REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 class CheckedBuilder(ArithmeticBuilder):
     """Interprets operations on the checked memory of the running launch."""
 
+    memory: CheckedMemory
+
     def __init__(self) -> None:
         super().__init__()
-        self.memory: CheckedMemory | None = None
         self.print_line: Callable[[str], None] = print
-
-    def _launch_memory(self) -> CheckedMemory:
-        assert self.memory is not None
-        return self.memory
 
     def _element_type(self, pointer: Handle) -> Any:
         element = pointer.get_element_ty()
@@ -155,25 +140,24 @@ class CheckedBuilder(ArithmeticBuilder):
         numbers = tuple(promise_values(values))
         if len(numbers) != value.data.ndim:
             raise ValueError(f"tl.{name} got {len(numbers)} values for a block of {value.data.ndim} axes")
-        argument = self._launch_memory().argument_of(value) if value.dtype.scalar.is_ptr() else None
-        self._launch_memory().promises.add(name, value, numbers, argument)
+        argument = self.memory.argument_of(value) if value.dtype.scalar.is_ptr() else None
+        self.memory.promises.add(name, value, numbers, argument)
 
     def check_decision(self, condition: Handle) -> None:
         """Report a branch or loop with a condition that is undefined on a GPU."""
-        if condition.undefined is not None:
-            self._launch_memory().report_undefined(condition, None, "a branch or loop")
+        self.memory.report_undefined(condition, None, "a branch or loop")
 
     # casts between pointers and integers
 
     def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
         """Cast 64-bit integers to pointers; notebook addresses are mapped to the kernel's numbering."""
         pointer = self.create_bitcast(src, dst_type)
-        pointer.data = self._launch_memory().to_kernel_addresses(pointer.data)
+        pointer.data = self.memory.to_kernel_addresses(pointer.data)
         return pointer
 
     def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
         """Return pointers as 64-bit integers, in the kernel's numbering."""
-        self._launch_memory().exposes_addresses = True
+        self.memory.exposes_addresses = True
         return self.create_bitcast(src, dst_type)
 
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
@@ -184,9 +168,9 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
         """Load a block; masked lanes get ``other``, or zero."""
-        self._check_mask(mask, ptrs, AccessKind.LOAD)
+        self.memory.report_undefined(mask, None, "the mask of the load", ptrs)
         if not mask.data.all():
-            fill = self._launch_memory().masked_fill(ptrs, has_other=other is not None)
+            fill = self.memory.masked_fill(ptrs, has_other=other is not None)
             other = other if fill is None else _filled_block(fill, ptrs)
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
@@ -196,58 +180,44 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *hints: Any) -> None:
         """Store the active lanes of a block."""
-        self._check_mask(mask, ptrs, AccessKind.STORE)
+        self.memory.report_undefined(mask, None, "the mask of the store", ptrs)
         self._store(ptrs, value, mask)
 
     def _load(self, ptr: Handle, mask: Handle | None, other: Handle | None, *, volatile: bool) -> Handle:
         element = self._element_type(ptr)
-        low = is_low_precision(element.name)
-        rest = None
-        if other is not None:
-            rest = encode(other.data, element.name) if low else other.data.astype(raw_dtype(element))
+        rest = None if other is None else to_bits(other.data, element)
         lanes = _lanes(mask, ptr)
-        data = self._launch_memory().load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
+        data = self.memory.load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
         if isinstance(element, tl.pointer_type):
-            data = self._launch_memory().to_kernel_addresses(data)
-        result = Handle(decode(data, element.name) if low else data, element, LOADED)
+            data = self.memory.to_kernel_addresses(data)
+        result = Handle(to_values(data, element), element, LOADED)
         if other is not None and other.undefined is not None and lanes is not None:
             taint = other.undefined
             result.undefined = Taint(taint.lanes & ~lanes, taint.place, taint.cause)
         return result
 
-    def _check_mask(self, mask: Handle, pointer: Handle, access: AccessKind) -> None:
-        if mask.undefined is not None:
-            self._launch_memory().report_undefined(mask, None, f"the mask of the {access}", pointer)
-
     def _store(self, ptr: Handle, value: Handle, mask: Handle | None) -> None:
-        element = self._element_type(ptr)
+        element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         if isinstance(element, tl.pointer_type):
-            self._launch_memory().exposes_addresses = True
-        if is_low_precision(element.name):
-            data = encode(value.data, element.name)
-        else:
-            data = value.data.astype(raw_dtype(element), copy=False)
-        if value.undefined is not None:
-            self._launch_memory().report_undefined(value, _lanes(mask, ptr), "the value of the store", ptr)
-        self._launch_memory().store(ptr, np.ascontiguousarray(np.broadcast_to(data, ptr.data.shape)), _lanes(mask, ptr))
+            self.memory.exposes_addresses = True
+        self.memory.report_undefined(value, lanes, "the value of the store", ptr)
+        data = np.broadcast_to(to_bits(value.data, element), ptr.data.shape)
+        self.memory.store(ptr, np.ascontiguousarray(data), lanes)
 
     # atomics
 
     def create_atomic_rmw(self, rmw_op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
         """Update the active lanes in place; return their old values, zeros where no lane is active."""
-        element = self._element_type(ptr)
-        dtype = raw_dtype(element)
-        lanes = _lanes(mask, ptr)
-        self._check_mask(mask, ptr, AccessKind.ATOMIC)
-        if val.undefined is not None:
-            self._launch_memory().report_undefined(val, lanes, "the value of the atomic", ptr)
-        addresses = self._atomic(ptr, lanes, dtype, sem)
+        element, lanes = self._element_type(ptr), _lanes(mask, ptr)
+        self.memory.report_undefined(mask, None, "the mask of the atomic", ptr)
+        self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
+        addresses = self._atomic(ptr, lanes, element, sem)
         if addresses is None:
             return Handle(np.zeros_like(val.data), element)
         if is_low_precision(element.name):
             return self._atomic_low_precision(rmw_op, addresses, val, lanes, element)
         everything = np.ones(ptr.data.shape, bool) if lanes is None else lanes
-        values = np.ascontiguousarray(val.data.astype(dtype, copy=False))
+        values = np.ascontiguousarray(to_bits(val.data, element))
         operation = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op]
         old = _native.atomic_rmw(operation, addresses, values, everything, self.ir_sem_to_interpreter_sem[sem])
         return Handle(old, element)
@@ -274,41 +244,32 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         """Store ``val`` where memory equals ``cmp``; return the old values."""
         element = self._element_type(ptr)
-        dtype = raw_dtype(element)
         for operand in (cmp, val):
-            if operand.undefined is not None:
-                self._launch_memory().report_undefined(operand, None, "the value of the atomic", ptr)
-        addresses = self._atomic(ptr, None, dtype, sem)
-        low = is_low_precision(element.name)
-        expected, desired = (
-            encode(operand.data, element.name) if low else operand.data.astype(dtype, copy=False)
-            for operand in (cmp, val)
-        )
+            self.memory.report_undefined(operand, None, "the value of the atomic", ptr)
+        addresses = self._atomic(ptr, None, element, sem)
+        expected, desired = (to_bits(operand.data, element) for operand in (cmp, val))
         old = _native.atomic_cas(addresses, expected, desired, self.ir_sem_to_interpreter_sem[sem])
-        return Handle(decode(old, element.name) if low else old, element)
+        return Handle(to_values(old, element), element)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
         """Load as one atomic access."""
-        self._atomic(ptr, _lanes(mask, ptr), raw_dtype(ptr.get_element_ty()), sem, writes=False)
+        self._atomic(ptr, _lanes(mask, ptr), ptr.get_element_ty(), sem, writes=False)
         return self._load(ptr, mask, None, volatile=True)
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
         """Store as one atomic access."""
-        element = self._element_type(ptr)
-        lanes = _lanes(mask, ptr)
-        addresses = self._atomic(ptr, lanes, raw_dtype(element), sem, reads=False)
-        if val.undefined is not None:
-            self._launch_memory().report_undefined(val, lanes, "the value of the atomic", ptr)
+        element, lanes = self._element_type(ptr), _lanes(mask, ptr)
+        addresses = self._atomic(ptr, lanes, element, sem, reads=False)
+        self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
         if addresses is not None:
-            data = encode(val.data, element.name) if is_low_precision(element.name) else val.data
-            values = np.ascontiguousarray(np.broadcast_to(data.astype(raw_dtype(element)), ptr.data.shape))
+            values = np.ascontiguousarray(np.broadcast_to(to_bits(val.data, element), ptr.data.shape))
             _native.store(addresses, values, np.ones(ptr.data.shape, bool) if lanes is None else lanes)
 
     def _atomic(
-        self, ptr: Handle, lanes: Array | None, dtype: Any, sem: Any, *, reads: bool = True, writes: bool = True
+        self, ptr: Handle, lanes: Array | None, element: Any, sem: Any, *, reads: bool = True, writes: bool = True
     ) -> Array | None:
-        kind = {"acquire": sem in _ACQUIRING, "release": sem in _RELEASING, "reads": reads, "writes": writes}
-        return self._launch_memory().atomic(ptr, lanes, dtype.itemsize, **kind)
+        is_ordering = {"acquire": sem in _ACQUIRING, "release": sem in _RELEASING}
+        return self.memory.atomic(ptr, lanes, raw_dtype(element).itemsize, reads=reads, writes=writes, **is_ordering)
 
     # descriptors and block pointers
 
@@ -358,32 +319,21 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
         """Load through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
-        ptrs, mask = pointers_of_block_pointer(ptr, boundary_check)
+        ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         return self._load(ptrs, mask, _padding(padding_option, ptrs), volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
         """Store through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
-        ptrs, mask = pointers_of_block_pointer(ptr, boundary_check)
+        ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         self._store(ptrs, value, mask)
 
     # other operations
 
-    def create_dot_scaled(
-        self,
-        lhs: Handle,
-        lhs_scale: Handle | None,
-        lhs_format: Any,
-        rhs: Handle,
-        rhs_scale: Handle | None,
-        rhs_format: Any,
-        fast_math: bool,
-        lhs_k_pack: bool,
-        rhs_k_pack: bool,
-        acc: Handle,
-    ) -> Handle:
-        """Multiply microscaled operands in float32 and add ``acc``."""
-        left = _scale_operand(lhs, lhs_scale, lhs_format, k_pack=lhs_k_pack, is_rhs=False)
-        right = _scale_operand(rhs, rhs_scale, rhs_format, k_pack=rhs_k_pack, is_rhs=True)
+    def create_dot_scaled(self, *operands: Any) -> Handle:
+        """Multiply microscaled operands in float32 and add the accumulator."""
+        *pairs, _fast_math, lhs_k_pack, rhs_k_pack, acc = operands
+        left = _scale_operand(*pairs[:3], k_pack=lhs_k_pack, is_rhs=False)
+        right = _scale_operand(*pairs[3:], k_pack=rhs_k_pack, is_rhs=True)
         return wrap(np.matmul(left, right) + acc.data, tl.float32)
 
     def create_print(self, prefix: str, hex: bool, values: list[Handle], is_signed: Any) -> None:
@@ -423,16 +373,14 @@ class CheckedBuilder(ArithmeticBuilder):
 
 def _padding(option: Any, pointer: Handle) -> Handle:
     """The block of padding, zero or NaN, for elements outside a descriptor's shape."""
-    fill = np.nan if option == _ir.PADDING_OPTION.PAD_NAN else 0
-    return wrap(np.full(pointer.data.shape, fill), pointer.get_element_ty())
+    return _filled_block(np.nan if option == _ir.PADDING_OPTION.PAD_NAN else 0, pointer)
 
 
 def _filled_block(fill: float, pointer: Handle) -> Handle:
     """A block filled with one value, as a load returns it; in integers, an infinity is their largest or smallest."""
     element = pointer.get_element_ty()
-    dtype = raw_dtype(element)
     if element.is_int() and not np.isfinite(fill):
-        limits = np.iinfo(dtype)
+        limits = np.iinfo(raw_dtype(element))
         fill = limits.max if fill > 0 else limits.min
     return wrap(np.full(pointer.data.shape, fill), element)
 

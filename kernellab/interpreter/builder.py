@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,13 @@ from kernellab.interpreter.values import (
     Handle,
     Taint,
     bounds_of,
-    decode,
-    encode,
     is_low_precision,
     join_taints,
     numpy_dtype,
     raw_dtype,
     round_to_type,
+    to_bits,
+    to_values,
     wrap,
 )
 from kernellab.target import MULTIPROCESSORS
@@ -97,6 +98,98 @@ def register_value(assembly: str, program: int, multiprocessors: int) -> int:
     raise UnsupportedOperation("inline assembly")
 
 
+def _constant(dtype: Any) -> Callable[..., Handle]:
+    return lambda builder, value: wrap(np.array([value], np.float32), dtype)
+
+
+def _elementwise(op: Operation, *marks: Callable[[Handle, Handle, Handle], Handle]) -> Callable[..., Handle]:
+    """Return a method that applies a numpy function of two arrays and then marks lanes of the result."""
+
+    def create(builder: ArithmeticBuilder, lhs: Handle, rhs: Handle) -> Handle:
+        result = builder.binary_op(lhs, rhs, op)
+        for mark in marks:
+            result = mark(result, lhs, rhs)
+        return result
+
+    return create
+
+
+def _rearranged(move: Callable[..., Array]) -> Callable[..., Handle]:
+    """Return a method that moves the elements of a block, with their bounds and taints."""
+
+    def create(builder: ArithmeticBuilder, arg: Handle, *options: Any) -> Handle:
+        result = Handle(move(arg.data, *options), arg.dtype.scalar)
+        result.bounds = arg.bounds
+        if arg.wrapped is not None or arg.undefined is not None:
+            result.wrapped, result.undefined = (
+                taint and Taint(move(np.broadcast_to(taint.lanes, arg.data.shape), *options), taint.place, taint.cause)
+                for taint in (arg.wrapped, arg.undefined)
+            )
+        return result
+
+    return create
+
+
+def _mark_quotients(result: Handle, lhs: Handle, rhs: Handle) -> Handle:
+    """Mark the lanes without a quotient: https://llvm.org/docs/LangRef.html#sdiv-instruction."""
+    low, high = bounds_of(rhs)
+    if low <= 0 <= high and not rhs.data.all():
+        result = mark_undefined(result, rhs.data == 0, "an integer divided by zero")
+    if low <= -1 <= high and (lanes := (rhs.data == -1) & (lhs.data == np.iinfo(lhs.data.dtype).min)).any():
+        result = mark_undefined(result, lanes, "the least integer divided by -1")
+    return result
+
+
+def _mark_shifts(result: Handle, lhs: Handle, rhs: Handle) -> Handle:
+    """Mark lanes shifted by their width or more: https://llvm.org/docs/LangRef.html#shl-instruction."""
+    low, high = bounds_of(rhs)
+    bits = 8 * result.data.itemsize
+    if low < 0 or high >= bits:
+        lanes = (rhs.data < 0) | (rhs.data >= bits)
+        if lanes.any():
+            return mark_undefined(result, lanes, f"an integer of {bits} bits shifted by more than {bits - 1}")
+    return result
+
+
+def _mark_overflow(op: Operation, bounds: Callable[[Bounds, Bounds], Bounds]) -> Callable[..., Handle]:
+    """Return a function that marks lanes of a 32-bit result that overflowed; ``bounds`` are those of the result."""
+
+    def mark(result: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        if lhs.data.dtype == _INT32 == rhs.data.dtype:
+            low, high = bounds(bounds_of(lhs), bounds_of(rhs))
+            if low >= _INT32_MIN and high <= _INT32_MAX:
+                result.bounds = (low, high)
+            else:
+                lanes = op(lhs.data.astype(np.int64), rhs.data.astype(np.int64)) != result.data
+                if lanes.any():
+                    result.wrapped = Taint(lanes, current_line(), "a 32-bit offset overflowed")
+                    return result
+        if lhs.wrapped is not None or rhs.wrapped is not None:
+            result.wrapped = join_taints(lhs.wrapped, rhs.wrapped, result.data.shape)
+        return result
+
+    return mark
+
+
+def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+_ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
+_mark_sums = _mark_overflow(np.add, lambda a, b: (a[0] + b[0], a[1] + b[1]))
+_mark_differences = _mark_overflow(np.subtract, lambda a, b: (a[0] - b[1], a[1] - b[0]))
+_mark_products = _mark_overflow(np.multiply, _product_bounds)
+
+
+def _require_true(condition: Handle, failure: str, message: str = "") -> None:
+    """Raise `InterpretedCheckFailed` with the number of false lanes, if there are any."""
+    if not condition:
+        size = condition.data.size
+        lanes = "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
+        raise InterpretedCheckFailed(f"{failure}{lanes}{f': {message}' if message else ''}")
+
+
 class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     """Arithmetic, casts and shape operations. `CheckedBuilder` adds memory."""
 
@@ -116,55 +209,25 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         dtype = type.scalar
         return Handle(np.invert(np.zeros(1, numpy_dtype(dtype))), dtype)
 
-    def get_bf16(self, value: float) -> Handle:
-        """Return a bf16 constant."""
-        return wrap(np.array([value], np.float32), tl.bfloat16)
-
-    def get_fp8e4nv(self, value: float) -> Handle:
-        """Return an E4M3 constant."""
-        return wrap(np.array([value], np.float32), tl.float8e4nv)
-
-    def get_fp8e5(self, value: float) -> Handle:
-        """Return an E5M2 constant."""
-        return wrap(np.array([value], np.float32), tl.float8e5)
+    get_bf16 = _constant(tl.bfloat16)
+    get_fp8e4nv = _constant(tl.float8e4nv)
+    get_fp8e5 = _constant(tl.float8e5)
 
     # casts
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
         """Convert to another type, rounding to the nearest."""
-        return self._convert(src, dst_type.scalar, toward_zero=False)
+        return self.create_fp_to_fp(src, dst_type, None)
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
-        """Convert between floating-point types; ``rounding_mode`` may ask for rounding towards zero."""
+        """Convert to another type; ``rounding_mode`` may ask for rounding towards zero."""
         toward_zero = rounding_mode is not None and rounding_mode == upstream._ir.ROUNDING_MODE.RTZ
-        return self._convert(src, dst_type.scalar, toward_zero=toward_zero)
-
-    def _convert(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
-        result = self._convert_values(src, dtype, toward_zero=toward_zero)
-        if src.undefined is not None:
-            result.undefined = join_taints(src.undefined, result.undefined, result.data.shape)
-        return result
-
-    def _convert_values(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
-        if is_low_precision(dtype.name):
-            return Handle(round_to_type(src.data, dtype.name, toward_zero=toward_zero), dtype)
-        target_dtype = numpy_dtype(dtype)
-        if dtype.is_fp16() and toward_zero:
-            return Handle(_half_toward_zero(src.data), dtype)
-        if src.data.dtype.kind == "f" and target_dtype.kind in "iu":
-            return Handle(_float_to_int(src.data, target_dtype), dtype)
-        result = Handle(src.data.astype(target_dtype), dtype)
-        if target_dtype.kind == "i" and src.data.dtype.kind == "i" and target_dtype.itemsize >= src.data.dtype.itemsize:
-            result.bounds, result.wrapped = src.bounds, src.wrapped
-        return result
+        return add_operand_taints(_convert(src, dst_type.scalar, toward_zero=toward_zero), src)
 
     def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
         """Return the same bits as elements of another type of the same width."""
-        target = dst_type.scalar
-        source = src.dtype.scalar
-        data = encode(src.data, source.name) if is_low_precision(source.name) else src.data
-        bits = data.view(raw_dtype(target))
-        result = Handle(decode(bits, target.name) if is_low_precision(target.name) else bits, target)
+        bits = to_bits(src.data, src.dtype.scalar).view(raw_dtype(dst_type.scalar))
+        result = Handle(to_values(bits, dst_type.scalar), dst_type.scalar)
         result.undefined = src.undefined
         return result
 
@@ -205,86 +268,18 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
         """Divide integers, towards zero."""
         result: Handle = super().create_idiv(lhs, rhs)
-        return self._mark_undefined_quotients(add_operand_taints(result, lhs, rhs), lhs, rhs)
+        return _mark_quotients(add_operand_taints(result, lhs, rhs), lhs, rhs)
 
-    def create_srem(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the remainder of a division towards zero."""
-        return self._mark_undefined_quotients(self.binary_op(lhs, rhs, np.fmod), lhs, rhs)
-
-    create_urem = create_srem
-
-    def _mark_undefined_quotients(self, result: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        """Mark the lanes without a quotient: https://llvm.org/docs/LangRef.html#sdiv-instruction."""
-        low, high = bounds_of(rhs)
-        if low <= 0 <= high and not rhs.data.all():
-            result = mark_undefined(result, rhs.data == 0, "an integer divided by zero")
-        if low <= -1 <= high and (lanes := (rhs.data == -1) & (lhs.data == np.iinfo(lhs.data.dtype).min)).any():
-            result = mark_undefined(result, lanes, "the least integer divided by -1")
-        return result
-
-    def create_shl(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Shift left."""
-        return self._mark_undefined_shifts(self.binary_op(lhs, rhs, np.left_shift), rhs)
-
-    def create_lshr(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Shift right and fill with zeros."""
-        return self._mark_undefined_shifts(self.binary_op(lhs, rhs, np.right_shift), rhs)
-
-    def _mark_undefined_shifts(self, result: Handle, rhs: Handle) -> Handle:
-        """Mark lanes shifted by their width or more: https://llvm.org/docs/LangRef.html#shl-instruction."""
-        low, high = bounds_of(rhs)
-        bits = 8 * result.data.itemsize
-        if low < 0 or high >= bits:
-            lanes = (rhs.data < 0) | (rhs.data >= bits)
-            if lanes.any():
-                return mark_undefined(result, lanes, f"an integer of {bits} bits shifted by more than {bits - 1}")
-        return result
-
-    def create_add(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Add integers."""
-        return self._integer_op(lhs, rhs, np.add, _sum_bounds)
-
-    def create_sub(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Subtract integers."""
-        return self._integer_op(lhs, rhs, np.subtract, _difference_bounds)
-
-    def create_mul(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Multiply integers."""
-        return clear_decided_lanes(self._integer_op(lhs, rhs, np.multiply, _product_bounds), lhs, rhs)
-
-    def create_and(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Bitwise and."""
-        return clear_decided_lanes(self.binary_op(lhs, rhs, np.bitwise_and), lhs, rhs)
-
-    def create_or(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Bitwise or."""
-        return clear_decided_lanes(self.binary_op(lhs, rhs, np.bitwise_or), lhs, rhs, all_ones=True)
-
-    def _integer_op(
-        self, lhs: Handle, rhs: Handle, op: Operation, bounds: Callable[[Bounds, Bounds], Bounds]
-    ) -> Handle:
-        result = self.binary_op(lhs, rhs, op)
-        if lhs.data.dtype == _INT32 == rhs.data.dtype:
-            low, high = bounds(bounds_of(lhs), bounds_of(rhs))
-            if low >= _INT32_MIN and high <= _INT32_MAX:
-                result.bounds = (low, high)
-            else:
-                exact = op(lhs.data.astype(np.int64), rhs.data.astype(np.int64))
-                lanes = exact != result.data
-                if lanes.any():
-                    result.wrapped = Taint(lanes, current_line(), "a 32-bit offset overflowed")
-                    return result
-        if lhs.wrapped is not None or rhs.wrapped is not None:
-            result.wrapped = join_taints(lhs.wrapped, rhs.wrapped, result.data.shape)
-        return result
-
-    def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the larger number; NaN only where both are."""
-        return self.binary_op(lhs, rhs, np.fmax)
-
-    def create_minnumf(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the smaller number; NaN only where both are."""
-        return self.binary_op(lhs, rhs, np.fmin)
+    create_srem = create_urem = _elementwise(np.fmod, _mark_quotients)
+    create_shl = _elementwise(np.left_shift, _mark_shifts)
+    create_lshr = _elementwise(np.right_shift, _mark_shifts)
+    create_add = _elementwise(np.add, _mark_sums)
+    create_sub = _elementwise(np.subtract, _mark_differences)
+    create_mul = _elementwise(np.multiply, _mark_products, clear_decided_lanes)
+    create_and = _elementwise(np.bitwise_and, clear_decided_lanes)
+    create_or = _elementwise(np.bitwise_or, partial(clear_decided_lanes, all_ones=True))
+    create_maxnumf = _elementwise(np.fmax)  # NaN only where both are
+    create_minnumf = _elementwise(np.fmin)
 
     def create_fabs(self, arg: Handle) -> Handle:
         """Clear the sign."""
@@ -307,12 +302,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Arithmetic shift right, of unsigned integers too."""
         signed = upstream._get_signed_np_dtype(lhs.data.dtype)
         shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
-        return self._mark_undefined_shifts(add_operand_taints(wrap(shifted, lhs.dtype.scalar), lhs, rhs), rhs)
+        return _mark_shifts(add_operand_taints(wrap(shifted, lhs.dtype.scalar), lhs, rhs), lhs, rhs)
 
     def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
         """Return the high half of an unsigned product; signed operands are reinterpreted bitwise."""
         bits = 8 * lhs.data.itemsize
-        left, right = (_as_unsigned(operand.data) for operand in (lhs, rhs))
+        left, right = (operand.data.view(f"u{operand.data.itemsize}") for operand in (lhs, rhs))
         if bits < 64:
             high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
         else:
@@ -326,10 +321,10 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         compute = np.float32 if d.data.dtype == np.float16 else d.data.dtype
         product = np.matmul(a.data, b.data, dtype=compute)
         result = wrap(product + d.data, d.dtype.scalar)
-        if a.undefined is not None:
-            result = add_taint(result, a.undefined, np.logical_or.reduce(a.undefined.lanes, -1, keepdims=True))
-        if b.undefined is not None:
-            result = add_taint(result, b.undefined, np.logical_or.reduce(b.undefined.lanes, -2, keepdims=True))
+        for operand, axis in ((a, -1), (b, -2)):
+            if operand.undefined is not None:
+                lanes: Array = np.logical_or.reduce(operand.undefined.lanes, axis, keepdims=True)
+                result = add_taint(result, operand.undefined, lanes)
         return add_operand_taints(result, d)
 
     def create_histogram(self, data: Handle, bins: int, mask: Handle | None) -> Handle:
@@ -361,29 +356,16 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         result.bounds = (start, stop - 1)
         return result
 
-    def create_reshape(self, arg: Handle, shape: Any, allow_reorder: bool) -> Handle:
-        """Reshape a block, its elements in row-major order."""
-        return _rearrange(arg, lambda data: data.reshape(shape))
-
-    def create_trans(self, arg: Handle, perm: Any) -> Handle:
-        """Permute the axes."""
-        return _rearrange(arg, lambda data: np.transpose(data, perm))
-
-    def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
-        """Insert an axis of length 1."""
-        return _rearrange(arg, lambda data: np.expand_dims(data, axis))
-
-    def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
-        """Repeat a block along its axes of length 1."""
-        return _rearrange(arg, lambda data: np.broadcast_to(data, shape))
+    create_reshape = _rearranged(lambda data, shape, allow_reorder: data.reshape(shape))
+    create_trans = _rearranged(np.transpose)
+    create_expand_dims = _rearranged(np.expand_dims)
+    create_broadcast = _rearranged(np.broadcast_to)
+    create_unsplat = _rearranged(lambda data: data.ravel()[:1].copy())
+    _fill = _rearranged(lambda data, shape: np.full(shape, data.item(), data.dtype))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
         """Fill a block with a scalar."""
-        return _rearrange(arg, lambda data: np.full(ret_ty.shape, data.item(), data.dtype))
-
-    def create_unsplat(self, arg: Handle) -> Handle:
-        """Return the element of a block of one."""
-        return _rearrange(arg, lambda data: data.ravel()[:1].copy())
+        return self._fill(arg, ret_ty.shape)
 
     # pointers
 
@@ -399,25 +381,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     # checks
 
     def create_assert(self, condition: Handle, message: str) -> None:
-        """Check a ``tl.device_assert``.
-
-        Raises:
-            CheckFailed: a lane is false; the message counts them.
-        """
-        if not condition:
-            failing = false_lanes_text(condition)
-            raise InterpretedCheckFailed(
-                f"device_assert failed{failing}: {message}" if message else f"device_assert failed{failing}"
-            )
+        """Check a ``tl.device_assert``."""
+        _require_true(condition, "device_assert failed", message)
 
     def create_assume(self, condition: Handle) -> None:
-        """Check a ``tl.assume``, which a GPU does not check.
-
-        Raises:
-            CheckFailed: a lane is false.
-        """
-        if not condition:
-            raise InterpretedCheckFailed(f"tl.assume does not hold{false_lanes_text(condition)}")
+        """Check a ``tl.assume``, which a GPU does not check."""
+        _require_true(condition, "tl.assume does not hold")
 
     def create_grid_dependency_wait(self) -> None:
         """Do nothing: no earlier kernel runs."""
@@ -426,44 +395,18 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         """Do nothing: no later kernel waits."""
 
 
-def false_lanes_text(condition: Handle) -> str:
-    """The number of false lanes of a condition in words, "" for a scalar."""
-    size = condition.data.size
-    return "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
-
-
-_ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
-
-
-def _rearrange(arg: Handle, move: Callable[[Array], Array]) -> Handle:
-    result = Handle(move(arg.data), arg.dtype.scalar)
-    result.bounds = arg.bounds
-    if arg.wrapped is not None:
-        result.wrapped = _rearrange_taint(arg.wrapped, arg.data.shape, move)
-    if arg.undefined is not None:
-        result.undefined = _rearrange_taint(arg.undefined, arg.data.shape, move)
+def _convert(src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
+    if is_low_precision(dtype.name):
+        return Handle(round_to_type(src.data, dtype.name, toward_zero=toward_zero), dtype)
+    target_dtype = numpy_dtype(dtype)
+    if dtype.is_fp16() and toward_zero:
+        return Handle(_half_toward_zero(src.data), dtype)
+    if src.data.dtype.kind == "f" and target_dtype.kind in "iu":
+        return Handle(_float_to_int(src.data, target_dtype), dtype)
+    result = Handle(src.data.astype(target_dtype), dtype)
+    if target_dtype.kind == "i" and src.data.dtype.kind == "i" and target_dtype.itemsize >= src.data.dtype.itemsize:
+        result.bounds, result.wrapped = src.bounds, src.wrapped
     return result
-
-
-def _rearrange_taint(taint: Taint, shape: tuple[int, ...], move: Callable[[Array], Array]) -> Taint:
-    return Taint(move(np.broadcast_to(taint.lanes, shape)), taint.place, taint.cause)
-
-
-def _sum_bounds(a: Bounds, b: Bounds) -> Bounds:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _difference_bounds(a: Bounds, b: Bounds) -> Bounds:
-    return a[0] - b[1], a[1] - b[0]
-
-
-def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
-    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
-    return min(corners), max(corners)
-
-
-def _as_unsigned(values: Array) -> Array:
-    return values.view(f"u{values.itemsize}")
 
 
 def _half_toward_zero(values: Array) -> Array:

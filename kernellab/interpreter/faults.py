@@ -6,7 +6,6 @@ import ast
 import linecache
 import sys
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -14,11 +13,13 @@ from types import FrameType, TracebackType
 import numpy as np
 import triton
 
-from kernellab.errors import Place
+from kernellab.errors import Place, plural
 from kernellab.launch.run import Finding, FindingKind, Severity
 
 Program = tuple[int, int, int]
-_Key = tuple[FindingKind, Severity, str | None, tuple[str, int] | None]
+Line = tuple[str, int]
+"""A file and a line of it."""
+_Key = tuple[FindingKind, Severity, str | None, Line | None]
 _MAX_FINDINGS = 100
 
 
@@ -32,52 +33,47 @@ class _Record:
 
 
 class Findings:
-    """Findings of one launch, ordered by their first occurrence."""
+    """Findings of one launch, ordered by their first occurrence. ``program`` is the running one."""
 
     def __init__(self) -> None:
+        self.program: Program = (0, 0, 0)
         self._records: dict[_Key, _Record] = {}
 
     def add(
         self,
         kind: FindingKind,
-        severity: Severity,
         argument: str | None,
-        program: Program,
-        detail: Callable[[], str],
-        lanes: int = 1,
-        line: tuple[str, int] | None = None,
+        detail: object,
+        lanes: int,
+        *,
+        severity: Severity = Severity.WARNING,
+        line: Line | None = None,
     ) -> None:
-        """Count a finding at ``line``, or at the running line; ``detail`` is called at the first of its key only."""
+        """Count a finding at ``line``, or at the running line; the text of ``detail`` is that of the first."""
         key = (kind, severity, argument, line or current_line())
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= _MAX_FINDINGS:
                 return
-            record = self._records[key] = _Record(program, detail())
+            record = self._records[key] = _Record(self.program, str(detail))
         record.lanes += lanes
-        if record.last_program != program:
-            record.last_program = program
+        if record.last_program != self.program:
+            record.last_program = self.program
             record.programs += 1
 
-    def line_of(self, kind: FindingKind, argument: str | None) -> tuple[str, int] | None:
+    def line_of(self, kind: FindingKind, argument: str | None) -> Line | None:
         """Return the line of the first finding of a kind about an argument."""
         return next((key[3] for key in self._records if (key[0], key[2]) == (kind, argument)), None)
 
     def to_findings(self) -> tuple[Finding, ...]:
         """Return the findings as records, with their counts of lanes and programs."""
-        return tuple(_finding(key, record) for key, record in self._records.items())
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return a count with its noun: ``1 lane``, ``5 lanes``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _finding(key: _Key, record: _Record) -> Finding:
-    kind, severity, argument, line = key
-    file, number = line or (None, None)
-    counts = f"{pluralize(record.lanes, 'lane')} of {pluralize(record.programs, 'program')}"
-    return Finding(kind, severity, argument, file, number, record.program, f"{record.detail} ({counts})")
+        findings: list[Finding] = []
+        for (kind, severity, argument, line), record in self._records.items():
+            file, number = line or (None, None)
+            counts = f"{plural(record.lanes, 'lane')} of {plural(record.programs, 'program')}"
+            detail = f"{record.detail} ({counts})"
+            findings.append(Finding(kind, severity, argument, file, number, record.program, detail))
+        return tuple(findings)
 
 
 _LIBRARY_FOLDERS = tuple(
@@ -91,7 +87,7 @@ def is_library_file(file: str) -> bool:
     return file.startswith(_LIBRARY_FOLDERS) or file in _LIBRARY_FILES
 
 
-def current_line() -> tuple[str, int] | None:
+def current_line() -> Line | None:
     """Return file and line of the innermost frame of user code, or None outside a kernel."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -101,7 +97,7 @@ def current_line() -> tuple[str, int] | None:
     return None
 
 
-def line_of_traceback(traceback: TracebackType | None) -> tuple[str, int] | None:
+def line_of_traceback(traceback: TracebackType | None) -> Line | None:
     """Return file and line of the innermost frame of user code below ``execute``."""
     line = None
     inside = False
@@ -114,7 +110,7 @@ def line_of_traceback(traceback: TracebackType | None) -> tuple[str, int] | None
     return line
 
 
-def place_of(line: tuple[str, int] | None) -> Place | None:
+def place_of(line: Line | None) -> Place | None:
     """Return the line as a place with its source text."""
     if line is None:
         return None
@@ -146,40 +142,23 @@ class InterpretedCheckFailed(ProgramStopped):
 
 
 class AccessFault(ProgramStopped):
-    """An access outside the memory of the arguments.
+    """An access outside the memory of the arguments, by so many active ``lanes``.
 
-    ``lanes`` is the number of active lanes outside; ``describe`` makes the message from the line.
+    Its text ends with the mask at the line of the access, unless ``access`` is empty.
     """
 
-    def __init__(self, argument: str | None, lanes: int, describe: Callable[[tuple[str, int] | None], str]) -> None:
+    def __init__(self, argument: str | None, lanes: int, detail: str, access: str = "", masked: bool = False) -> None:
         super().__init__()
-        self.argument = argument
-        self.lanes = lanes
-        self.describe = describe
+        self.argument, self.lanes = argument, lanes
+        self.detail, self.access, self.masked = detail, access, masked
         self.line = current_line()
 
-    @property
-    def message(self) -> str:
-        """The error message, with the text of the mask at the line."""
-        return self.describe(self.line)
-
-
-def stray_pointer_fault(address: int, lanes: int, access: str, program: Program) -> AccessFault:
-    """Return the fault of an access at an address outside all arguments."""
-    message = (
-        f"{access} at address {address:#x}, which lies in no argument of the launch. Program {program}, "
-        f"{pluralize(lanes, 'active lane')}. A tensor whose address the kernel computes or reads must be alive, or an "
-        "argument"
-    )
-    return AccessFault(None, lanes, lambda line: message)
-
-
-def mask_text(line: tuple[str, int] | None, access: str, masked: bool) -> str:
-    """Describe the mask of the access at a line."""
-    written = None if line is None else _mask_source(*line, access)
-    if written is not None:
-        return f"mask: {written}"
-    return "masked" if masked else "no mask"
+    def __str__(self) -> str:
+        if not self.access:
+            return self.detail
+        source = None if self.line is None else _mask_source(*self.line, self.access)
+        mask = ("masked" if self.masked else "no mask") if source is None else f"mask: {source}"
+        return f"{self.detail}, {mask}"
 
 
 def _mask_source(file: str, line: int, access: str) -> str | None:

@@ -265,6 +265,10 @@ def _compute_in_double(function: Callable[..., Array]) -> External:
     return lambda *arrays: function(*(array.astype(np.float64) for array in arrays)).astype(arrays[0].dtype)
 
 
+def _flag(function: Callable[..., Array]) -> External:
+    return lambda array: function(array).astype(np.int32)
+
+
 def _leading_zeros(values: Array) -> Array:
     bits = values.itemsize * 8
     unsigned = values.view(f"u{values.itemsize}")
@@ -274,28 +278,16 @@ def _leading_zeros(values: Array) -> Array:
 
 _NUMPY_NAMES = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sqrt cbrt floor ceil trunc rint fmod hypot "
-    "copysign nextafter ldexp"
+    "copysign nextafter ldexp abs fmax fmin divide asin=arcsin acos=arccos atan=arctan atan2=arctan2 asinh=arcsinh "
+    "acosh=arccosh atanh=arctanh pow=power fabs=abs max=maximum min=minimum umax=maximum umin=minimum nearbyint=rint "
+    "fdivide=divide div=divide mul=multiply add=add sub=subtract"
 )
 _FUNCTIONS: dict[str, External] = {
-    **{name: getattr(np, name) for name in _NUMPY_NAMES.split()},
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "pow": np.power,
+    **{name.split("=")[0]: getattr(np, name.split("=")[-1]) for name in _NUMPY_NAMES.split()},
+    **{name: _flag(getattr(np, name)) for name in ("isnan", "isinf", "signbit")},
+    "finite": _flag(np.isfinite),
+    "isfinited": _flag(np.isfinite),
     "powi": lambda x, n: np.power(x.astype(np.float64), n).astype(x.dtype),
-    "fabs": np.abs,
-    "abs": np.abs,
-    "fmax": np.fmax,
-    "fmin": np.fmin,
-    "max": np.maximum,
-    "min": np.minimum,
-    "umax": np.maximum,
-    "umin": np.minimum,
-    "nearbyint": np.rint,
     "round": _compute_in_double(lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x)),
     "exp10": _compute_in_double(lambda x: np.power(10.0, x)),
     "rsqrt": _compute_in_double(lambda x: 1 / np.sqrt(x)),
@@ -310,11 +302,6 @@ _FUNCTIONS: dict[str, External] = {
     "erfc": _vectorise(math.erfc),
     "tgamma": _vectorise(math.gamma),
     "lgamma": _vectorise(math.lgamma),
-    "isnan": lambda x: np.isnan(x).astype(np.int32),
-    "isinf": lambda x: np.isinf(x).astype(np.int32),
-    "finite": lambda x: np.isfinite(x).astype(np.int32),
-    "isfinited": lambda x: np.isfinite(x).astype(np.int32),
-    "signbit": lambda x: np.signbit(x).astype(np.int32),
     "popc": lambda x: np.bitwise_count(x.view(f"u{x.itemsize}")).astype(np.int32),
     "clz": _leading_zeros,
     "mulhi": lambda x, y: (x.astype(np.int64) * y.astype(np.int64) >> 32).astype(x.dtype),
@@ -322,12 +309,6 @@ _FUNCTIONS: dict[str, External] = {
     "float_as_int": lambda x: x.view(np.int32),
     "int_as_float": lambda x: x.view(np.float32),
     "ilogb": lambda x: (np.frexp(x)[1] - 1).astype(np.int32),
-    "divide": np.divide,
-    "fdivide": np.divide,
-    "div": np.divide,
-    "mul": np.multiply,
-    "add": np.add,
-    "sub": np.subtract,
     "rcp": lambda x: (1 / x).astype(x.dtype),
 }
 _INTEGER_SUFFIX = {"popcll": "popc", "clzll": "clz", "llmax": "max", "llmin": "min", "llabs": "abs"}

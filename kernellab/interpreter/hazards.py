@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from triton._C.libtriton import interpreter as native
 from kernellab.interpreter.faults import Findings, Program
 from kernellab.interpreter.ordering import MANY, Order, Ordering, UpdaterSets
 from kernellab.interpreter.values import Array
-from kernellab.launch.arguments import Launch, StorageSpec, TensorSpec, tensors_of
+from kernellab.launch.arguments import Launch, TensorSpec, tensors_of
 from kernellab.launch.run import FindingKind, Severity
 
 ShadowArray = Literal["writers", "readers", "updaters", "unwritten", "members"]
@@ -50,12 +51,7 @@ class Shadow:
     updaters: Array | None = None
     unwritten: Array | None = None
     members: Array | None = None
-    is_written: bool = field(default=False)
-
-    @property
-    def length(self) -> int:
-        """The number of granules of the storage."""
-        return -(-self.size_bytes >> self.shift)
+    is_written: bool = False
 
     def granules(self, offsets: Array, itemsize: int) -> Array:
         """Return the granules of elements at byte ``offsets``, in order: 1 or more, equally many, per element."""
@@ -76,14 +72,14 @@ class Shadow:
         """Return an array by its name; it starts as zeros."""
         array: Array | None = getattr(self, name)
         if array is None:
-            array = _sparse_zeros(self.length, _ENTRIES[name])
+            array = _sparse_zeros(-(-self.size_bytes >> self.shift), _ENTRIES[name])
             setattr(self, name, array)
         return array
 
-    def view(self, array: Array, spec: TensorSpec) -> Array:
+    def view(self, name: ShadowArray, spec: TensorSpec) -> Array:
         """Return the entries of the elements of a tensor, with a last axis for the granules of one element."""
-        per_element, entry = self.granules_per_element(spec.itemsize), array.itemsize
-        strides = (*(stride * per_element * entry for stride in spec.strides), entry)
+        array, per_element = self.ensure(name), self.granules_per_element(spec.itemsize)
+        strides = (*(stride * per_element * array.itemsize for stride in spec.strides), array.itemsize)
         start = array[spec.offset_bytes >> self.shift :]
         return np.lib.stride_tricks.as_strided(start, (*spec.shape, per_element), strides)
 
@@ -153,8 +149,7 @@ class MemoryRegion:
     end: int
     bit: int
     delta: np.uint64
-    elements: Array | None = None
-    uninitialised: bool = False
+    elements: Array | None
     same_views: tuple[str, ...] = ()
 
     @property
@@ -175,32 +170,31 @@ class MemoryRegion:
 def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], dict[int, MemoryRegion]]:
     """Return the storages of a launch mapped at ``base_address``, and its regions by number."""
     tensors = [tensor for name, spec in launch.arguments for tensor in tensors_of(name, spec)]
-    storages = tuple(_storage(spec, base_address, tensors, i) for i, spec in enumerate(launch.storages))
+    storages: list[Storage] = []
+    for i, place in enumerate(launch.storages):
+        itemsizes = [tensor.itemsize for _, tensor in tensors if tensor.storage == i]
+        shadow = Shadow(place.size_bytes, shift=min(itemsizes, default=1).bit_length() - 1)
+        address = base_address + place.offset_bytes
+        storages.append(Storage(address, place.size_bytes, place.address, place.is_whole, shadow))
     regions: dict[int, MemoryRegion] = {}
     for number, (name, spec) in enumerate(tensors, start=1):
-        region = _region(number, name, spec, storages[spec.storage])
-        region.uninitialised = name in launch.uninitialised or name.split("[")[0] in launch.uninitialised
-        regions[number] = region
+        regions[number] = region = _region(number, name, spec, storages[spec.storage])
         region.storage.regions.append(region)
     for storage in storages:
         _mark_members(storage)
-        _mark_unwritten(storage)
-    return storages, regions
-
-
-def _storage(spec: StorageSpec, base: int, tensors: list[tuple[str, TensorSpec]], index: int) -> Storage:
-    itemsizes = [tensor.itemsize for _, tensor in tensors if tensor.storage == index]
-    shift = min(itemsizes, default=1).bit_length() - 1
-    shadow = Shadow(spec.size_bytes, shift)
-    return Storage(base + spec.offset_bytes, spec.size_bytes, spec.address, spec.is_whole, shadow)
+    for region in regions.values():
+        if region.spec.span_bytes and not launch.uninitialised.isdisjoint([region.name, region.name.split("[")[0]]):
+            region.storage.shadow.view("unwritten", region.spec)[...] = True
+    return tuple(storages), regions
 
 
 def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> MemoryRegion:
     low_bits = (storage.notebook_address + spec.offset_bytes) & _LOW_BITS
     start = (number << TAG_SHIFT) + _MIDDLE + low_bits
     delta = np.uint64((storage.address + spec.offset_bytes - start) % _ADDRESS_SPACE)
-    end, bit = start + spec.span_bytes, len(storage.regions)
-    return MemoryRegion(name, spec, storage, start, end, bit, delta, _elements(spec))
+    return MemoryRegion(
+        name, spec, storage, start, start + spec.span_bytes, len(storage.regions), delta, _elements(spec)
+    )
 
 
 def _elements(spec: TensorSpec) -> Array | None:
@@ -224,43 +218,54 @@ def _is_dense(spec: TensorSpec) -> bool:
     return True
 
 
-def _offsets(region: MemoryRegion) -> tuple[int, int]:
-    return region.spec.offset_bytes, region.spec.offset_bytes + region.spec.span_bytes
+_view_of = attrgetter("offset_bytes", "shape", "strides", "itemsize")
 
 
-def _overlap(one: MemoryRegion, other: MemoryRegion) -> bool:
-    (a, b), (c, d) = _offsets(one), _offsets(other)
-    return a < d and c < b
-
-
-def _same_view(one: MemoryRegion, other: MemoryRegion) -> bool:
-    a, b = one.spec, other.spec
-    return (a.offset_bytes, a.shape, a.strides, a.itemsize) == (b.offset_bytes, b.shape, b.strides, b.itemsize)
+def _overlap(one: TensorSpec, other: TensorSpec) -> bool:
+    first, last = sorted((one, other), key=lambda spec: spec.offset_bytes)
+    return last.offset_bytes < first.offset_bytes + first.span_bytes and last.span_bytes > 0
 
 
 def _mark_members(storage: Storage) -> None:
     """Record which elements belong to which argument where views of a storage overlap."""
     overlapping = False
     for region in storage.regions:
-        others = [other for other in storage.regions if other is not region and _overlap(region, other)]
-        region.same_views = tuple(other.name for other in others if _same_view(region, other))
+        others = [other for other in storage.regions if other is not region and _overlap(region.spec, other.spec)]
+        region.same_views = tuple(other.name for other in others if _view_of(region.spec) == _view_of(other.spec))
         overlapping = overlapping or len(region.same_views) < len(others)
-    if not overlapping or len(storage.regions) > _MOST_MEMBERS:
-        return
-    for region in storage.regions:
-        members = storage.shadow.ensure("members")
-        spec = region.spec
-        if spec.span_bytes:
-            view = storage.shadow.view(members, spec)
-            view |= np.uint64(1 << region.bit)
+    if overlapping and len(storage.regions) <= _MOST_MEMBERS:
+        for region in storage.regions:
+            if region.spec.span_bytes:
+                entries = storage.shadow.view("members", region.spec)
+                entries |= np.uint64(1 << region.bit)
 
 
-def _mark_unwritten(storage: Storage) -> None:
-    for region in storage.regions:
-        spec = region.spec
-        if region.uninitialised and spec.span_bytes:
-            unwritten = storage.shadow.ensure("unwritten")
-            storage.shadow.view(unwritten, spec)[...] = True
+@dataclass(slots=True)
+class _Access:
+    """An access at the kernel's addresses in one argument, with the granules of each element, in order."""
+
+    region: MemoryRegion
+    addresses: Array
+    shadow: Shadow
+    granules: Array
+    per_element: int
+
+    def lanes(self, marked: Array) -> Array:
+        """Return the lanes with a marked granule."""
+        if self.per_element == 1:
+            return marked
+        lanes: Array = marked.reshape(-1, self.per_element).any(axis=1)
+        return lanes
+
+    def element(self, lanes: Array) -> int:
+        """Return the index of the element of the first of some lanes."""
+        return self.region.element_index(int(self.addresses[int(np.argmax(lanes))]))
+
+
+def _access(region: MemoryRegion, addresses: Array, itemsize: int) -> _Access:
+    shadow = region.storage.shadow
+    granules = shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
+    return _Access(region, addresses, shadow, granules, shadow.granules_per_element(itemsize))
 
 
 class Hazards:
@@ -272,81 +277,42 @@ class Hazards:
 
     def __init__(self, findings: Findings, grid: Program) -> None:
         self.findings = findings
-        self.program: Program = (0, 0, 0)
-        self.number = 0
         self._grid = grid
         self._ordering = Ordering()
         self._updates = UpdaterSets(self._ordering)
 
-    def begin_program(self, number: int, program: Program) -> None:
-        """Start the program of this number, in running order."""
-        self.number = number
-        self.program = program
+    def begin_program(self) -> None:
+        """Start the next program, in running order."""
         self._ordering.begin_program()
 
     def check_load(self, region: MemoryRegion, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
         """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one may race."""
-        index = _granules(region, addresses, itemsize)
-        self._check_read(region, addresses, index, itemsize, volatile=volatile)
-        if not volatile:
-            if region.storage.shadow.updaters is not None:
-                self._check_updaters(region, addresses, index, itemsize, "reads")
-            self._note_reader(region, index)
-
-    def _check_read(
-        self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, *, volatile: bool
-    ) -> None:
-        shadow = region.storage.shadow
-        if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
-            per_element = shadow.granules_per_element(itemsize)
-            element = region.element_index(int(addresses[int(np.argmax(fresh)) // per_element]))
-            detail = f"element {element} of {region.name} is read before anything wrote it"
-            self._report(
-                FindingKind.UNINITIALISED_READ, Severity.WARNING, region, detail, int(fresh.sum()) // per_element
-            )
-        if shadow.writers is not None and not volatile:
-            self._check_writers(region, addresses, index, itemsize, shadow.writers[index], None)
-
-    def _check_updaters(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
-        """Report a plain access to an element that another program updated by an unordered atomic."""
-        shadow = region.storage.shadow
-        numbers = shadow.ensure("updaters")[index]
-        if not numbers.any():
+        access = _access(region, addresses, itemsize)
+        self._check_read(access, volatile=volatile)
+        if volatile:
             return
-        unordered = self._updates.unordered_segments(numbers)
-        if unordered:
-            per_element = shadow.granules_per_element(itemsize)
-            lanes = np.isin(numbers, list(unordered)).reshape(-1, per_element).any(axis=1)
-            first = int(np.argmax(lanes))
-            updater = next(unordered[n] for n in numbers.reshape(-1, per_element)[first].tolist() if n in unordered)
-            element, other = region.element_index(int(addresses[first])), self._program(updater)
-            detail = f"program {self.program} {verb} element {element} of {region.name}, which program {other} updated"
-            self._report_race(region, Severity.WARNING, f"{detail} by an atomic", int(lanes.sum()))
+        self._check_updaters(access, "reads")
+        readers, tag = access.shadow.ensure("readers"), self._ordering.tag
+        foreign = self._ordering.unordered_entries(readers[access.granules])
+        readers[access.granules] = np.where(foreign, MANY, tag) if foreign.any() else tag
 
     def check_store(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
         """Check a plain store of ``values`` at the kernel's ``addresses``, and record its program as the writer."""
-        shadow = region.storage.shadow
+        access = _access(region, addresses, values.dtype.itemsize)
+        shadow, granules = access.shadow, access.granules
         shadow.is_written = True
-        itemsize = values.dtype.itemsize
-        index = _granules(region, addresses, itemsize)
-        writers = shadow.ensure("writers")
-        self._check_writers(region, addresses, index, itemsize, writers[index], values)
-        writers[index] = self._ordering.tag
-        if shadow.readers is not None:
-            self._check_readers(region, addresses, index, itemsize, "writes")
-            shadow.readers[index] = 0
-        if shadow.updaters is not None:
-            self._check_updaters(region, addresses, index, itemsize, "writes")
-            shadow.updaters[index] = 0
-        if shadow.unwritten is not None:
-            shadow.unwritten[index] = False
+        self._check_writers(access, values)
+        shadow.ensure("writers")[granules] = self._ordering.tag
+        self._check_readers(access, "writes")
+        self._check_updaters(access, "writes")
+        for entries in (shadow.readers, shadow.updaters, shadow.unwritten):
+            if entries is not None:
+                entries[granules] = 0
         if shadow.members is not None:
-            self._check_members(region, addresses, index, itemsize)
+            self._check_members(access, shadow.members[granules])
         elif region.same_views:
-            names = ", ".join(region.same_views)
-            self._report(
-                FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1
-            )
+            detail = f"{region.name} and {', '.join(region.same_views)} are the same memory"
+            self.findings.add(FindingKind.OVERLAP, region.name, detail, 1, severity=Severity.NOTE)
 
     def check_atomic(
         self,
@@ -363,113 +329,94 @@ class Hazards:
         It orders accesses at other addresses. It does not order a plain access to its own element by another program:
         the atomic may run before or after that.
         """
-        shadow = region.storage.shadow
-        index = _granules(region, addresses, itemsize)
+        access = _access(region, addresses, itemsize)
+        shadow, granules = access.shadow, access.granules
         if reads:
-            self._check_read(region, addresses, index, itemsize, volatile=False)
-        if writes and shadow.readers is not None:
-            self._check_readers(region, addresses, index, itemsize, "updates")
+            self._check_read(access)
+        if writes:
+            self._check_readers(access, "updates")
         tag = self._ordering.tag  # taken before the release, which includes this update
         if order is not None:
             self._ordering.synchronise(order)
-        if not writes:
-            return
-        updaters = shadow.ensure("updaters")
-        updaters[index] = self._updates.add_segment(updaters[index], tag)
-        shadow.is_written = True
-        if shadow.unwritten is not None:
-            shadow.unwritten[index] = False
+        if writes:
+            updaters = shadow.ensure("updaters")
+            updaters[granules] = self._updates.add_segment(updaters[granules], tag)
+            shadow.is_written = True
+            if shadow.unwritten is not None:
+                shadow.unwritten[granules] = False
 
     def report_collision(self, region: MemoryRegion, addresses: Array, lanes: int) -> None:
         """Report lanes of one store that wrote different values to one element."""
         element = region.element_index(int(addresses[0]))
         detail = f"lanes of one store write different values to element {element} of {region.name}"
-        self._report(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
+        self.findings.add(FindingKind.RACE, region.name, detail, lanes)
 
-    def _note_reader(self, region: MemoryRegion, index: Array) -> None:
-        readers = region.storage.shadow.ensure("readers")
-        foreign = self._ordering.unordered_entries(readers[index])
-        tag = self._ordering.tag
-        readers[index] = np.where(foreign, MANY, tag) if foreign.any() else tag
+    def _check_read(self, access: _Access, *, volatile: bool = False) -> None:
+        unwritten = access.shadow.unwritten
+        if unwritten is not None and (fresh := unwritten[access.granules]).any():
+            lanes, name = access.lanes(fresh), access.region.name
+            detail = f"element {access.element(lanes)} of {name} is read before anything wrote it"
+            self.findings.add(FindingKind.UNINITIALISED_READ, name, detail, int(lanes.sum()))
+        if not volatile:
+            self._check_writers(access, None)
 
-    def _check_readers(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, verb: str) -> None:
-        """Report a change of an element that another program read: on a GPU it may have read the new value."""
-        shadow = region.storage.shadow
-        before = shadow.ensure("readers")[index]
-        if not before.any():
+    def _check_writers(self, access: _Access, values: Array | None) -> None:
+        """Report elements last written by another program, unordered; ``values`` is None for a read."""
+        if access.shadow.writers is None or not (tags := access.shadow.writers[access.granules]).any():
             return
-        foreign = self._ordering.unordered_entries(before)
-        if foreign.any():
-            first = int(np.argmax(foreign))
-            element = region.element_index(int(addresses[first // shadow.granules_per_element(itemsize)]))
-            reader = int(before[first])
-            reader_names = "other programs" if reader == MANY else f"program {self._program(reader)}"
-            detail = f"program {self.program} {verb} element {element} of {region.name}, which {reader_names} read"
-            self._report_race(
-                region, Severity.WARNING, detail, int(foreign.sum()) // shadow.granules_per_element(itemsize)
-            )
-
-    def _check_writers(
-        self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
-    ) -> None:
-        """Report granules last written by another program, unordered; ``values`` is None for a read."""
-        if not writers.any():
+        lanes = access.lanes(self._ordering.unordered_entries(tags))
+        if not lanes.any():
             return
-        foreign = self._ordering.unordered_entries(writers)
-        if not foreign.any():
-            return
-        per_element = region.storage.shadow.granules_per_element(itemsize)
-        lanes = foreign.reshape(-1, per_element).any(axis=1)
-        first = int(np.argmax(lanes))
-        writer = self._program(int(writers.reshape(-1, per_element)[first].max()))
-        element = region.element_index(int(addresses[first]))
+        written = f"program {self._program(int(tags.reshape(lanes.size, -1)[int(np.argmax(lanes))].max()))} wrote"
         if values is None:
-            detail = f"program {self.program} reads element {element} of {region.name}, which program {writer} wrote"
-            self._report_race(region, Severity.WARNING, detail, int(lanes.sum()))
+            self._report_race(access, lanes, "reads", written)
             return
-        same = (
-            _memory_values(region, addresses[lanes], values.dtype).tobytes()
-            == np.ascontiguousarray(values[lanes]).tobytes()
-        )
-        detail = f"program {self.program} writes element {element} of {region.name}, which program {writer} wrote " + (
-            "with the same value" if same else "with another value"
-        )
-        self._report_race(region, Severity.NOTE if same else Severity.WARNING, detail, int(lanes.sum()))
+        addresses = access.addresses[lanes] + access.region.delta
+        before = native.load(addresses, np.ones(addresses.shape, bool), np.zeros_like(values[lanes]), values.dtype)
+        if before.tobytes() == np.ascontiguousarray(values[lanes]).tobytes():
+            self._report_race(access, lanes, "writes", f"{written} with the same value", Severity.NOTE)
+        else:
+            self._report_race(access, lanes, "writes", f"{written} with another value")
 
-    def _report_race(self, region: MemoryRegion, severity: Severity, detail: str, lanes: int) -> None:
-        self._report(FindingKind.RACE, severity, region, f"{detail}; no atomic orders the two", lanes)
-
-    def _check_members(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int) -> None:
-        shadow = region.storage.shadow
-        members = shadow.ensure("members")[index]
-        others = members & ~np.uint64(1 << region.bit)
-        if not others.any():
+    def _check_readers(self, access: _Access, verb: str) -> None:
+        """Report a change of an element that another program read: on a GPU it may have read the new value."""
+        if access.shadow.readers is None or not (tags := access.shadow.readers[access.granules]).any():
             return
+        foreign = self._ordering.unordered_entries(tags)
+        if foreign.any():
+            reader = int(tags[int(np.argmax(foreign))])
+            name = "other programs" if reader == MANY else f"program {self._program(reader)}"
+            self._report_race(access, access.lanes(foreign), verb, f"{name} read")
+
+    def _check_updaters(self, access: _Access, verb: str) -> None:
+        """Report a plain access to an element that another program updated by an unordered atomic."""
+        if access.shadow.updaters is None or not (numbers := access.shadow.updaters[access.granules]).any():
+            return
+        unordered = self._updates.unordered_segments(numbers)
+        if unordered:
+            foreign = np.isin(numbers, list(unordered))
+            updater = self._program(unordered[int(numbers[int(np.argmax(foreign))])])
+            self._report_race(access, access.lanes(foreign), verb, f"program {updater} updated by an atomic")
+
+    def _report_race(
+        self, access: _Access, lanes: Array, verb: str, other: str, severity: Severity = Severity.WARNING
+    ) -> None:
+        name = access.region.name
+        place = f"program {self.findings.program} {verb} element {access.element(lanes)} of {name}"
+        detail = f"{place}, which {other}; no atomic orders the two"
+        self.findings.add(FindingKind.RACE, name, detail, int(lanes.sum()), severity=severity)
+
+    def _check_members(self, access: _Access, members: Array) -> None:
+        """Report a store to elements that belong to other arguments, too."""
+        region = access.region
         for other in region.storage.regions:
-            hit = others & np.uint64(1 << other.bit) != 0
-            if other is region or not hit.any():
-                continue
-            per_element = shadow.granules_per_element(itemsize)
-            element = region.element_index(int(addresses[int(np.argmax(hit)) // per_element]))
-            severity = Severity.NOTE if other.name in region.same_views else Severity.WARNING
-            detail = f"store through {region.name} (element {element}) changes {other.name}"
-            self._report(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // per_element)
+            lanes = access.lanes(members & np.uint64(1 << other.bit) != 0)
+            if other is not region and lanes.any():
+                severity = Severity.NOTE if other.name in region.same_views else Severity.WARNING
+                detail = f"store through {region.name} (element {access.element(lanes)}) changes {other.name}"
+                self.findings.add(FindingKind.OVERLAP, region.name, detail, int(lanes.sum()), severity=severity)
 
     def _program(self, tag: int) -> Program:
         number = self._ordering.program_of(tag)
         x, y, _ = self._grid
         return number % x, number // x % y, number // (x * y)
-
-    def _report(self, kind: FindingKind, severity: Severity, region: MemoryRegion, detail: str, lanes: int) -> None:
-        self.findings.add(kind, severity, region.name, self.program, lambda: detail, lanes)
-
-
-def _granules(region: MemoryRegion, addresses: Array, itemsize: int) -> Array:
-    return region.storage.shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
-
-
-def _memory_values(region: MemoryRegion, addresses: Array, dtype: Any) -> Array:
-    """Return the elements in memory at the kernel's addresses."""
-    lanes = np.ones(addresses.shape, bool)
-    held: Array = native.load(addresses + region.delta, lanes, np.zeros(addresses.shape, dtype), dtype)
-    return held

@@ -19,7 +19,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,38 +53,15 @@ def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
         yield tl.tensor(Handle(np.array([value], numpy_type), dtype), dtype)
 
 
-def largest(*values: Any, **options: Any) -> Any:
-    """``max``: of tensors, ``tl.maximum`` of one after the other."""
-    return _extreme(tl.maximum, max, values, options)
+def extreme(name: str, of_numbers: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """``max`` or ``min``: of tensors, ``tl.maximum`` or ``tl.minimum`` of one after the other."""
+    if any(isinstance(value, tl.tensor) for value in values):
+        return reduce(getattr(tl, name), values)
+    return of_numbers(*map(plain, values), **options)
 
 
-def smallest(*values: Any, **options: Any) -> Any:
-    """``min``: of tensors, ``tl.minimum`` of one after the other."""
-    return _extreme(tl.minimum, min, values, options)
-
-
-def _extreme(
-    of_tensors: Callable[..., Any], of_numbers: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]
-) -> Any:
-    if not any(isinstance(value, tl.tensor) for value in values):
-        return of_numbers(*map(plain, values), **options)
-    result = values[0]
-    for value in values[1:]:
-        result = of_tensors(result, value)
-    return result
-
-
-def logical_and(*operands: Callable[[], Any]) -> Any:
-    """``and``: only a false compile-time operand ends it early."""
-    return _combine_operands(operands, decisive=False, method="logical_and")
-
-
-def logical_or(*operands: Callable[[], Any]) -> Any:
-    """``or``: only a true compile-time operand ends it early."""
-    return _combine_operands(operands, decisive=True, method="logical_or")
-
-
-def _combine_operands(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method: str) -> Any:
+def combine(method: str, decisive: bool, *operands: Callable[[], Any]) -> Any:
+    """``and`` or ``or``: only a ``decisive`` compile-time operand ends it early."""
     tensors = []
     value = None
     for operand in operands:
@@ -93,12 +70,7 @@ def _combine_operands(operands: tuple[Callable[[], Any], ...], *, decisive: bool
             tensors.append(value)
         elif bool(plain(value)) is decisive:
             return value
-    if not tensors:
-        return value
-    result = tensors[0]
-    for tensor in tensors[1:]:
-        result = getattr(result, method)(tensor)
-    return result
+    return reduce(lambda one, other: getattr(one, method)(other), tensors) if tensors else value
 
 
 def logical_not(operand: Any) -> Any:
@@ -119,6 +91,13 @@ def static_assert(condition: Any, message: Any = "") -> None:
     if not plain(condition):
         text = plain(message)
         raise InterpretedCheckFailed(f"static assertion failed: {text}" if text else "static assertion failed")
+
+
+def static_print(*values: Any, **options: Any) -> None:
+    """Print once, as at compile time, not once per program."""
+    builder = upstream.interpreter_builder
+    if builder.grid_idx == (0, 0, 0):
+        builder.print_line(" ".join(str(plain(value)) for value in values))
 
 
 def print_values(*values: Any) -> None:
@@ -150,21 +129,21 @@ def is_same(one: Any, other: Any) -> bool:
     return plain(one) is plain(other)
 
 
-BUILTINS: dict[str, Callable[..., Any]] = {"range": loop, "max": largest, "min": smallest, "print": print_values}
+BUILTINS: dict[str, Callable[..., Any]] = {
+    "range": loop,
+    "max": partial(extreme, "maximum", max),
+    "min": partial(extreme, "minimum", min),
+    "print": print_values,
+}
 SYNTAX: dict[str, Callable[..., Any]] = {
-    "logical_and": logical_and,
-    "logical_or": logical_or,
+    "logical_and": partial(combine, "logical_and", False),
+    "logical_or": partial(combine, "logical_or", True),
     "logical_not": logical_not,
     "check_assert": check_assert,
     "check_condition": check_condition,
     "is_same": is_same,
     "plain": plain,
 }
-
-
-def runtime_functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions that rewritten kernels call, by their names there."""
-    return {f"{_PREFIX}{name}": function for name, function in {**BUILTINS, **SYNTAX}.items()}
 
 
 class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
@@ -252,9 +231,7 @@ def prefer_tensor_operators() -> None:
         setattr(tl.constexpr, name, _defer_to_tensor(getattr(tl.constexpr, name), getattr(operator, name)))
 
 
-def _defer_to_tensor(
-    original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]
-) -> Callable[[Any, Any], Any]:
+def _defer_to_tensor(original: Callable[..., Any], operation: Callable[..., Any]) -> Callable[..., Any]:
     def method(constant: Any, other: Any) -> Any:
         return operation(constant.value, other) if isinstance(other, tl.tensor) else original(constant, other)
 
@@ -278,8 +255,9 @@ def checked_builder() -> CheckedBuilder:
     upstream._validate_np_data_size = lambda data, dtype: True
     upstream.FunctionRewriter._transform_ast = _transform
     upstream.FunctionRewriter._find_def = _first_def_line
-    upstream.InterpretedFunction.__call__ = _call_helper
-    vars(upstream).update(runtime_functions())
+    prepared = cache(prepare)
+    upstream.InterpretedFunction.__call__ = lambda function, *values, **options: prepared(function)(*values, **options)
+    vars(upstream).update({f"{_PREFIX}{name}": function for name, function in {**BUILTINS, **SYNTAX}.items()})
     _patch_language(builder)
     return builder
 
@@ -327,7 +305,7 @@ def _patch_language(builder: CheckedBuilder) -> None:
             setattr(language, name, partial(_promise, name))
         language.range = loop
         language.static_assert = static_assert
-        language.static_print = lambda *values, **options: _static_print(builder, *values)
+        language.static_print = static_print
 
 
 def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
@@ -354,12 +332,6 @@ def _promise(name: PromiseName, input: Any, values: Any, **ignored: Any) -> Any:
     return input
 
 
-def _static_print(builder: CheckedBuilder, *values: Any) -> None:
-    """Print once, as at compile time, not once per program."""
-    if builder.grid_idx == (0, 0, 0):
-        builder.print_line(" ".join(str(plain(value)) for value in values))
-
-
 def _tensor_index(tensor: Any) -> int:
     upstream.interpreter_builder.check_decision(tensor.handle)
     return int(tensor.handle.data.item())
@@ -371,16 +343,6 @@ def _add_semantic(builtin: Callable[..., Any]) -> Callable[..., Any]:
         return builtin(*arguments, **options, _semantic=upstream.interpreter_semantic)
 
     return call
-
-
-def _call_helper(function: Any, *arguments: Any, **options: Any) -> Any:
-    """Call a helper from a kernel; replaces ``InterpretedFunction.__call__``."""
-    return _prepare_once(function)(*arguments, **options)
-
-
-@cache
-def _prepare_once(function: Any) -> Callable[..., Any]:
-    return prepare(function)
 
 
 def _first_def_line(rewriter: Any, lines: list[str]) -> int:

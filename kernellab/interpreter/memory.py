@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
+from kernellab.errors import plural
 from kernellab.interpreter.faults import (
     AccessFault,
     DeadlinePassed,
@@ -24,16 +25,13 @@ from kernellab.interpreter.faults import (
     Program,
     StorageIncomplete,
     current_line,
-    mask_text,
-    pluralize,
-    stray_pointer_fault,
 )
 from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
 from kernellab.interpreter.ordering import Order
 from kernellab.interpreter.promises import Promises
-from kernellab.interpreter.values import Array, Handle
+from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
-from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Severity, Watch
+from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Watch
 
 
 @dataclass(slots=True)
@@ -121,6 +119,7 @@ class CheckedMemory:
         self.findings = Findings()
         self.hazards = Hazards(self.findings, launch.grid)
         self.promises = Promises(self.findings)
+        self.number = 0
         self.deadline: float | None = None
         self.strays: set[int] = set()
         self.exposes_addresses = False
@@ -128,15 +127,12 @@ class CheckedMemory:
         self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
         self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
 
-    @property
-    def program(self) -> Program:
-        """The running program."""
-        return self.hazards.program
-
     def begin_program(self, number: int, program: Program) -> None:
-        """Start the program of this number."""
-        self.promises.begin_program(program)
-        self.hazards.begin_program(number, program)
+        """Start the program of this number, in running order."""
+        self.promises.check_multiples()
+        self.findings.program = program
+        self.number = number
+        self.hazards.begin_program()
 
     def to_kernel_addresses(self, addresses: Array) -> Array:
         """Map notebook addresses to the kernel's numbering.
@@ -199,7 +195,7 @@ class CheckedMemory:
         for region, addresses, lanes in located.parts:
             self.hazards.check_store(region, addresses, active if lanes is None else active[lanes])
             if self.watcher is not None:
-                self.watcher.note_write(region, addresses, values.dtype.itemsize, self.hazards.number)
+                self.watcher.note_write(region, addresses, values.dtype.itemsize, self.number)
         everything = np.ones(pointer.data.shape, bool) if mask is None else mask
         native.store(located.addresses, values, everything)
         if active.size > 1:
@@ -246,7 +242,7 @@ class CheckedMemory:
             if self.watcher is not None and reads:
                 self.watcher.note_read(region, addresses, itemsize)
             if self.watcher is not None and writes:
-                self.watcher.note_write(region, addresses, itemsize, self.hazards.number)
+                self.watcher.note_write(region, addresses, itemsize, self.number)
         return located.addresses
 
     def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> LocatedAccess | None:
@@ -261,12 +257,16 @@ class CheckedMemory:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise DeadlinePassed
         if pointer.wrapped is not None:
-            self._report_wrap(pointer, mask, access)
+            self._report_wrap(pointer, pointer.wrapped, mask, access)
         if pointer.undefined is not None:
             self.report_undefined(pointer, mask, f"the address of the {access}", pointer)
         region = self.regions.get(low >> TAG_SHIFT)
         if (low | high) & (itemsize - 1):
-            self._refuse_misaligned(region, low if low & (itemsize - 1) else high, itemsize, access)
+            address = low if low & (itemsize - 1) else high
+            where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
+            raise InterpretedCheckFailed(
+                f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow"
+            )
         if region is not None and region.start <= low and high + itemsize <= region.end:
             if region.elements is not None:
                 self._check_gaps(region, active.ravel(), itemsize, access)
@@ -283,8 +283,11 @@ class CheckedMemory:
         for number in np.unique(numbers).tolist():
             lanes = numbers == number
             addresses = active[lanes]
-            region = self._region_of(int(number), addresses, access)
-            self._check_extent(region, addresses, itemsize, access, active.size, mask)
+            region = self.regions.get(number)
+            if region is None:
+                self.strays.update(np.unique(addresses)[:_MOST_STRAYS].tolist())
+                raise self._stray_pointer_fault(addresses, access)
+            self._check_extent(region, addresses, itemsize, access, active.size, mask is not None)
             deltas[lanes] = region.delta
             parts.append((region, addresses, lanes))
         if mask is None:
@@ -293,36 +296,52 @@ class CheckedMemory:
         moved[mask] += deltas
         return LocatedAccess(moved, tuple(parts))
 
-    def _region_of(self, number: int, addresses: Array, access: AccessKind) -> MemoryRegion:
-        """Return the region of an argument's number."""
-        region = self.regions.get(number)
-        if region is not None:
-            return region
-        self.strays.update(np.unique(addresses)[:_MOST_STRAYS].tolist())
-        raise stray_pointer_fault(int(addresses[0]), addresses.size, access, self.program)
+    def _stray_pointer_fault(self, addresses: Array, access: AccessKind) -> AccessFault:
+        text = (
+            f"{access} at address {int(addresses[0]):#x}, which lies in no argument of the launch. Program "
+            f"{self.findings.program}, {plural(addresses.size, 'active lane')}. A tensor whose address the kernel "
+            "computes or reads must be alive, or an argument"
+        )
+        return AccessFault(None, addresses.size, text)
 
     def _check_extent(
-        self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind, active: int, mask: Array | None
+        self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind, active: int, masked: bool
     ) -> None:
+        """Report the lanes outside a view; ``active`` is the number of unmasked lanes of the whole access.
+
+        Raises:
+            AccessFault: a lane is outside the storage, or inside another argument.
+        """
         outside = (addresses < np.uint64(region.start)) | (addresses + np.uint64(itemsize) > np.uint64(region.end))
         if region.elements is not None:
             self._check_gaps(region, addresses[~outside], itemsize, access)
         if not outside.any():
             return
-        strays = addresses[outside]
-        beyond = (strays < np.uint64(region.storage_start)) | (
-            strays + np.uint64(itemsize) > np.uint64(region.storage_end)
-        )
-        if beyond.any():
-            lanes = strays[beyond]
-            raise _fault_of(region, lanes, access, active, self.program, masked=mask is not None)
+        strays, storage_start = addresses[outside], np.uint64(region.storage_start)
+        beyond = (strays < storage_start) | (strays + np.uint64(itemsize) > np.uint64(region.storage_end))
+        hits = [(strays[beyond], "")]
         for other in region.storage.regions:
-            shift = np.uint64((other.start - other.spec.offset_bytes - region.storage_start) % (1 << 64))
-            inside = (strays + shift >= np.uint64(other.start)) & (strays + shift < np.uint64(other.end))
-            if other is not region and inside.any():
-                masked = mask is not None
-                raise _fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
+            offsets = strays - storage_start  # of strays in the storage; those beyond have raised
+            first = other.spec.offset_bytes
+            inside = (offsets >= first) & (offsets < first + other.spec.span_bytes)
+            if other is not region:
+                hits.append((strays[inside], f" inside {other.name}"))
+        for lanes, where in hits:
+            if lanes.size:
+                raise self._out_of_bounds_fault(region, lanes, where, access, active, masked)
         self._report_outside(region, strays, f"{access} outside the view of {region.name}, but inside its storage")
+
+    def _out_of_bounds_fault(
+        self, region: MemoryRegion, strays: Array, where: str, access: AccessKind, active: int, masked: bool
+    ) -> AccessFault:
+        first, size = int(strays[0]), region.spec.span_bytes // region.spec.itemsize
+        extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
+        text = (
+            f"{access} of {region.name} out of bounds: element {region.element_index(first)} "
+            f"(byte {first - region.start}){where}; {region.name} has {extent}. Program {self.findings.program}, "
+            f"{strays.size} of {plural(active, 'active lane')}"
+        )
+        return AccessFault(region.name, strays.size, text, access, masked=masked)
 
     def _check_gaps(self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind) -> None:
         """Report accesses between the elements of a view, all inside its span."""
@@ -339,34 +358,15 @@ class CheckedMemory:
         if not region.storage.is_whole:
             raise StorageIncomplete
         detail = f"{what}: element {region.element_index(int(strays[0]))}"
-        kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
-        self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
+        self.findings.add(FindingKind.OUTSIDE_VIEW, region.name, detail, strays.size)
 
-    def _refuse_misaligned(self, region: MemoryRegion | None, address: int, itemsize: int, access: AccessKind) -> None:
-        where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
-        raise InterpretedCheckFailed(
-            f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow"
-        )
-
-    def _report_wrap(self, pointer: Handle, mask: Array | None, access: AccessKind) -> None:
-        wrapped = pointer.wrapped
-        assert wrapped is not None
-        lanes = wrapped.lanes if mask is None else wrapped.lanes & mask
-        if not lanes.any():
-            return
-        name = self.argument_of(pointer)
-        detail = (
-            f"a 32-bit offset overflowed before this {access} of {name or 'an unknown pointer'}: compute it in tl.int64"
-        )
-        self.findings.add(
-            FindingKind.ADDRESS_OVERFLOW,
-            Severity.WARNING,
-            name,
-            self.program,
-            lambda: detail,
-            int(lanes.sum()),
-            wrapped.place,
-        )
+    def _report_wrap(self, pointer: Handle, taint: Taint, mask: Array | None, access: AccessKind) -> None:
+        lanes = taint.lanes if mask is None else taint.lanes & mask
+        if lanes.any():
+            name = self.argument_of(pointer)
+            what = f"this {access} of {name or 'an unknown pointer'}"
+            detail = f"a 32-bit offset overflowed before {what}: compute it in tl.int64"
+            self.findings.add(FindingKind.ADDRESS_OVERFLOW, name, detail, int(lanes.sum()), line=taint.place)
 
     def argument_of(self, pointer: Handle) -> str | None:
         """Return the name of the argument that pointers derive from, by the first pointer."""
@@ -374,41 +374,12 @@ class CheckedMemory:
         return None if region is None else region.name
 
     def report_undefined(self, value: Handle, mask: Array | None, use: str, pointer: Handle | None = None) -> None:
-        """Report a use of lanes that are undefined on a GPU; ``pointer`` gives the argument."""
+        """Report a use of lanes that are undefined on a GPU, if there are any; ``pointer`` gives the argument."""
         taint = value.undefined
-        assert taint is not None
+        if taint is None:
+            return
         lanes = taint.lanes if mask is None else taint.lanes & mask
         if lanes.any():
             name = None if pointer is None else self.argument_of(pointer)
             detail = f"{taint.cause} is undefined on a GPU; {use}{f' of {name}' if name else ''} depends on it"
-            kind, severity = FindingKind.UNDEFINED_VALUE, Severity.WARNING
-            self.findings.add(kind, severity, name, self.program, lambda: detail, int(lanes.sum()), taint.place)
-
-
-def _fault_of(
-    region: MemoryRegion,
-    strays: Array,
-    access: str,
-    active: int,
-    program: Program,
-    *,
-    masked: bool,
-    inside: MemoryRegion | None = None,
-) -> AccessFault:
-    """Return the fault of an access with the addresses ``strays`` outside the memory of an argument.
-
-    ``active`` is the number of unmasked lanes; ``inside`` the argument that the strays hit, if any.
-    """
-    first = int(strays[0])
-
-    def describe(line: tuple[str, int] | None) -> str:
-        size = region.spec.span_bytes // region.spec.itemsize
-        extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
-        where = f" inside {inside.name}" if inside is not None else ""
-        return (
-            f"{access} of {region.name} out of bounds: element {region.element_index(first)} "
-            f"(byte {first - region.start}){where}; {region.name} has {extent}. Program {program}, {strays.size} of "
-            f"{pluralize(active, 'active lane')}, {mask_text(line, access, masked)}"
-        )
-
-    return AccessFault(region.name, strays.size, describe)
+            self.findings.add(FindingKind.UNDEFINED_VALUE, name, detail, int(lanes.sum()), line=taint.place)

@@ -67,14 +67,9 @@ class Ordering:
         """Return the number of a segment's program."""
         return bisect_right(self._firsts, tag - 1) - 1
 
-    def is_other_program(self, tags: Array) -> Array:
-        """Mark entries of `Shadow` that belong to another program than the running one."""
-        foreign: Array = (tags != 0) & (tags <= self._firsts[-1])
-        return foreign
-
     def unordered_entries(self, tags: Array) -> Array:
-        """Mark entries of other programs that no atomic orders before the running one."""
-        foreign = self.is_other_program(tags)
+        """Mark entries of `Shadow` of other programs that no atomic orders before the running one."""
+        foreign: Array = (tags != 0) & (tags <= self._firsts[-1])
         if foreign.any():
             for tag in np.unique(tags[foreign]).tolist():
                 if tag != MANY and self.happens_before(tag):

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernellab.interpreter.faults import Findings, Program, current_line
+from kernellab.interpreter.faults import Findings, Line, current_line
 from kernellab.interpreter.values import LOADED, Array, Handle, plain, raw_dtype
-from kernellab.launch.run import FindingKind, Severity
+from kernellab.launch.run import FindingKind
 
 PromiseName = Literal["multiple_of", "max_contiguous", "max_constancy"]
 _MOST_BYTES_ALIGNED = 1 << 16  # up to here, addresses of the kernel are aligned as those of the notebook
@@ -27,7 +27,7 @@ class _Multiples:
 
     value: Handle
     divisors: tuple[int, ...]
-    place: tuple[str, int] | None
+    place: Line | None
     argument: str | None
     contiguity: tuple[int, ...] | None = None
 
@@ -41,13 +41,7 @@ class Promises:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self._program: Program = (0, 0, 0)
         self._multiples: _Multiples | None = None
-
-    def begin_program(self, program: Program) -> None:
-        """Check the pending promise of the program before."""
-        self.check_multiples()
-        self._program = program
 
     def add(self, name: PromiseName, value: Handle, values: tuple[int, ...], argument: str | None) -> None:
         """Check a promise; ``argument`` is the argument that pointers point into."""
@@ -70,7 +64,7 @@ class Promises:
                 first = tuple(int(i) for i in np.argwhere(strays)[0])
                 before, after = groups[first], groups[(*first[:-1], first[-1] + 1)]
                 detail = f"{_value_text(value, after, argument)} comes after {_value_text(value, before, argument)}"
-                self._report(f"tl.{name}({size})", detail, int(strays.sum()), argument, current_line())
+                self._report(f"tl.{name}({size})", detail, int(strays.sum()), argument)
 
     def check_multiples(self) -> None:
         """Check the pending `tl.multiple_of`."""
@@ -87,18 +81,9 @@ class Promises:
                 name = f"tl.multiple_of({divisor})"
                 self._report(name, detail, strays.size, multiples.argument, multiples.place)
 
-    def _report(
-        self, promise: str, detail: str, lanes: int, argument: str | None, place: tuple[str, int] | None
-    ) -> None:
-        self.findings.add(
-            FindingKind.FALSE_PROMISE,
-            Severity.WARNING,
-            argument,
-            self._program,
-            lambda: f"{promise} does not hold: {detail}",
-            lanes,
-            place,
-        )
+    def _report(self, promise: str, detail: str, lanes: int, argument: str | None, line: Line | None = None) -> None:
+        text = f"{promise} does not hold: {detail}"
+        self.findings.add(FindingKind.FALSE_PROMISE, argument, text, lanes, line=line)
 
 
 def promise_values(values: Any) -> Iterator[int]:

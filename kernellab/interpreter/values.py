@@ -11,6 +11,7 @@ for each group of elements along K; E2M1 elements are packed two per byte, the f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -185,19 +186,11 @@ def _factors(scales: Array) -> Floats:
     return np.where(codes == _E8M0_NAN, np.float32(np.nan), np.ldexp(np.float32(1), codes - 127).astype(np.float32))
 
 
-_RAW_DTYPES = {
+_NAMES = "int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+_RAW_DTYPES: dict[str, np.dtype[Any]] = {
     "int1": np.dtype(bool),
-    "int8": np.dtype(np.int8),
-    "uint8": np.dtype(np.uint8),
-    "int16": np.dtype(np.int16),
-    "uint16": np.dtype(np.uint16),
-    "int32": np.dtype(np.int32),
-    "uint32": np.dtype(np.uint32),
-    "int64": np.dtype(np.int64),
-    "uint64": np.dtype(np.uint64),
-    "fp16": np.dtype(np.float16),
-    "fp32": np.dtype(np.float32),
-    "fp64": np.dtype(np.float64),
+    **{name: np.dtype(name) for name in _NAMES.split()},
+    **{f"fp{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     "bf16": np.dtype(np.uint16),
     **{name: np.dtype(np.uint8) for name in FP8},
 }
@@ -219,6 +212,16 @@ def _look_up(table: dict[str, np.dtype[Any]], dtype: Any) -> np.dtype[Any]:
     while isinstance(dtype, tl.block_type):
         dtype = dtype.element_ty
     return _POINTER if isinstance(dtype, tl.pointer_type) else table[dtype.name]
+
+
+def to_bits(values: Array, dtype: Any) -> Array:
+    """Return the elements of a block of a scalar Triton type as they lie in memory."""
+    return encode(values, dtype.name) if is_low_precision(dtype.name) else values.astype(raw_dtype(dtype), copy=False)
+
+
+def to_values(bits: Array, dtype: Any) -> Array:
+    """Return the elements of a block as computed with, from those in memory."""
+    return decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
 
 
 _SHAPE = "_kernellab_shape"
@@ -259,10 +262,8 @@ def _block_type_key(element_ty: Any, shape: Any) -> Any:
 def _cache_shape(dtype: Any) -> tuple[Any, Any]:
     """Cache the shape and size of a type's tensors with it, as constexprs."""
     sizes = dtype.shape if dtype.is_block() else ()
-    numel = 1
-    for size in sizes:
-        numel *= size.value if isinstance(size, tl.constexpr) else size
-    cached = tl.tuple([tl.constexpr(size) for size in sizes]), tl.constexpr(numel)
+    numel = tl.constexpr(math.prod(map(plain, sizes)))
+    cached = tl.tuple([tl.constexpr(size) for size in sizes]), numel
     setattr(dtype, _SHAPE, cached)
     return cached
 
@@ -334,18 +335,12 @@ def bounds_of(handle: Handle) -> Bounds:
 
 def join_taints(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) -> Taint | None:
     """Join the taints of two operands of an elementwise operation, broadcast to its shape."""
-    if one is None or other is None:
-        taint = one or other
-        return (
-            None
-            if taint is None
-            else Taint(np.broadcast_to(_broadcastable_lanes(taint), shape), taint.place, taint.cause)
-        )
-    return Taint(np.broadcast_to(_broadcastable_lanes(one) | _broadcastable_lanes(other), shape), one.place, one.cause)
-
-
-def _broadcastable_lanes(taint: Taint) -> Array:
-    return taint.lanes if taint.lanes.size > 1 else taint.lanes.reshape(())
+    taints = [taint for taint in (one, other) if taint is not None]
+    if not taints:
+        return None
+    first, *rest = (taint.lanes if taint.lanes.size > 1 else taint.lanes.reshape(()) for taint in taints)
+    lanes = np.broadcast_to(first | rest[0] if rest else first, shape)
+    return Taint(lanes, taints[0].place, taints[0].cause)
 
 
 def wrap(values: Array, dtype: Any) -> Handle:

@@ -26,7 +26,7 @@ from triton.runtime import interpreter as upstream
 
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import LoadedClosure, load, register_sources
-from kernellab.errors import KernellabError, LaunchError, Place
+from kernellab.errors import KernellabError, LaunchError, Place, plural
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
@@ -37,7 +37,6 @@ from kernellab.interpreter.faults import (
     UnsupportedOperation,
     line_of_traceback,
     place_of,
-    pluralize,
 )
 from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
@@ -103,7 +102,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     A program stops at its first access out of bounds. The others still run for a short while, to count the affected
     programs.
     """
-    loaded = _load_kernel(_Source(job.closure.compile_digest, job.closure))
+    loaded = _load_kernel(job.closure)
     register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     kernel, launch = loaded.kernel, job.launch
@@ -130,7 +129,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
             return RunOutcome(time.perf_counter() - started, needs_whole_storages=True)
         finally:
             _set_alarm(0)
-            builder.memory = None
+            del builder.memory
         seconds = time.perf_counter() - started
     return RunOutcome(
         seconds=seconds,
@@ -157,7 +156,7 @@ def _run_kernel(
         raise
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
         if survey.fault is None:
-            return _failure(exc, name, memory.program)
+            return _failure(exc, name, memory.findings.program)
     return _out_of_bounds_failure(survey, memory, launch, name)
 
 
@@ -172,7 +171,9 @@ def _run_grid(
     builder = checked_builder()
     total = math.prod(launch.grid)
     reported = time.monotonic()
-    for number, program in enumerate(_programs(launch.grid)):
+    x_size, y_size, z_size = launch.grid
+    programs = ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
+    for number, program in enumerate(programs):
         builder.grid_idx = program
         memory.begin_program(number, program)
         try:
@@ -191,10 +192,6 @@ def _run_grid(
             reported = now
 
 
-def _programs(grid: tuple[int, int, int]) -> Iterator[Program]:
-    return ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
-
-
 def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> None:
     if survey.fault is None:
         survey.fault = fault
@@ -203,15 +200,8 @@ def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> N
         _set_alarm(_SURVEY_S + 1)
     survey.programs += 1
     survey.lanes += fault.lanes
-    memory.findings.add(
-        FindingKind.OUT_OF_BOUNDS,
-        Severity.ERROR,
-        fault.argument,
-        memory.program,
-        lambda: fault.message,
-        fault.lanes,
-        fault.line,
-    )
+    kind, severity = FindingKind.OUT_OF_BOUNDS, Severity.ERROR
+    memory.findings.add(kind, fault.argument, fault, fault.lanes, severity=severity, line=fault.line)
 
 
 def _set_alarm(seconds: float) -> None:
@@ -231,8 +221,8 @@ def _out_of_bounds_failure(survey: _Survey, memory: CheckedMemory, launch: Launc
     total = math.prod(launch.grid)
     at_least = "" if survey.complete else "at least "
     message = (
-        f"{kernel}: {survey.fault.message}. Affected: {at_least}{pluralize(survey.lanes, 'lane')} in "
-        f"{survey.programs} of {pluralize(total, 'program')}."
+        f"{kernel}: {survey.fault}. Affected: {at_least}{plural(survey.lanes, 'lane')} in "
+        f"{survey.programs} of {plural(total, 'program')}."
     )
     overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, survey.fault.argument)
     if overflow is not None:
@@ -247,10 +237,9 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
     detail = "".join(traceback.format_exception(exc))
     if isinstance(exc, UnsupportedOperation):
         message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
-    elif isinstance(exc, InterpretedCheckFailed):
-        message = f"{kernel}: {exc}, in program {program}."
     else:
-        message = f"{kernel}: {_root_message(exc)}, in program {program}."
+        reason = exc if isinstance(exc, InterpretedCheckFailed) else _root_message(exc)
+        message = f"{kernel}: {reason}, in program {program}."
     return Failure("RunError", message, place, detail, kernel)
 
 
@@ -282,17 +271,9 @@ def _map_memory(launch: Launch) -> Iterator[int]:
 _MAX_KERNELS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A closure as a cache key: its digest, since the constants in it need not be hashable."""
-
-    digest: str
-    closure: Closure = field(compare=False)
-
-
 @lru_cache(_MAX_KERNELS)
-def _load_kernel(source: _Source) -> LoadedClosure:
-    loaded = load(source.closure, unwraps=True)
+def _load_kernel(closure: Closure) -> LoadedClosure:
+    loaded = load(closure, unwraps=True)
     for function in loaded.functions.values():
         if hasattr(function, "rewrite"):
             prepare(function)  # now, while the source that it reads is the right one
