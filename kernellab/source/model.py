@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -124,18 +124,19 @@ Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Helper | Members
 
 def referenced_functions(binding: Binding) -> list[int]:
     """Return the indices of the functions that a binding refers to."""
-    match binding:
-        case FunctionRef(index):
-            return [index]
-        case _:
-            return [index for part in parts(binding) for index in referenced_functions(part)]
+    return [part.index for part in walk(binding) if isinstance(part, FunctionRef)]
 
 
 def opaque_part(binding: Binding) -> Opaque | None:
     """Return the first part of a value that cannot be sent to another process, or None."""
-    if isinstance(binding, Opaque):
-        return binding
-    return next((opaque for part in parts(binding) if (opaque := opaque_part(part)) is not None), None)
+    return next((part for part in walk(binding) if isinstance(part, Opaque)), None)
+
+
+def walk(binding: Binding) -> Iterator[Binding]:
+    """Yield a binding and all its parts."""
+    yield binding
+    for part in parts(binding):
+        yield from walk(part)
 
 
 def parts(binding: Binding) -> list[Binding]:
