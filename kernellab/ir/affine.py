@@ -28,16 +28,8 @@ from kernellab.ir.graph import Graph, Operation
 
 _THROUGH = frozenset(
     {
-        "arith.bitcast",
-        "arith.extsi",
-        "arith.index_cast",
-        "tt.broadcast",
-        "tt.expand_dims",
-        "tt.reshape",
-        "tt.splat",
-        "tt.trans",
-        "tt.unsplat",
-        "ttg.convert_layout",
+        *("arith.bitcast", "arith.extsi", "arith.index_cast", "tt.broadcast", "tt.expand_dims", "tt.reshape"),
+        *("tt.splat", "tt.trans", "tt.unsplat", "ttg.convert_layout"),
     }
 )
 _INTEGER = re.compile(r"(?:dense<)?(-?\d+|true|false)>?$")
@@ -84,15 +76,8 @@ def integer_of(text: str) -> int | None:
 
 _SAME_LANES = frozenset(
     {
-        "arith.bitcast",
-        "arith.extsi",
-        "arith.extui",
-        "arith.index_cast",
-        "arith.index_castui",
-        "tt.bitcast",
-        "tt.int_to_ptr",
-        "tt.ptr_to_int",
-        "tt.splat",
+        *("arith.bitcast", "arith.extsi", "arith.extui", "arith.index_cast", "arith.index_castui", "tt.bitcast"),
+        *("tt.int_to_ptr", "tt.ptr_to_int", "tt.splat"),
     }
 )
 _MANY = 32

@@ -13,21 +13,9 @@ from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, integer
 _KINDS = {"f16": "fp16", "bf16": "bf16", "f64": "fp64", "i8": "int8", "i4": "int4"}
 _ARITH = frozenset(
     {
-        "arith.addf",
-        "arith.subf",
-        "arith.mulf",
-        "arith.divf",
-        "arith.remf",
-        "arith.negf",
-        "arith.maximumf",
-        "arith.minimumf",
-        "arith.maxnumf",
-        "arith.minnumf",
-        "tt.precise_sqrt",
-        "tt.precise_divf",
-        "tt.approx_divf",
-        "tt.clampf",
-        "tt.extern_elementwise",
+        *("arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf", "arith.negf", "arith.maximumf"),
+        *("arith.minimumf", "arith.maxnumf", "arith.minnumf", "tt.precise_sqrt", "tt.precise_divf", "tt.approx_divf"),
+        *("tt.clampf", "tt.extern_elementwise"),
     }
 )
 _COMBINING = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})

@@ -10,14 +10,14 @@ block of a region: see https://mlir.llvm.org/docs/Dialects/SCFDialect/ for loops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
 from kernellab.errors import EffectsError, Place
 from kernellab.ir.affine import Constants
-from kernellab.ir.graph import Function, Graph, Operation
+from kernellab.ir.graph import Function, Graph, Operation, reachable
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of, foreign_accesses
 from kernellab.ir.provenance import (
     NUMBER,
@@ -36,21 +36,14 @@ from kernellab.ir.provenance import (
 def certain_blocks(graph: Graph, region: int) -> frozenset[int]:
     """Return the blocks of a region that run whenever it is entered and left: that stand on every way through it."""
     blocks = graph.regions[region].blocks
-    successors = {block: graph.blocks[block].successors for block in blocks}
-    reached = _reachable_blocks(successors, blocks[0], avoid=None)
-    exits = {block for block in reached if not successors[block]}
-    return frozenset(block for block in reached if not exits & _reachable_blocks(successors, blocks[0], avoid=block))
 
+    def reach(avoid: int | None = None) -> set[int]:
+        seen = set() if avoid is None else {avoid}
+        return set(reachable(blocks[:1], lambda block: graph.blocks[block].successors, seen))
 
-def _reachable_blocks(successors: Mapping[int, tuple[int, ...]], entry: int, avoid: int | None) -> set[int]:
-    reachable: set[int] = set()
-    waiting = [entry]
-    while waiting:
-        block = waiting.pop()
-        if block != avoid and block not in reachable:
-            reachable.add(block)
-            waiting += successors[block]
-    return reachable
+    reached = reach()
+    exits = {block for block in reached if not graph.blocks[block].successors}
+    return frozenset(block for block in reached if not exits & reach(block))
 
 
 def refuse_recursion(graph: Graph) -> None:
@@ -313,7 +306,8 @@ class Frame:
         """Pass the operands of a branch to its possible successors; return whether any is new."""
         graph = self.analysis.graph
         first = 1 if end.name == "cf.cond_br" else 0
-        taken = self._known_successor(end)
+        condition = self.analysis.constants.integer(end.operands[0]) if first else None
+        taken = None if condition is None else int(not condition)
         changed = False
         for position, successor in enumerate(end.successors):
             arguments = graph.blocks[successor].arguments
@@ -325,11 +319,6 @@ class Frame:
             reached.add(successor)
             changed |= self._join(arguments, values, end.index)
         return changed
-
-    def _known_successor(self, end: Operation) -> int | None:
-        """Return the position of the only successor that a branch with a known condition goes to."""
-        condition = self.analysis.constants.integer(end.operands[0]) if end.name == "cf.cond_br" else None
-        return None if condition is None else int(not condition)
 
     def _join(self, targets: Sequence[int], values: Sequence[Alternatives], operation: int) -> bool:
         changed = False

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from kernellab.display import Displayable
@@ -202,6 +202,25 @@ def main_file(graph: Graph) -> str | None:
     return next((place.file for place in places if place.file is not None), None)
 
 
+def reachable(
+    starts: Iterable[int], following: Callable[[int], Iterable[int]], seen: set[int] | None = None
+) -> list[int]:
+    """Return what some values, blocks or operations lead to, themselves included.
+
+    What was ``seen`` before is left out, with all that it alone leads to; what is returned is added to it.
+    """
+    seen = set() if seen is None else seen
+    reached: list[int] = []
+    waiting = list(starts)
+    while waiting:
+        index = waiting.pop()
+        if index not in seen:
+            seen.add(index)
+            reached.append(index)
+            waiting += following(index)
+    return reached
+
+
 FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
 
 Join = tuple[int, int, bool]
@@ -214,60 +233,57 @@ def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
     A loop counts as entered, so that its results come from its body alone. An operation with regions that is not known
     may hand any operand to any block argument.
     """
-    if operation.name == "scf.for":
-        return _for_joins(graph, operation)
-    if operation.name == "scf.while":
-        return _while_joins(graph, operation)
-    if operation.name == "ttg.warp_specialize":
-        return _specialize_joins(graph, operation)
-    return _branch_joins(graph, operation) if operation.successors else _region_joins(graph, operation)
+    ways = _JOINS.get(operation.name, _branch_joins if operation.successors else _region_joins)
+    for sources, targets, is_back in ways(graph, operation):
+        yield from ((target, source, is_back) for source, target in zip(sources, targets, strict=False))
 
 
-def _for_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+_Ways = Iterator[tuple[Sequence[int], Sequence[int], bool]]
+"""Values, what they are passed on to one by one, and whether that is the next iteration of a loop."""
+
+
+def _for_joins(graph: Graph, operation: Operation) -> _Ways:
     block = graph.bodies(operation)[0]
-    carried = block.arguments[1:]
-    yielded = graph.end(block).operands
-    yield from _pass_values(operation.operands[FOR_BOUNDS:], carried)
-    yield from _pass_values(yielded, carried, back=True)
-    yield from _pass_values(yielded, operation.results)
+    carried, yielded = block.arguments[1:], graph.end(block).operands
+    yield operation.operands[FOR_BOUNDS:], carried, False
+    yield yielded, carried, True
+    yield yielded, operation.results, False
 
 
-def _pass_values(sources: Sequence[int], targets: Sequence[int], *, back: bool = False) -> Iterator[Join]:
-    return ((target, source, back) for source, target in zip(sources, targets, strict=False))
-
-
-def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+def _while_joins(graph: Graph, operation: Operation) -> _Ways:
     before, after = graph.bodies(operation)[:2]
     going_on = graph.end(before).operands[1:]  # scf.condition: the flag, then what both sides get
-    yield from _pass_values(operation.operands, before.arguments)
-    yield from _pass_values(graph.end(after).operands, before.arguments, back=True)
-    yield from _pass_values(going_on, after.arguments)
-    yield from _pass_values(going_on, operation.results)
+    yield operation.operands, before.arguments, False
+    yield graph.end(after).operands, before.arguments, True
+    yield going_on, after.arguments, False
+    yield going_on, operation.results, False
 
 
-def _specialize_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+def _specialize_joins(graph: Graph, operation: Operation) -> _Ways:
     """Yield the captured operands of partitions, and the results of the default warps."""
-    default, *partitions = (graph.regions[each].blocks for each in operation.regions)
+    default, *partitions = (graph.regions[region].blocks for region in operation.regions)
     for blocks in partitions:
-        yield from _pass_values(operation.operands, graph.blocks[blocks[0]].arguments)
-    yield from _pass_values(graph.end(graph.blocks[default[-1]]).operands, operation.results)
+        yield operation.operands, graph.blocks[blocks[0]].arguments, False
+    yield graph.end(graph.blocks[default[-1]]).operands, operation.results, False
 
 
-def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+def _branch_joins(graph: Graph, operation: Operation) -> _Ways:
     rest = operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands
     for successor in operation.successors:
         targets = graph.blocks[successor].arguments
-        yield from _pass_values(rest, targets, back=successor <= operation.block)
+        yield rest, targets, successor <= operation.block
         rest = rest[len(targets) :]
 
 
-def _region_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+def _region_joins(graph: Graph, operation: Operation) -> _Ways:
     for block in graph.bodies(operation):
         for target in block.arguments:
-            yield from ((target, source, False) for source in operation.operands)
+            yield operation.operands, [target] * len(operation.operands), False
         if block.operations:
-            yield from _pass_values(graph.end(block).operands, operation.results)
+            yield graph.end(block).operands, operation.results, False
 
+
+_JOINS = {"scf.for": _for_joins, "scf.while": _while_joins, "ttg.warp_specialize": _specialize_joins}
 
 SCHEMA = 1
 
@@ -284,30 +300,12 @@ def graph_to_json(graph: Graph) -> str:
             rows.append([location.file, location.line, location.column, location.name, caller])
         return positions[location]
 
-    document = {
-        "schema": SCHEMA,
-        "functions": [
-            [each.name, each.region, each.arguments, each.parameters, each.is_kernel, each.noinline]
-            for each in graph.functions
-        ],
-        "operations": [
-            [
-                *[each.name, each.operands, each.results, each.regions, each.successors, each.attributes],
-                *[position(each.location), each.block],
-            ]
-            for each in graph.operations
-        ],
-        "values": [
-            [
-                *[each.type, each.shape, each.element, each.is_pointer, each.name],
-                *[position(each.location), each.operation, each.block],
-            ]
-            for each in graph.values
-        ],
-        "blocks": [[each.region, each.arguments, each.operations, each.successors] for each in graph.blocks],
-        "regions": [[each.owner, each.blocks] for each in graph.regions],
-        "locations": rows,
-    }
+    def row(record: Any) -> list[Any]:
+        values = (getattr(record, field.name) for field in fields(record) if field.name != "index")
+        return [position(value) if isinstance(value, Location) else value for value in values]
+
+    tables = {table.name: [row(record) for record in getattr(graph, table.name)] for table in fields(graph)}
+    document = {"schema": SCHEMA, **tables, "locations": rows}
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -328,37 +326,20 @@ def graph_from_json(text: str) -> Graph:
     for file, line, column, name, caller in document["locations"]:
         locations.append(Location(file, line, column, name, None if caller is None else locations[caller]))
     return Graph(
-        functions=tuple(_function(row) for row in document["functions"]),
-        operations=tuple(_operation(index, row, locations) for index, row in enumerate(document["operations"])),
-        values=tuple(_value(index, row, locations) for index, row in enumerate(document["values"])),
+        functions=tuple(
+            Function(name, region, tuple(arguments), tuple(parameters), *flags)
+            for name, region, arguments, parameters, *flags in document["functions"]
+        ),
+        operations=tuple(
+            Operation(index, name, *map(tuple, values), tuple(map(tuple, attributes)), locations[place], block)
+            for index, (name, *values, attributes, place, block) in enumerate(document["operations"])
+        ),
+        values=tuple(
+            Value(index, kind, tuple(shape), element, is_pointer, name, locations[place], *made)
+            for index, (kind, shape, element, is_pointer, name, place, *made) in enumerate(document["values"])
+        ),
         blocks=tuple(
-            Block(index, region, tuple(arguments), tuple(operations), tuple(successors))
-            for index, (region, arguments, operations, successors) in enumerate(document["blocks"])
+            Block(index, region, *map(tuple, values)) for index, (region, *values) in enumerate(document["blocks"])
         ),
         regions=tuple(Region(index, owner, tuple(blocks)) for index, (owner, blocks) in enumerate(document["regions"])),
     )
-
-
-def _function(row: list[Any]) -> Function:
-    name, region, arguments, parameters, is_kernel, noinline = row
-    return Function(name, region, tuple(arguments), tuple(parameters), is_kernel, noinline)
-
-
-def _operation(index: int, row: list[Any], locations: list[Location]) -> Operation:
-    name, operands, results, regions, successors, attributes, location, block = row
-    return Operation(
-        index,
-        name,
-        tuple(operands),
-        tuple(results),
-        tuple(regions),
-        tuple(successors),
-        tuple((key, value) for key, value in attributes),
-        locations[location],
-        block,
-    )
-
-
-def _value(index: int, row: list[Any], locations: list[Location]) -> Value:
-    kind, shape, element, is_pointer, name, location, operation, block = row
-    return Value(index, kind, tuple(shape), element, is_pointer, name, locations[location], operation, block)

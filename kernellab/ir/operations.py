@@ -132,29 +132,12 @@ PURE_DIALECTS = frozenset({"arith", "math"})
 
 SILENT = frozenset(
     {
-        "tt.print",
-        "tt.assert",
-        "llvm.intr.assume",
-        "ttg.barrier",
-        "gpu.barrier",
-        "ttg.local_store",
-        "ttg.local_dealloc",
-        "ttg.async_commit_group",
-        "ttg.async_wait",
-        "ttng.init_barrier",
-        "ttng.inval_barrier",
-        "ttng.barrier_expect",
-        "ttng.wait_barrier",
-        "ttng.arrive_barrier",
-        "ttng.async_tma_store_wait",
-        "ttng.fence_async_shared",
-        "ttng.tmem_store",
-        "ttng.tc_gen5_mma",
-        "ttng.tc_gen5_mma_scaled",
-        "ttng.tc_gen5_commit",
-        "tt.grid_dependency_wait",
-        "tt.grid_dependency_launch_dependents",
-        "ub.unreachable",
+        *("tt.print", "tt.assert", "tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents"),
+        *("llvm.intr.assume", "ub.unreachable", "gpu.barrier", "ttg.barrier", "ttg.local_store", "ttg.local_dealloc"),
+        *("ttg.async_commit_group", "ttg.async_wait", "ttng.init_barrier", "ttng.inval_barrier"),
+        *("ttng.barrier_expect", "ttng.wait_barrier", "ttng.arrive_barrier", "ttng.async_tma_store_wait"),
+        *("ttng.fence_async_shared", "ttng.tmem_store", "ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled"),
+        *("ttng.tc_gen5_commit",),
     }
 )
 """Operations without results of use that touch no argument's memory: they print, check, assume, wait, or go to memory
@@ -162,17 +145,8 @@ on the chip."""
 
 TERMINATORS = frozenset(
     {
-        "tt.return",
-        "tt.reduce.return",
-        "tt.scan.return",
-        "tt.map_elementwise.return",
-        "scf.yield",
-        "scf.condition",
-        "ttg.warp_yield",
-        "ttg.warp_return",
-        "cf.br",
-        "cf.cond_br",
-        "ub.unreachable",
+        *("tt.return", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return", "scf.yield"),
+        *("scf.condition", "ttg.warp_yield", "ttg.warp_return", "cf.br", "cf.cond_br", "ub.unreachable"),
     }
 )
 """Operations that end a block; the operation or function that owns the block reads their operands."""

@@ -6,11 +6,11 @@ That is the slices of a graph, and whether loaded values decide what a kernel to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, joins
+from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, joins, reachable
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY
 
 _CONTROL_OPERANDS = {"scf.for": FOR_BOUNDS, "scf.if": 1}
@@ -46,39 +46,29 @@ class Uses:
 
     def forward(self, values: Iterable[int]) -> set[int]:
         """Return every operation that some value reaches."""
-        operations: set[int] = set()
-        seen: set[int] = set()
-        waiting = list(values)
-        while waiting:
-            value = waiting.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            waiting += self.copies[value]
-            for index in self.users[value]:
-                operations.add(index)
-                if not self.graph.operations[index].regions and self.graph.operations[index].name != "tt.call":
-                    waiting += self.graph.operations[index].results
-        return operations
+
+        def onward(value: int) -> Iterator[int]:
+            yield from self.copies[value]
+            for user in (self.graph.operations[index] for index in self.users[value]):
+                if not user.regions and user.name != "tt.call":
+                    yield from user.results
+
+        return {index for value in reachable(values, onward) for index in self.users[value]}
 
     def backward(self, operations: Iterable[int]) -> set[int]:
         """Return every operation that leads to one of ``operations``, these and what decides about them included."""
-        found: set[int] = set()
-        waiting = list(operations)
         seen: set[int] = set()
-        while waiting:
-            index = waiting.pop()
-            if index in found:
-                continue
-            found.add(index)
+
+        def leading(index: int) -> Iterator[int]:
             operation = self.graph.operations[index]
-            waiting += [owner.index for owner in self.graph.owners(operation.block)]
-            waiting += self._makers(self.own_operands(operation), seen)
-        return found
+            yield from (owner.index for owner in self.graph.owners(operation.block))
+            yield from self._makers(self.own_operands(operation), seen)
+
+        return set(reachable(operations, leading))
 
     def leading_to(self, values: Iterable[int]) -> set[int]:
         """Return every operation that leads to one of ``values``, what decides about them included."""
-        return self.backward(self._makers(list(values), set()))
+        return self.backward(self._makers(values, set()))
 
     def own_operands(self, operation: Operation) -> Sequence[int]:
         """Return the operands that an operation itself reads; a loop or branch reads its bounds or condition."""
@@ -98,19 +88,9 @@ class Uses:
             return [value for place, value in enumerate(operation.operands) if place != row.value]
         return self.own_operands(operation) if operation.name in _CONTROL else ()
 
-    def _makers(self, values: Sequence[int], seen: set[int]) -> list[int]:
-        makers: list[int] = []
-        waiting = list(values)
-        while waiting:
-            value = waiting.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            waiting += self.origins[value]
-            maker = self.graph.values[value].operation
-            if maker is not None:
-                makers.append(maker)
-        return makers
+    def _makers(self, values: Iterable[int], seen: set[int]) -> list[int]:
+        made_by = (self.graph.values[value].operation for value in reachable(values, self.origins.__getitem__, seen))
+        return [index for index in made_by if index is not None]
 
     def _copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         for source, target in zip(sources, targets, strict=False):
