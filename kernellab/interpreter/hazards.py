@@ -254,7 +254,7 @@ class _Access:
         """Return the lanes with a marked granule."""
         if self.per_element == 1:
             return marked
-        lanes: Array = marked.reshape(-1, self.per_element).any(axis=1)
+        lanes: Array = np.logical_or.reduce(marked.reshape(-1, self.per_element), axis=1)
         return lanes
 
     def element(self, lanes: Array) -> int:

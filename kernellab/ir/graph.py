@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from kernellab.display import Displayable
@@ -300,13 +301,13 @@ def graph_to_json(graph: Graph) -> str:
             rows.append([location.file, location.line, location.column, location.name, caller])
         return positions[location]
 
-    def row(record: Any) -> list[Any]:
-        values = (getattr(record, field.name) for field in fields(record) if field.name != "index")
-        return [position(value) if isinstance(value, Location) else value for value in values]
+    def table(records: Sequence[Any]) -> list[Any]:
+        names = [field.name for record in records[:1] for field in fields(record) if field.name != "index"]
+        return list(map(attrgetter(*names), records)) if records else []
 
-    tables = {table.name: [row(record) for record in getattr(graph, table.name)] for table in fields(graph)}
-    document = {"schema": SCHEMA, **tables, "locations": rows}
-    return json.dumps(document, separators=(",", ":"))
+    tables = {each.name: table(getattr(graph, each.name)) for each in fields(graph)}
+    document = {"schema": SCHEMA, **tables, "locations": rows}  # written last, when all others have put theirs there
+    return json.dumps(document, separators=(",", ":"), default=position)
 
 
 def graph_from_json(text: str) -> Graph:
@@ -331,15 +332,17 @@ def graph_from_json(text: str) -> Graph:
             for name, region, arguments, parameters, *flags in document["functions"]
         ),
         operations=tuple(
-            Operation(index, name, *map(tuple, values), tuple(map(tuple, attributes)), locations[place], block)
-            for index, (name, *values, attributes, place, block) in enumerate(document["operations"])
+            Operation(
+                i, name, tuple(a), tuple(r), tuple(g), tuple(s), tuple(map(tuple, attributes)), locations[at], block
+            )
+            for i, (name, a, r, g, s, attributes, at, block) in enumerate(document["operations"])
         ),
         values=tuple(
-            Value(index, kind, tuple(shape), element, is_pointer, name, locations[place], *made)
-            for index, (kind, shape, element, is_pointer, name, place, *made) in enumerate(document["values"])
+            Value(i, kind, tuple(shape), element, is_pointer, name, locations[at], operation, block)
+            for i, (kind, shape, element, is_pointer, name, at, operation, block) in enumerate(document["values"])
         ),
         blocks=tuple(
-            Block(index, region, *map(tuple, values)) for index, (region, *values) in enumerate(document["blocks"])
+            Block(i, region, tuple(a), tuple(o), tuple(s)) for i, (region, a, o, s) in enumerate(document["blocks"])
         ),
-        regions=tuple(Region(index, owner, tuple(blocks)) for index, (owner, blocks) in enumerate(document["regions"])),
+        regions=tuple(Region(i, owner, tuple(blocks)) for i, (owner, blocks) in enumerate(document["regions"])),
     )
