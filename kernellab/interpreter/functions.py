@@ -20,7 +20,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.values import Array, Taint, join_taints, plain, wrap
+from kernellab.interpreter.undefined import add_taint
+from kernellab.interpreter.values import Array, plain, wrap
 
 _standard = tl.standard
 
@@ -30,49 +31,35 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ig
     axis, keep_dims = plain(axis), bool(plain(keep_dims))
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
     blocks = [_array(tensor) for tensor in tensors]
-    shape = blocks[0].shape
-    flat = axis is None
+    rank, flat = blocks[0].ndim, axis is None
     if flat:
         blocks, axis = [block.reshape(-1) for block in blocks], 0
     axis = _normalised_axis(axis, blocks[0].ndim)
-    dtypes = [tensor.dtype for tensor in tensors]
-    results = _reduce_blocks(blocks, dtypes, axis, combine_fn)
+    results = _reduce_blocks(blocks, [tensor.dtype for tensor in tensors], axis, combine_fn)
     if keep_dims:
-        results = [r.reshape((1,) * len(shape)) if flat else np.expand_dims(r, axis) for r in results]
-    outputs = tuple(_tensor(result, dtype) for result, dtype in zip(results, dtypes, strict=True))
-    _propagate_taint(outputs, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
-    return outputs if isinstance(input, tuple | tl.tuple) else outputs[0]
+        results = [r.reshape((1,) * rank) if flat else np.expand_dims(r, axis) for r in results]
+    return _outputs(results, input, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
 
 
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False, **ignored: Any) -> Any:
     """Scan along ``axis``; with ``reverse``, from its end."""
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
     axis = _normalised_axis(plain(axis), len(tensors[0].shape))
-    blocks = [_array(tensor) for tensor in tensors]
-    if plain(reverse):
-        blocks = [np.flip(block, axis) for block in blocks]
-    dtypes = [tensor.dtype for tensor in tensors]
-    results = _scan_blocks(blocks, dtypes, axis, combine_fn)
-    if plain(reverse):
-        results = [np.flip(result, axis) for result in results]
-    outputs = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
-    way = slice(None, None, -1 if plain(reverse) else 1)
-    along = (*(slice(None),) * axis, way)
-    _propagate_taint(outputs, tensors, lambda lanes: np.logical_or.accumulate(lanes[along], axis)[along])
+    forward = (*(slice(None),) * axis, slice(None, None, -1 if plain(reverse) else 1))
+    blocks = [_array(tensor)[forward] for tensor in tensors]
+    scanned = _scan_blocks(blocks, [tensor.dtype for tensor in tensors], axis, combine_fn)
+    results = [np.ascontiguousarray(block[forward]) for block in scanned]
+    return _outputs(results, input, tensors, lambda lanes: np.logical_or.accumulate(lanes[forward], axis)[forward])
+
+
+def _outputs(results: list[Array], input: Any, tensors: Any, combine_lanes: Callable[[Array], Any]) -> Any:
+    """Return results as tensors, one or a tuple as the input; ``combine_lanes`` maps undefined lanes to theirs."""
+    outputs = tuple(_tensor(result, tensor.dtype) for result, tensor in zip(results, tensors, strict=True))
+    for handle in (tensor.handle for tensor in tensors if tensor.handle.undefined is not None):
+        lanes = combine_lanes(np.broadcast_to(handle.undefined.lanes, handle.data.shape))
+        for output in outputs:
+            add_taint(output.handle, handle.undefined, lanes)
     return outputs if isinstance(input, tuple | tl.tuple) else outputs[0]
-
-
-def _propagate_taint(results: tuple[Any, ...], tensors: Any, combine_lanes: Callable[[Array], Any]) -> None:
-    """Mark result lanes that depend on undefined ones; ``combine_lanes`` maps undefined input lanes to result lanes."""
-    for tensor in tensors:
-        taint = tensor.handle.undefined
-        if taint is not None:
-            lanes = combine_lanes(np.broadcast_to(taint.lanes, tensor.handle.data.shape))
-            for result in results:
-                handle = result.handle
-                handle.undefined = join_taints(
-                    handle.undefined, Taint(lanes, taint.place, taint.cause), handle.data.shape
-                )
 
 
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
@@ -126,9 +113,10 @@ def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn
         return [fast(blocks[0], axis)]
     pick = _INDEX_REDUCTIONS.get(id(combine_fn))
     if pick is not None and len(blocks) == 2:
-        return _take_extremes(blocks, axis, pick)
+        where = np.expand_dims(pick(blocks[0], axis=axis), axis)  # the first wins a tie
+        return [np.take_along_axis(block, where, axis).squeeze(axis) for block in blocks]
     if _has_branches(combine_fn):
-        return _reduce_serially(blocks, dtypes, axis, combine_fn)
+        return [np.take(block, -1, axis) for block in _scan_serially(blocks, dtypes, axis, combine_fn)]
     while blocks[0].shape[axis] > 1:
         left = [_part(block, axis, 0, None, 2) for block in blocks]
         right = [_part(block, axis, 1, None, 2) for block in blocks]
@@ -137,10 +125,9 @@ def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn
 
 
 def _scan_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    if len(blocks) == 1 and combine_fn is _standard._sum_combine:
-        return [np.cumsum(blocks[0], axis=axis)]
-    if len(blocks) == 1 and combine_fn is _standard._prod_combine:
-        return [np.cumprod(blocks[0], axis=axis)]
+    fast = _FAST_SCANS.get(id(combine_fn))
+    if fast is not None and len(blocks) == 1:
+        return [fast(blocks[0], axis)]
     if _has_branches(combine_fn):
         return _scan_serially(blocks, dtypes, axis, combine_fn)
     distance, size = 1, blocks[0].shape[axis]
@@ -176,11 +163,6 @@ def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: lis
     ]
 
 
-def _reduce_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    scanned = _scan_serially(blocks, dtypes, axis, combine_fn)
-    return [np.take(block, -1, axis) for block in scanned]
-
-
 def _scan_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
     """Scan scalar by scalar, so that an ``if`` in the combine function decides for one element."""
     results = [np.moveaxis(block, axis, 0).copy() for block in blocks]
@@ -203,13 +185,6 @@ def _has_branches(combine_fn: Any) -> bool:
     return any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree))
 
 
-def _take_extremes(blocks: list[Array], axis: int, pick: Callable[..., Array]) -> list[Array]:
-    """Return the extreme values along ``axis`` and the entries of the second block there; the first wins a tie."""
-    values, indices = blocks
-    where = np.expand_dims(pick(values, axis=axis), axis)
-    return [np.take_along_axis(block, where, axis).squeeze(axis) for block in (values, indices)]
-
-
 def _ignore_nan(pick: Callable[..., Array], worst: float) -> Callable[..., Array]:
     def pick_number(values: Array, axis: int) -> Array:
         if values.dtype.kind == "f":
@@ -225,20 +200,20 @@ def _reductions(names: dict[str, Callable[..., Array]]) -> dict[int, Callable[..
 
 _FAST_REDUCTIONS = _reductions(
     {
-        "_sum_combine": lambda block, axis: np.sum(block, axis=axis),
-        "_xor_combine": lambda block, axis: np.bitwise_xor.reduce(block, axis=axis),
-        "_or_combine": lambda block, axis: np.bitwise_or.reduce(block, axis=axis),
-        "_elementwise_max": lambda block, axis: np.fmax.reduce(block, axis=axis),
-        "_elementwise_min": lambda block, axis: np.fmin.reduce(block, axis=axis),
+        "_sum_combine": np.sum,
+        "_xor_combine": np.bitwise_xor.reduce,
+        "_or_combine": np.bitwise_or.reduce,
+        "_elementwise_max": np.fmax.reduce,
+        "_elementwise_min": np.fmin.reduce,
     }
 )
+_FAST_SCANS = _reductions({"_sum_combine": np.cumsum, "_prod_combine": np.cumprod})
 _argmax, _argmin = _ignore_nan(np.argmax, -np.inf), _ignore_nan(np.argmin, np.inf)
 _INDEX_REDUCTIONS = _reductions(
     {
-        "_argmax_combine_tie_break_left": _argmax,
-        "_argmax_combine_tie_break_fast": _argmax,
-        "_argmin_combine_tie_break_left": _argmin,
-        "_argmin_combine_tie_break_fast": _argmin,
+        f"_{name}_combine_tie_break_{side}": pick
+        for name, pick in (("argmax", _argmax), ("argmin", _argmin))
+        for side in ("left", "fast")
     }
 )
 
@@ -316,16 +291,12 @@ _INTEGER_SUFFIX = {"popcll": "popc", "clzll": "clz", "llmax": "max", "llmin": "m
 
 def external_function(symbol: str) -> External | None:
     """Return the numpy equivalent of a library function, or None if there is none."""
-    cuda = re.fullmatch(r"__nv_(\w+)", symbol)
-    if cuda:
-        return _cuda(cuda[1])
     amd = re.fullmatch(r"__ocml_(\w+)_f(?:16|32|64)", symbol)
-    return _FUNCTIONS.get(amd[1]) if amd else None
-
-
-def _cuda(name: str) -> External | None:
-    if name in _INTEGER_SUFFIX:
-        return _FUNCTIONS[_INTEGER_SUFFIX[name]]
+    if amd:
+        return _FUNCTIONS.get(amd[1])
+    if not symbol.startswith("__nv_"):
+        return None
+    name = symbol.removeprefix("__nv_")
     to_nearest = re.fullmatch("[df]?(div|mul|add|sub|sqrt|rcp|fma)_rn", name)
-    plain = to_nearest[1] if to_nearest else name.removeprefix("fast_")
+    plain = to_nearest[1] if to_nearest else _INTEGER_SUFFIX.get(name, name.removeprefix("fast_"))
     return _FUNCTIONS.get(plain) or _FUNCTIONS.get(plain.removesuffix("f"))

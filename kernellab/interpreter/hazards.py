@@ -84,12 +84,17 @@ class Shadow:
         return np.lib.stride_tricks.as_strided(start, (*spec.shape, per_element), strides)
 
     def _refine(self, shift: int) -> None:
+        """Repeat the entries of each array; pages of zeros take no memory."""
         factor = 1 << (self.shift - shift)
         self.shift = shift
         for name in _ENTRIES:
             array = getattr(self, name)
             if array is not None:
-                setattr(self, name, _repeat_entries(array, factor))
+                finer = _sparse_zeros(array.size * factor, array.dtype)
+                places = np.flatnonzero(array)
+                for step in range(factor):
+                    finer[places * factor + step] = array[places]
+                setattr(self, name, finer)
 
 
 _LARGE_BYTES = 1 << 24
@@ -104,15 +109,6 @@ def _sparse_zeros(length: int, dtype: Any) -> Array:
     memory.madvise(mmap.MADV_NOHUGEPAGE)
     zeros: Array = np.frombuffer(memory, dtype)
     return zeros
-
-
-def _repeat_entries(array: Array, factor: int) -> Array:
-    """Repeat each entry ``factor`` times; pages of zeros take no memory."""
-    result = _sparse_zeros(array.size * factor, array.dtype)
-    places = np.flatnonzero(array)
-    for step in range(factor):
-        result[places * factor + step] = array[places]
-    return result
 
 
 TAG_SHIFT = 48

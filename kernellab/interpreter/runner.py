@@ -24,6 +24,11 @@ INTERPRET_WORKER = WorkerKind(
 )
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 
+_NO_GLUON = (
+    "which Triton's interpreter does not run: launch it on a GPU; to compile it, and to see its stages, effects, graph "
+    "and resources, takes none."
+)
+
 Progress = Callable[[tuple[int, int]], None]
 
 
@@ -71,7 +76,9 @@ class Interpreter:
         """
         from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
 
-        _refuse_gluon(function)
+        if function.is_gluon():
+            name = function.__name__
+            raise LaunchError(f"{name} is a kernel in Gluon, {_NO_GLUON}", kernel=name)
         constants = {name: value for name, value in arguments.items() if _is_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
         require_sendable(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
@@ -119,16 +126,6 @@ def _copy_notes(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
         )
     elif copied_bytes >= _MANY_BYTES:
         yield f"{copied_bytes / 2**20:,.0f} MiB of arguments were copied, since launches on the CPU run in a worker"
-
-
-def _refuse_gluon(function: Any) -> None:
-    if function.is_gluon():
-        name = function.__name__
-        raise LaunchError(
-            f"{name} is a kernel in Gluon, which Triton's interpreter does not run: launch it on a GPU; to compile it, "
-            "and to see its stages, effects, graph and resources, takes none.",
-            kernel=name,
-        )
 
 
 def _is_constant(function: Any, name: str, value: object) -> bool:

@@ -168,7 +168,12 @@ def scaled_operand(elements: Array, scales: Array | None, *, is_e2m1: bool, k_pa
     values = elements.astype(np.float32)
     if scales is None:
         return values
-    factors = _factors(scales)
+    if scales.dtype.kind == "f":
+        factors = scales.astype(np.float32)
+    else:
+        codes = scales.view(np.uint8).astype(np.int32)
+        powers = np.ldexp(np.float32(1), codes - 127).astype(np.float32)
+        factors = np.where(codes == _E8M0_NAN, np.float32(np.nan), powers)
     factors = np.repeat(factors, values.shape[-2 if is_rhs else -1] // factors.shape[-1], axis=-1)
     return values * (np.swapaxes(factors, -1, -2) if is_rhs else factors)
 
@@ -177,13 +182,6 @@ def _unpack_e2m1(packed: Array, axis: int) -> Floats:
     moved = np.moveaxis(packed, axis, -1)
     pairs = np.stack([_E2M1[moved & 15], _E2M1[moved >> 4]], axis=-1)
     return np.moveaxis(pairs.reshape(*moved.shape[:-1], -1), -1, axis)
-
-
-def _factors(scales: Array) -> Floats:
-    if scales.dtype.kind == "f":
-        return scales.astype(np.float32)
-    codes = scales.view(np.uint8).astype(np.int32)
-    return np.where(codes == _E8M0_NAN, np.float32(np.nan), np.ldexp(np.float32(1), codes - 127).astype(np.float32))
 
 
 _NAMES = "int8 uint8 int16 uint16 int32 uint32 int64 uint64"

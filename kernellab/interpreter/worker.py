@@ -238,17 +238,15 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
     if isinstance(exc, UnsupportedOperation):
         message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
     else:
-        reason = exc if isinstance(exc, InterpretedCheckFailed) else _root_message(exc)
-        message = f"{kernel}: {reason}, in program {program}."
+        cause: BaseException = exc
+        while isinstance(cause.__cause__, Exception) and not isinstance(cause, InterpretedCheckFailed):
+            cause = cause.__cause__  # the root, without the names of the interpreter's classes
+        text = str(cause).strip().rstrip(".")
+        name = type(cause).__name__
+        if not isinstance(cause, InterpretedCheckFailed):
+            text = f"{name}: {text}" if text else name
+        message = f"{kernel}: {text}, in program {program}."
     return Failure("RunError", message, place, detail, kernel)
-
-
-def _root_message(exc: Exception) -> str:
-    """Return the message of an error's root cause, without the names of the interpreter's classes."""
-    while exc.__cause__ is not None and isinstance(exc.__cause__, Exception):
-        exc = exc.__cause__
-    text = str(exc).strip().rstrip(".")
-    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
 def _notes(used: set[str], *, reads_device_registers: bool) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ stands for what is not known: memory, floating point, tensors. https://mlir.llvm
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -56,15 +57,17 @@ def axis_of(operation: Operation) -> int:
 
 def apply_operation(operation: Operation, operands: list[Known], element: str) -> Known:
     """Return the result of a scalar operation, wrapped to its type ``element``; None where it is not known."""
-    rule = _RULES.get(operation.name)
-    known = [operand for operand in operands if operand is not None]
-    if operation.name == "arith.select" and len(known) < len(operands):
+    if operation.name == "arith.select":
         condition, yes, no = operands
         return None if condition is None else select(condition, yes, no)
+    rule = _RULES.get(operation.name)
+    if operation.name == "arith.cmpi":
+        rule = _comparison(dict(operation.attributes).get("predicate", ""))
+    known = [operand for operand in operands if operand is not None]
     if rule is None or len(known) < len(operands):
         return None
     with np.errstate(all="ignore"):
-        result = rule(dict(operation.attributes), *known)
+        result = rule(*known)
     return None if result is None else _wrap(result, element)
 
 
@@ -94,75 +97,41 @@ def _quotient(a: Integers, b: Integers) -> Integers:
     return quotient
 
 
-def _if_positive(rule: Callable[[Integers, Integers], Integers]) -> Callable[..., Known]:
+def _if_positive(rule: Callable[..., Integers]) -> Callable[..., Known]:
     """Compute an unsigned operation where it agrees with the signed one: on numbers that are not negative."""
-
-    def unsigned(attributes: Mapping[str, str], a: Integers, b: Integers) -> Known:
-        return rule(a, b) if bool(np.all(a >= 0)) and bool(np.all(b >= 0)) else None
-
-    return unsigned
+    return lambda *operands: rule(*operands) if all(bool(np.all(each >= 0)) for each in operands) else None
 
 
-def _plain(rule: Callable[..., Known]) -> Callable[..., Known]:
-    return lambda attributes, *operands: rule(*operands)
+def _comparison(predicate: str) -> Callable[..., Known]:
+    """Return the rule of a predicate of ``arith.cmpi``: ``eq``, ``slt``, ``uge``, ..."""
+    compare: Callable[..., Integers] = getattr(operator, predicate[-2:])
+    return _if_positive(compare) if predicate.startswith("u") else compare
 
-
-def _compare(attributes: Mapping[str, str], a: Integers, b: Integers) -> Known:
-    predicate = attributes.get("predicate", "")
-    if predicate.startswith("u") and (bool(np.any(a < 0)) or bool(np.any(b < 0))):
-        return None
-    compare = _COMPARISONS.get(predicate.removeprefix("u").removeprefix("s"))
-    return None if compare is None else compare(a, b).astype(np.int64)
-
-
-def _zero_extended(attributes: Mapping[str, str], a: Integers) -> Known:
-    return a if bool(np.all(a >= 0)) else None
-
-
-def _sign_extended(attributes: Mapping[str, str], a: Integers) -> Known:
-    return a
-
-
-_COMPARISONS: Mapping[str, Callable[[Integers, Integers], npt.NDArray[np.bool_]]] = MappingProxyType(
-    {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-    }
-)
 
 _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
     {
-        "arith.addi": _plain(np.add),
-        "arith.subi": _plain(np.subtract),
-        "arith.muli": _plain(np.multiply),
-        "arith.divsi": _plain(_quotient),
-        "arith.floordivsi": _plain(np.floor_divide),
-        "arith.ceildivsi": _plain(lambda a, b: -(-a // b)),
-        "arith.remsi": _plain(np.fmod),
+        "arith.addi": np.add,
+        "arith.subi": np.subtract,
+        "arith.muli": np.multiply,
+        "arith.divsi": _quotient,
+        "arith.floordivsi": np.floor_divide,
+        "arith.ceildivsi": lambda a, b: -(-a // b),
+        "arith.remsi": np.fmod,
         "arith.divui": _if_positive(np.floor_divide),
         "arith.ceildivui": _if_positive(lambda a, b: -(-a // b)),
         "arith.remui": _if_positive(np.fmod),
-        "arith.andi": _plain(np.bitwise_and),
-        "arith.ori": _plain(np.bitwise_or),
-        "arith.xori": _plain(np.bitwise_xor),
-        "arith.shli": _plain(np.left_shift),
-        "arith.shrsi": _plain(np.right_shift),
+        "arith.andi": np.bitwise_and,
+        "arith.ori": np.bitwise_or,
+        "arith.xori": np.bitwise_xor,
+        "arith.shli": np.left_shift,
+        "arith.shrsi": np.right_shift,
         "arith.shrui": _if_positive(np.right_shift),
-        "arith.minsi": _plain(np.minimum),
-        "arith.maxsi": _plain(np.maximum),
+        "arith.minsi": np.minimum,
+        "arith.maxsi": np.maximum,
         "arith.minui": _if_positive(np.minimum),
         "arith.maxui": _if_positive(np.maximum),
-        "arith.select": _plain(select),
-        "arith.extsi": _sign_extended,
-        "arith.extui": _zero_extended,
-        "arith.trunci": _sign_extended,
-        "arith.index_cast": _sign_extended,
-        "arith.index_castui": _zero_extended,
-        "arith.cmpi": _compare,
+        **dict.fromkeys(("arith.extsi", "arith.trunci", "arith.index_cast"), np.positive),
+        **dict.fromkeys(("arith.extui", "arith.index_castui"), _if_positive(np.positive)),
     }
 )
 

@@ -48,6 +48,7 @@ _FUNCTIONS = 1_000
 _LINES = 1_000_000
 _INTEGERS = 2**63
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped: of a pair, or alone
+_UNENCODABLE = re.compile("[\0\ud800-\udfff]")
 
 # `tl.dtype`
 DTYPE_NAMES = frozenset(
@@ -107,7 +108,7 @@ def parse_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEX
         raise MalformedData(f"it is nested deeper than {_DEPTH} levels") from exc
     except ValueError as exc:
         raise MalformedData(f"it is no JSON: {exc}") from exc
-    if _SURROGATE.search(text) and _has_surrogates(json.dumps(value, ensure_ascii=False)):
+    if _SURROGATE.search(text) and _UNENCODABLE.search(json.dumps(value, ensure_ascii=False)):
         raise MalformedData("it has a text that cannot be encoded")
     if text.count("[") + text.count("{") < _DEPTH:
         return value
@@ -186,8 +187,7 @@ def _checks_of(cls: Hashable) -> tuple[tuple[str, Callable[[Any, str], None]], .
 
 def _require_scalar(hint: Any, value: Any, where: str) -> None:
     if hint is str and type(value) is str:
-        if "\0" in value or _has_surrogates(value):
-            require(False, where, value, "a text that can be encoded")
+        require(_UNENCODABLE.search(value) is None, where, value, "a text that can be encoded")
     elif hint is float:
         require(type(value) in (int, float), where, value, "a number")
         require(-1e300 < value < 1e300, where, value, "a finite number")
@@ -195,16 +195,6 @@ def _require_scalar(hint: Any, value: Any, where: str) -> None:
         require(False, where, value, f"a value of the type {getattr(hint, '__name__', hint)}")
     elif hint is int:
         require(-_INTEGERS <= value < _INTEGERS, where, value, "a number of 64 bits")
-
-
-def _has_surrogates(text: str) -> bool:
-    if text.isascii():
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def closure_of_json(value: Any) -> Closure:
