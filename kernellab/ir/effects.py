@@ -196,15 +196,13 @@ def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -
         for each in known:
             key = (touch.operation, is_reached, each, touch.access)
             name = REACHED * is_reached + graph.kernel.parameters[each]
-            site = Site(
-                name, touch.access, operation.name, operation.index, operation.location, touch.masked, touch.conditional
-            )
-            sites[key] = _surer(sites[key], site) if key in sites else site
+            place = (operation.name, operation.index, operation.location)
+            site = Site(name, touch.access, *place, touch.masked, touch.conditional)
+            if (other := sites.get(key)) is not None:
+                masked, conditional = other.masked and site.masked, other.conditional and site.conditional
+                site = replace(site, masked=masked, conditional=conditional)
+            sites[key] = site
     return tuple(sites[key] for key in sorted(sites))
-
-
-def _surer(one: Site, other: Site) -> Site:
-    return replace(one, masked=one.masked and other.masked, conditional=one.conditional and other.conditional)
 
 
 def _unknown_effects(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[UnknownEffect, ...]:
@@ -218,16 +216,9 @@ def _unknown_effects(graph: Graph, touches: Sequence[Touch], origins: dict[int, 
         origin = origins[touch.operation] if is_number else Origin()
         through = frozenset(graph.kernel.parameters[each] for each in origin.roots)
         reason = _reason(graph, touch, through)
+        place = (operation.name, operation.index, operation.location)
         effects[touch.operation, str(touch.access), reason] = UnknownEffect(
-            touch.access,
-            operation.name,
-            operation.index,
-            operation.location,
-            reason,
-            names,
-            through,
-            origin.is_nested,
-            origin.is_lost,
+            touch.access, *place, reason, names, through, origin.is_nested, origin.is_lost
         )
     return tuple(effects[key] for key in sorted(effects))
 

@@ -12,8 +12,9 @@ An offset keeps an address inside the memory of its argument; no other assumptio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 
 from kernellab.ir.affine import Constants, Sums
@@ -141,7 +142,7 @@ def opaque_result(values: Iterable[Alternatives], operation: int, reason: str) -
     return alternatives
 
 
-_FOLLOWED = {
+_FOLLOWED: dict[Flow | None, slice] = {
     Flow.COPY: slice(None),
     Flow.FIRST: slice(1),
     Flow.OFFSET: slice(1),
@@ -214,15 +215,11 @@ class Origins:
                         is_nested = True
                         waiting.append(maker.operands[0])
             else:
-                waiting += self._operands_followed(maker)
+                flow = Flow.COPY if maker.name == "tt.split" else flow_of(maker.name)
+                waiting += maker.operands[_FOLLOWED.get(flow, slice(0))]
         wide = frozenset(root for root, is_wide in roots.items() if is_wide)
         origins = wide or frozenset(roots)
         return Origin(origins, is_nested, is_lost=not origins and self._is_computed(operation.operands[0]))
-
-    def _operands_followed(self, maker: Operation) -> Iterator[int]:
-        flow = Flow.COPY if maker.name == "tt.split" else flow_of(maker.name)
-        if flow in _FOLLOWED:
-            yield from maker.operands[_FOLLOWED[flow]]
 
     def _is_computed(self, address: int) -> bool:
         """Return whether ``address`` derives from a loaded value, a wide number or a constant address."""
@@ -277,7 +274,8 @@ class Rules:
             case Flow.FIRST:
                 return operands[0]
             case Flow.SELECT:
-                return self._select(operation, operands)
+                condition = self.constants.integer(operation.operands[0])
+                return union(operands[1:], operation.index) if condition is None else operands[1 if condition else 2]
             case Flow.BITS:
                 return _merged_bits(operation, operands)
             case Flow.MASK:
@@ -296,16 +294,11 @@ class Rules:
         terms = self.sums.of(operation.results[0])
         if operation.results[0] in terms:
             return opaque_result(operands, operation.index, f"{operation.name} makes it from an address")
-        total = NUMBER
+        total, index = NUMBER, operation.index
         for value, factor in terms.items():
-            total = _scaled_sum(operation, total, state(value), factor)
+            add = partial(scaled_sum, factor=factor, operation=index)
+            total = combine(total, state(value), add, index)
         return total
-
-    def _select(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        condition = self.constants.integer(operation.operands[0])
-        if condition is not None:
-            return operands[1] if condition else operands[2]
-        return union(operands[1:], operation.index)
 
     def _is_cut(self, operation: Operation) -> bool:
         """Return whether a mask leaves a small number."""
@@ -318,21 +311,16 @@ class Rules:
         return bits is not None and int(bits[1]) < 32
 
 
-def _scaled_sum(operation: Operation, left: Alternatives, right: Alternatives, factor: int) -> Alternatives:
-    index = operation.index
-    return combine(left, right, lambda one, other: scaled_sum(one, other, factor, index), index)
-
-
 def _merged_bits(operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-    index = operation.index
-    return combine(operands[0], operands[1], lambda one, other: _one_of(one, other, index), index)
+    """Return the only address of two operands; bits of two addresses cannot be told apart."""
 
+    def merge(one: Linear, other: Linear) -> Alternative:
+        if one and other:
+            arguments = frozenset(argument for argument, _ in one + other)
+            return OpaqueAddress(operation.index, "it has the bits of two addresses", arguments)
+        return one or other
 
-def _one_of(one: Linear, other: Linear, operation: int) -> Alternative:
-    """Return the only address of two forms; bits of two addresses cannot be told apart."""
-    if one and other:
-        return OpaqueAddress(operation, "it has the bits of two addresses", frozenset(arg for arg, _ in one + other))
-    return one or other
+    return combine(operands[0], operands[1], merge, operation.index)
 
 
 _ARITHMETIC = frozenset({Flow.ADD, Flow.SUBTRACT, Flow.MULTIPLY, Flow.SHIFT_LEFT, Flow.OFFSET})
