@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from kernellab.errors import EffectsError, Place
 from kernellab.ir.affine import Constants
-from kernellab.ir.graph import Function, Graph, Operation, reachable
+from kernellab.ir.graph import FOR_BOUNDS, Function, Graph, Operation, reachable
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of, foreign_accesses
 from kernellab.ir.provenance import (
     NUMBER,
@@ -82,9 +82,11 @@ MAX_ROUNDS = 64
 
 def _for(frame: Frame, operation: Operation) -> None:
     rounds = frame.analysis.constants.rounds(operation)
-    known = None if rounds is None else _rounds(frame, operation, rounds)
-    results = _any_rounds(frame, operation) if known is None else known
-    frame.state.update(zip(operation.results, results, strict=True))
+    results = None if rounds is None else _rounds(frame, operation, rounds)
+    if results is None:  # it may end after any round, also before the first
+        start = frame.states(operation.operands[FOR_BOUNDS:])
+        results = _fixed_point(operation, start, lambda current: _for_body(frame, operation, current, doubtful=True))
+    frame.assign(operation, results)
 
 
 def _rounds(frame: Frame, operation: Operation, rounds: int) -> list[Alternatives] | None:
@@ -94,7 +96,7 @@ def _rounds(frame: Frame, operation: Operation, rounds: int) -> list[Alternative
     earlier one.
     """
     starts: list[list[Alternatives]] = []
-    current = frame.states(operation.operands[3:])
+    current = frame.states(operation.operands[FOR_BOUNDS:])
     while len(starts) < rounds:
         if current in starts:
             first = starts.index(current)
@@ -104,12 +106,6 @@ def _rounds(frame: Frame, operation: Operation, rounds: int) -> list[Alternative
         starts.append(current)
         current = _for_body(frame, operation, current, doubtful=False)
     return current
-
-
-def _any_rounds(frame: Frame, operation: Operation) -> list[Alternatives]:
-    """Run a loop that may end after any round, also before the first, until nothing changes."""
-    start = frame.states(operation.operands[3:])
-    return _fixed_point(operation, start, lambda current: _for_body(frame, operation, current, doubtful=True))
 
 
 def _fixed_point(
@@ -140,7 +136,7 @@ def _while(frame: Frame, operation: Operation) -> None:
         return frame.region(after, passed, doubtful=True)
 
     _fixed_point(operation, frame.states(operation.operands), turn)
-    frame.state.update(zip(operation.results, passed, strict=True))
+    frame.assign(operation, passed)
 
 
 def _if(frame: Frame, operation: Operation) -> None:
@@ -157,7 +153,7 @@ def _combine(frame: Frame, operation: Operation) -> None:
     """Run the region of a reduction or scan on two partial results per operand."""
     start, region = frame.states(operation.operands), operation.regions[0]
     results = _fixed_point(operation, start, lambda current: frame.region(region, [*current, *current]))
-    frame.state.update(zip(operation.results, results, strict=True))
+    frame.assign(operation, results)
 
 
 def _map(frame: Frame, operation: Operation) -> None:
@@ -169,7 +165,7 @@ def _map(frame: Frame, operation: Operation) -> None:
     terms = frame.region(region, packed)
     if len(terms) != len(operation.results):
         terms = [union(terms, operation.index)] * len(operation.results)
-    frame.state.update(zip(operation.results, terms, strict=True))
+    frame.assign(operation, terms)
 
 
 def _specialize(frame: Frame, operation: Operation) -> None:
@@ -179,7 +175,7 @@ def _specialize(frame: Frame, operation: Operation) -> None:
     results = frame.region(default, [])
     for partition in partitions:
         frame.region(partition, captured)
-    frame.state.update(zip(operation.results, results, strict=True))
+    frame.assign(operation, results)
 
 
 STRUCTURED: MappingProxyType[str, Callable[[Frame, Operation], None]] = MappingProxyType(
@@ -334,6 +330,10 @@ class Frame:
         """Return the alternatives of a value so far; none before it is reached."""
         return self.state.get(value, UNDEFINED)
 
+    def assign(self, operation: Operation, results: Sequence[Alternatives]) -> None:
+        """Set the alternatives of the results of an operation."""
+        self.state.update(zip(operation.results, results, strict=True))
+
     def states(self, values: Iterable[int]) -> list[Alternatives]:
         """Return the alternatives of some values so far."""
         return [self.value(value) for value in values]
@@ -358,7 +358,7 @@ class Frame:
         operands = self.states(operation.operands)
         if flow is not None:
             results = self.analysis.rules.results(flow, operation, operands, self.value)
-            self.state.update(zip(operation.results, results, strict=True))
+            self.assign(operation, results)
         elif name == "tt.split":
             for side, result in enumerate(operation.results):
                 self.state[result] = self._half(operation.operands[0], side)
@@ -445,4 +445,4 @@ class Frame:
         for touch in summary.touches:
             self.touches[replace(touch, conditional=True) if self.doubts else touch] = None
         results = summary.results or [UNDEFINED] * len(operation.results)
-        self.state.update(zip(operation.results, results, strict=True))
+        self.assign(operation, results)

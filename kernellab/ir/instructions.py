@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -92,21 +92,16 @@ _SASS_KINDS = {
     **dict.fromkeys(("LDL", "STL"), InstructionKind.SPILL),
 }
 _SASS_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
-_MLIR_KINDS = {
-    **dict.fromkeys(
-        ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"), InstructionKind.LOAD
-    ),
-    **dict.fromkeys(
-        ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"), InstructionKind.STORE
-    ),
-    **dict.fromkeys(("ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"), InstructionKind.ASYNC_COPY),
-    **dict.fromkeys(
-        ("ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"), InstructionKind.BULK_COPY
-    ),
-    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"), InstructionKind.ATOMIC),
-    **dict.fromkeys(("ttg.barrier", "gpu.barrier", "ttg.local_barrier"), InstructionKind.BARRIER),
-    **dict.fromkeys(("ttg.local_load", "ttg.local_store"), InstructionKind.SHARED),
+_OF_MLIR = {
+    InstructionKind.LOAD: ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"),
+    InstructionKind.STORE: ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"),
+    InstructionKind.ASYNC_COPY: ("ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"),
+    InstructionKind.BULK_COPY: ("ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"),
+    InstructionKind.ATOMIC: ("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"),
+    InstructionKind.BARRIER: ("ttg.barrier", "gpu.barrier", "ttg.local_barrier"),
+    InstructionKind.SHARED: ("ttg.local_load", "ttg.local_store"),
 }
+_MLIR_KINDS = {name: kind for kind, names in _OF_MLIR.items() for name in names}
 _MATRIX_OF_MLIR = {"ttng.warp_group_dot": "wgmma", "ttng.tc_gen5_mma": "tcgen05", "ttng.tc_gen5_mma_scaled": "tcgen05"}
 
 
@@ -216,14 +211,9 @@ def _of_amd(line: str) -> Instruction | None:
 
 
 def _amd_memory(mnemonic: str, operands: str) -> Instruction:
-    to_shared = "_lds_" in mnemonic or operands.rstrip().endswith(" lds")
-    kind = (
-        InstructionKind.ASYNC_COPY
-        if to_shared
-        else InstructionKind.LOAD
-        if "_load" in mnemonic
-        else InstructionKind.STORE
-    )
+    kind = InstructionKind.LOAD if "_load" in mnemonic else InstructionKind.STORE
+    if "_lds_" in mnemonic or operands.rstrip().endswith(" lds"):
+        kind = InstructionKind.ASYNC_COPY
     width = _AMD_WIDTH.search(mnemonic.partition("load" if "_load" in mnemonic else "store")[2])
     if width is None:
         return Instruction(mnemonic, kind, 4)
@@ -239,21 +229,15 @@ def _of_llvm(line: str) -> Instruction | None:
     name, rest = match[1], match[2]
     if name == "call":
         return _llvm_call(rest)
-    if name in {"load", "store"} and "addrspace(1)" in rest:
-        return Instruction(
-            name, InstructionKind.LOAD if name == "load" else InstructionKind.STORE, _llvm_bytes(name + rest)
-        )
-    return Instruction(
-        name, InstructionKind.SHARED if name in {"load", "store"} and "addrspace(3)" in rest else InstructionKind.OTHER
-    )
-
-
-def _llvm_bytes(text: str) -> int:
-    match = _LLVM_GLOBAL.search(text)
-    if match is None:
-        return 0
-    bits = int(match[3]) if match[3] else {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(match[2], 0)
-    return int(match[1] or 1) * bits // 8
+    if name not in {"load", "store"} or "addrspace(1)" not in rest:
+        is_shared = name in {"load", "store"} and "addrspace(3)" in rest
+        return Instruction(name, InstructionKind.SHARED if is_shared else InstructionKind.OTHER)
+    kind = InstructionKind.LOAD if name == "load" else InstructionKind.STORE
+    moved = _LLVM_GLOBAL.search(name + rest)
+    if moved is None:
+        return Instruction(name, kind)
+    bits = int(moved[3]) if moved[3] else {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(moved[2], 0)
+    return Instruction(name, kind, int(moved[1] or 1) * bits // 8)
 
 
 def _llvm_call(rest: str) -> Instruction:
@@ -271,9 +255,9 @@ def _llvm_call(rest: str) -> Instruction:
     if ".barrier" in name:
         return Instruction(name, InstructionKind.BARRIER)
     unit = next((unit for unit in ("mfma", "wmma", "wgmma.mma", "mma.m") if f".{unit}" in name), "")
-    return (
-        Instruction(name, InstructionKind.TENSOR, unit=unit.partition(".")[0]) if unit else Instruction(name or "call")
-    )
+    if unit:
+        return Instruction(name, InstructionKind.TENSOR, unit=unit.partition(".")[0])
+    return Instruction(name or "call")
 
 
 def _of_mlir(line: str) -> Instruction | None:
@@ -299,16 +283,9 @@ _READERS: Mapping[str, _Reader] = {
 
 
 # What ptxas neither makes by itself nor turns into something else.
-_TRACED = frozenset(
-    {
-        InstructionKind.LOAD,
-        InstructionKind.STORE,
-        InstructionKind.ASYNC_COPY,
-        InstructionKind.BULK_COPY,
-        InstructionKind.TENSOR,
-        InstructionKind.ATOMIC,
-    }
-)
+_TRACED = frozenset(InstructionKind) - {
+    *(InstructionKind.BARRIER, InstructionKind.SHARED, InstructionKind.SPILL, InstructionKind.OTHER),
+}
 _Key = tuple[Frame | None, InstructionKind | None]  # None stands for all
 
 
@@ -320,9 +297,12 @@ def hint_of_ptx(text: str) -> Hint:
     several lines of the user's, it does not know for which of them an instruction is.
     """
     hints: dict[_Key, dict[Frame, Location]] = {}
-    for frame, kind, place in _instructions(text):
-        for key in ((frame, None), (frame, kind), (None, kind)):
-            hints.setdefault(key, {})[place.file, place.line] = place
+    for line, named, true in lines_with_locations(text):
+        instruction = instruction_of("ptx", line) if named.line is not None else None
+        if instruction is not None:
+            frame, kind, place = (named.file, named.line), instruction.kind, place_of(true)
+            for key in ((frame, None), (frame, kind), (None, kind)):
+                hints.setdefault(key, {})[place.file, place.line] = place
     certain = {key: next(iter(places.values())) for key, places in hints.items() if len(places) == 1}
 
     def hint(frame: Frame, line: str) -> Location | None:
@@ -333,10 +313,3 @@ def hint_of_ptx(text: str) -> Hint:
         return certain.get((frame, None)) or certain.get((frame, kind))
 
     return hint
-
-
-def _instructions(text: str) -> Iterator[tuple[Frame, InstructionKind, Location]]:
-    for line, named, true in lines_with_locations(text):
-        instruction = instruction_of("ptx", line) if named.line is not None else None
-        if instruction is not None:
-            yield (named.file, named.line), instruction.kind, place_of(true)

@@ -70,9 +70,7 @@ class RegisterLayout:
                 for register, element in _moves(self.registers, len(self.shape), at_lane):
                     copies[element] = copies.get(element, 0) + 1
                     holders.setdefault(element, Holder(warp, lane, register))
-        return {
-            each: Holder(holder.warp, holder.lane, holder.register, copies[each]) for each, holder in holders.items()
-        }
+        return {at: Holder(first.warp, first.lane, first.register, copies[at]) for at, first in holders.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +174,8 @@ def _padded_places(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
         places = {element: _place(element, shape, fields["order"]) for element in _elements(shape)}
     else:
         places = _shared_linear(fields, shape)
-    return {each: place + _padding(fields["paddings"], place) for each, place in places.items()}
-
-
-def _padding(paddings: Sequence[tuple[int, int]], place: int) -> int:
-    return sum(place // interval * count for interval, count in paddings)
+    paddings = fields["paddings"]
+    return {each: place + sum(place // step * count for step, count in paddings) for each, place in places.items()}
 
 
 def _shared_linear(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
@@ -355,11 +350,11 @@ class Layouts(Displayable):
         Raises:
             UsageError: there is no such value.
         """
-        values = next((each for each in self.values if each.name == f"%{name.removeprefix('%')}"), None)
-        if values is None:
-            known = ", ".join(each.name for each in self.values[:8])
-            raise UsageError(f"{self.kernel} has no value {name!r} with a layout; there are {known}, ...")
-        return values
+        for value in self.values:
+            if value.name == f"%{name.removeprefix('%')}":
+                return value
+        known = ", ".join(value.name for value in self.values[:8])
+        raise UsageError(f"{self.kernel} has no value {name!r} with a layout; there are {known}, ...")
 
 
 Registers = Mapping[tuple[str, tuple[int, ...]], RegisterLayout]
@@ -368,11 +363,9 @@ Registers = Mapping[tuple[str, tuple[int, ...]], RegisterLayout]
 
 def layouts_of(kernel: str, target: str, ttgir: str, registers: Registers) -> Layouts:
     """Return the values of a module that have a layout; ``registers`` is what Triton says of it."""
-    known = encodings(ttgir)
-    layouts = _values(ttgir, known)
-    return Layouts(
-        kernel, target, tuple(replace(v, registers=registers.get((str(v.encoding), v.shape))) for v in layouts)
-    )
+    values = _values(ttgir, encodings(ttgir))
+    laid_out = (replace(value, registers=registers.get((str(value.encoding), value.shape))) for value in values)
+    return Layouts(kernel, target, tuple(laid_out))
 
 
 def type_of(text: str, known: Mapping[str, Encoding]) -> tuple[str, tuple[int, ...], str, Encoding] | None:

@@ -8,7 +8,7 @@ the comments of nvdisasm. What only says that, and the debug sections, is left o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.ir.graph import Location, is_library, place_of, short_file
@@ -252,9 +252,7 @@ def _assembly_location(
     frames = [(names.get(name, name), int(line)) for name, line in _INLINED.findall(match.string.partition("@[")[2])]
     if not frames:
         frames = [(files.get(file, ""), int(line)) for file, line, _ in _chain(here, calls)]
-    outer: Location | None = None
-    for name, line in reversed(frames):
-        outer = Location(name, line, caller=outer)
+    outer = _nested(frames)
     return Location(files.get(match[1]), int(match[2]), caller=outer) if match[2] != "0" else Location()
 
 
@@ -276,19 +274,20 @@ def _sass(text: str, hint: Hint) -> Iterator[StageLine]:
             # One comment per level, from the inside out; each but the last ends in "inlined at".
             frames = [*(frames if is_open else ()), (match[1], int(match[2]))]
             is_open = match[3] is not None
-            current = _sass_place(frames)
+            place = place_of(_nested(frames) or Location())
+            current = Location() if is_library(place.file) else place
         elif _DEBUG_SECTION.match(line):
             return
         else:
             yield StageLine(line, hint(frames[0], line) or current if frames else current)
 
 
-def _sass_place(frames: list[tuple[str, int]]) -> Location:
+def _nested(frames: Sequence[tuple[str, int]]) -> Location | None:
+    """Return the innermost of some frames, each called by the next, or None without any."""
     outer: Location | None = None
-    for file, number in reversed(frames):
-        outer = Location(file, number, caller=outer)
-    place = place_of(outer or Location())
-    return Location() if is_library(place.file) else place
+    for file, line in reversed(frames):
+        outer = Location(file, line, caller=outer)
+    return outer
 
 
 _READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {

@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
@@ -194,8 +195,7 @@ class Programs:
     def block(self, block: int, arguments: list[Known], weight: Weight) -> Operation:
         """Run the operations of a block; return the one that ends it."""
         owned = self.graph.blocks[block]
-        given = [*arguments, *[None] * len(owned.arguments)]
-        self.values.update(zip(owned.arguments, given, strict=False))
+        self.values.update(zip_longest(owned.arguments, arguments[: len(owned.arguments)]))
         for index in owned.operations:
             operation = self.graph.operations[index]
             size = 0 if isinstance(weight, str) else weight.size
@@ -223,10 +223,8 @@ class Programs:
 
     def _place(self, operation: Operation) -> Known:
         axis = axis_of(operation)
-        if operation.name == "tt.get_num_programs":
-            return integers(self.grid[axis])
-        if self.grid[axis] == 1:
-            return integers(0)
+        if operation.name == "tt.get_num_programs" or self.grid[axis] == 1:
+            return integers(self.grid[axis] if operation.name == "tt.get_num_programs" else 0)
         if self.programs > _MOST_PROGRAMS:
             return None
         return np.arange(self.programs, dtype=np.int64) // math.prod(self.grid[:axis]) % self.grid[axis]
@@ -255,9 +253,8 @@ class Programs:
     def _if(self, operation: Operation, weight: Weight) -> None:
         condition = self._operands(operation)[0]
         ends: list[list[Known]] = [[], []]
-        for way, (block, part) in enumerate(
-            zip(self._bodies(operation), _split(weight, condition, operation), strict=False)
-        ):
+        ways = zip(self._bodies(operation), _split(weight, condition, operation), strict=False)
+        for way, (block, part) in enumerate(ways):
             if isinstance(part, str) or bool(part.any()):
                 ends[way] = self._operands(self.block(block, [], part))
         unknown: list[Known] = [None] * len(operation.results)
@@ -294,11 +291,8 @@ class Programs:
             end = self.block(before, carried, weight)
             condition, *passed = self._operands(end)
             if not self.by_rounds or isinstance(weight, str) or condition is None or self.steps > _MOST_STEPS:
-                reason = (
-                    weight
-                    if isinstance(weight, str)
-                    else f"how long the loop{_at(operation.location)} runs is not known"
-                )
+                unknown = f"how long the loop{_at(operation.location)} runs is not known"
+                reason = weight if isinstance(weight, str) else unknown
                 self.block(after, [], reason)
                 self.block(before, [], reason)
                 self._set(operation, [None] * len(operation.results))
