@@ -15,7 +15,7 @@ from kernellab.interpreter.builder import ArithmeticBuilder, register_value
 from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation
 from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
-from kernellab.interpreter.promises import PromiseName, promise_values
+from kernellab.interpreter.promises import PromiseName
 from kernellab.interpreter.values import (
     LOADED,
     Array,
@@ -26,6 +26,7 @@ from kernellab.interpreter.values import (
     is_low_precision,
     join_taints,
     numpy_dtype,
+    plain,
     raw_dtype,
     scaled_operand,
     to_bits,
@@ -137,7 +138,7 @@ class CheckedBuilder(ArithmeticBuilder):
         Raises:
             ValueError: the number of values differs from the number of axes.
         """
-        numbers = tuple(promise_values(values))
+        numbers = tuple(int(plain(number)) for number in (values if isinstance(values, list | tuple) else [values]))
         if len(numbers) != value.data.ndim:
             raise ValueError(f"tl.{name} got {len(numbers)} values for a block of {value.data.ndim} axes")
         argument = self.memory.argument_of(value) if value.dtype.scalar.is_ptr() else None

@@ -7,14 +7,13 @@ along each axis; `tl.multiple_of` is about the first element of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from kernellab.interpreter.faults import Findings, Line, current_line
-from kernellab.interpreter.values import LOADED, Array, Handle, plain, raw_dtype
+from kernellab.interpreter.values import LOADED, Array, Handle, raw_dtype
 from kernellab.launch.run import FindingKind
 
 PromiseName = Literal["multiple_of", "max_contiguous", "max_constancy"]
@@ -84,12 +83,6 @@ class Promises:
     def _report(self, promise: str, detail: str, lanes: int, argument: str | None, line: Line | None = None) -> None:
         text = f"{promise} does not hold: {detail}"
         self.findings.add(FindingKind.FALSE_PROMISE, argument, text, lanes, line=line)
-
-
-def promise_values(values: Any) -> Iterator[int]:
-    """Yield the numbers of a promise, one per axis."""
-    for value in values if isinstance(values, list | tuple) else [values]:
-        yield int(plain(value))
 
 
 def _step(value: Handle) -> int:

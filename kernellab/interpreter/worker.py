@@ -283,52 +283,38 @@ def kernel_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a kernel by name. ``constants`` are values of constexprs, unconverted."""
     pointers = {region.name: region for region in regions.values()}
-    signature = inspect.signature(python)
     specs = dict(launch.arguments)
     values: dict[str, Any] = {}
-    for name, spec in launch.arguments:
-        if name in signature.parameters:
-            parameter = signature.parameters[name]
-            if tensors_of(name, spec) and is_constexpr(parameter):
-                raise LaunchError(f"{name} is a tl.constexpr parameter of {python.__name__} and got a tensor.")
-            values[name] = _constant(spec) if is_constexpr(parameter) else _value(name, spec, parameter, pointers)
-    values |= {name: value for name, value in constants.items() if name in signature.parameters}
-    for name, parameter in signature.parameters.items():
-        if name in values or name in specs:
+    for name, parameter in inspect.signature(python).parameters.items():
+        annotation = None if is_constexpr(parameter) else annotation_of(parameter)
+        if name in constants:
+            values[name] = constants[name]
             continue
-        if parameter.default is inspect.Parameter.empty:
+        if name not in specs and parameter.default is inspect.Parameter.empty:
             raise LaunchError(f"{python.__name__} lacks a value for its parameter {name}.")
-        default = parameter.default.value if isinstance(parameter.default, tl.constexpr) else parameter.default
-        values[name] = default if is_constexpr(parameter) else _value(name, ScalarSpec(default), parameter, pointers)
+        spec = specs[name] if name in specs else ScalarSpec(plain(parameter.default))
+        if annotation is None and tensors_of(name, spec):
+            raise LaunchError(f"{name} is a tl.constexpr parameter of {python.__name__} and got a tensor.")
+        values[name] = _value(name, spec, annotation, pointers)
     return values
 
 
-def _constant(spec: ArgumentSpec) -> Any:
-    if isinstance(spec, ScalarSpec):
-        return spec.value
-    if isinstance(spec, DtypeSpec):
-        return tl.dtype(spec.name)
-    assert isinstance(spec, TupleSpec)
-    return _tuple(spec, [_constant(item) for item in spec.items])
-
-
-def _value(name: str, spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Mapping[str, MemoryRegion]) -> Any:
-    if isinstance(spec, TensorSpec):
-        return _pointer(spec, pointers[name])
-    if isinstance(spec, DescriptorSpec):
-        return _descriptor(spec, pointers[name])
-    if isinstance(spec, TupleSpec):
-        items = enumerate(spec.items)
-        return _tuple(spec, [_value(f"{name}[{i}]", item, parameter, pointers) for i, item in items])
-    if isinstance(spec, ScalarSpec) and isinstance(spec.value, int | float):
-        return scalar(spec.value, annotation_of(parameter))
-    return _constant(spec)
-
-
-def _tuple(spec: TupleSpec, items: list[Any]) -> Any:
-    if spec.fields is None:
-        return tuple(items)
-    return namedtuple(spec.type_name, spec.fields)(*items)
+def _value(name: str, spec: ArgumentSpec, annotation: str | None, pointers: Mapping[str, MemoryRegion]) -> Any:
+    """Return an argument as the kernel gets it; ``annotation`` is None for a constexpr, whose numbers stay numbers."""
+    match spec:
+        case TensorSpec():
+            return _pointer(spec, pointers[name])
+        case DescriptorSpec():
+            return _descriptor(spec, pointers[name])
+        case DtypeSpec():
+            return tl.dtype(spec.name)
+        case TupleSpec():
+            items = [_value(f"{name}[{i}]", item, annotation, pointers) for i, item in enumerate(spec.items)]
+            return tuple(items) if spec.fields is None else namedtuple(spec.type_name, spec.fields)(*items)
+        case ScalarSpec(int() | float() as number) if annotation is not None:
+            return scalar(number, annotation)
+        case ScalarSpec(value):
+            return value
 
 
 def _pointer(spec: TensorSpec, region: MemoryRegion) -> Any:
@@ -348,12 +334,10 @@ def _default_type(value: float) -> str:
         return "i1"
     if isinstance(value, float):
         return "fp32"
-    if -(2**31) <= value < 2**31:
-        return "i32"
-    if -(2**63) <= value < 2**63:
-        return "i64"
-    if value < 2**64:
-        return "u64"
+    ranges = {"i32": (-(2**31), 2**31), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}
+    for kind, (low, high) in ranges.items():
+        if low <= value < high:
+            return kind
     raise LaunchError(f"The integer {value} does not fit into 64 bits.")
 
 
