@@ -1,8 +1,7 @@
 """Trial launches on a GPU: a worker process runs the first launch and takes the damage of a faulty kernel.
 
-Clean trials are logged for later sessions. If a kernel's addresses depend on loaded values, the trial covers only these
-values; `kernellab.ir.containment` shows whether others within the same ranges can lead it out of its arguments. If they
-cannot, the ranges are logged with the trial, and a later session only compares its own values with them.
+Clean trials are logged for later sessions, unless the kernel's addresses depend on loaded values: then a trial covers
+the values of its own launch alone, and each session tries the first launch of a specialization.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import json
 import numbers
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,24 +30,13 @@ from kernellab.gpu.worker import (
     try_launch,
     warm_up,
 )
-from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
 from kernellab.ir.uses import depends_on_data
-from kernellab.launch.arguments import (
-    ArgumentSpec,
-    CannotExport,
-    ScalarSpec,
-    TensorSpec,
-    leaves_of,
-    members_of,
-    memory_of,
-    tensors_of,
-)
+from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import Reached, reached, span_of
+from kernellab.launch.memory import Reached, reached
 from kernellab.launch.run import TrialRequest, TrialResult
-from kernellab.store import PassedTrial, Ranges, TrialLog
+from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version
 from kernellab.workers.forks_and_interrupts import in_background, rlock
 from kernellab.workers.process import ForkServer
@@ -176,13 +164,13 @@ class GpuTrials:
         try:
             specs = exported.specs({**request.arguments, **behind.tensors})
             record = _log_entry(request, exported, specs)
-            if not request.forced and self._is_covered_by_log(record, request):
+            if not request.forced and self._is_logged(record):
                 self._passed.add((request.handle.hash, device))
                 return TrialResult()
             key = (request.handle.hash, device, _launch_key(request.arguments, request.grid))
             if not request.forced and key in self._passed_elsewhere:
                 self._passed.add((request.handle.hash, device))
-                self._log_trial(record, request, exported, specs)
+                self._log_trial(record, request)
                 return TrialResult()
             job = _job(request, exported, specs)
         except CannotExport as exc:
@@ -198,38 +186,25 @@ class GpuTrials:
             raise trial_error(request, exported, outcome)
         self._passed.add((request.handle.hash, device))
         if outcome.placing is not Placing.ORIGINALS:
-            self._log_trial(record, request, exported, specs)
+            self._log_trial(record, request)
         return _result(outcome)
 
     def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Record a clean launch elsewhere in a worker, on copies between redzones; its trial is skipped."""
         self._passed_elsewhere.add((digest, device, _launch_key(arguments, grid)))
 
-    def _is_covered_by_log(self, record: PassedTrial, request: TrialRequest) -> bool:
-        """Whether an earlier session's trial covers this launch with the current values of its arguments."""
+    def _is_logged(self, record: PassedTrial) -> bool:
+        """Whether an earlier session tried this launch."""
         with contextlib.suppress(StoreError):
-            if self.log is None or record in self.log:
-                return self.log is not None
-            ranges = self.log.ranges_of(record)
-            return ranges is not None and has_integers_within(ranges, request.arguments)
+            return self.log is not None and record in self.log
         return False
 
-    def _log_trial(self, record: PassedTrial, request: TrialRequest, exported: IpcExport, specs: Specs) -> None:
-        """Log a clean trial on copies if it holds for later launches."""
+    def _log_trial(self, record: PassedTrial, request: TrialRequest) -> None:
+        """Log a clean trial on copies if it holds for all values of the arguments."""
         compiled = request.compiled
-        if self.log is None or compiled.effects.unknown:
-            return
-        with contextlib.suppress(StoreError):  # then the next session tries again
-            if not depends_on_data(compiled.graph):
+        if self.log is not None and not compiled.effects.unknown and not depends_on_data(compiled.graph):
+            with contextlib.suppress(StoreError):  # then the next session tries again
                 self.log.add(record)
-                return
-            own = specs[: len(request.arguments)]
-            before = self.log.ranges_of(record)
-            ranges = lasting_ranges(
-                compiled.graph, compiled.effects, request.arguments, request.grid, own, _sizes(exported), before
-            )
-            if ranges is not None:
-                self.log.add_within(record, ranges)
 
     def _run_trial(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         """Run the trial in the worker; replace the worker if it does not survive."""
@@ -320,88 +295,3 @@ def _result(outcome: TrialOutcome) -> TrialResult:
         Placing.ORIGINALS: ("the first launch ran on the notebook's own memory: there was no room for copies",),
     }
     return TrialResult(notes[outcome.placing], outcome.placing is Placing.ORIGINALS, outcome.output)
-
-
-_SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-
-
-def integer_ranges(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | None:
-    """Return the smallest and largest integer of each named tensor, its bits read as signed.
-
-    Covers all memory from the first element to the last, also gaps of the view. Waits for the current stream, once.
-    None if one of the names is no tensor of integers with elements.
-    """
-    import torch  # only where there is a GPU
-
-    memory, extremes = memory_of(arguments), list[Any]()
-    for name in (names := list(names)):
-        tensor = memory.get(name)
-        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or not _holds_integers(tensor):
-            return None
-        start, end = span_of(tensor)
-        signed = getattr(torch, _SIGNED[tensor.element_size()])
-        elements = tensor.detach().as_strided(((end - start) // tensor.element_size(),), (1,)).view(signed)
-        extremes += [extreme.to(torch.int64) for extreme in torch.aminmax(elements)]
-    values = torch.stack(extremes).tolist() if extremes else []
-    return {name: (values[2 * i], values[2 * i + 1]) for i, name in enumerate(names)}
-
-
-def has_integers_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
-    """Whether the integers in a launch's tensors lie within some ranges."""
-    held = integer_ranges(arguments, ranges)
-    return held is not None and all(
-        low <= held[name][0] and held[name][1] <= high for name, (low, high) in ranges.items()
-    )
-
-
-def lasting_ranges(
-    graph: Graph,
-    effects: Effects,
-    arguments: Mapping[str, Any],
-    grid: Grid3,
-    specs: Specs,
-    sizes_bytes: tuple[int, ...],
-    before: Ranges | None,
-) -> Ranges | None:
-    """Return the ranges of loaded values for which a clean trial holds, None if it holds for no others.
-
-    ``specs`` are the arguments as data, ``sizes_bytes`` the storages by index. The ranges are those of the launch,
-    widened by the logged ranges ``before`` if containment holds for the union, too.
-    """
-    leaves = [leaf for name, spec in specs for leaf in leaves_of(name, spec)]
-    views = {key: view for name, spec in leaves for key, view in tensors_of(name, spec)}
-    written = {views[name].storage for name in effects.mutated if name in views}
-    loads, memory = deciding_loads(graph), memory_of(arguments)
-    deciding = {site.argument for site in effects.sites if site.index in loads}
-    names = sorted(
-        name
-        for name in deciding
-        if name in views and name in memory and views[name].storage not in written and _holds_integers(memory[name])
-    )
-    held = integer_ranges(arguments, names)
-    if held is None:
-        return None
-    wider = held if before is None or before.keys() != held.keys() else _union_of_ranges(held, before)
-    integers = {n: int(s.value) for n, s in leaves if isinstance(s, ScalarSpec) and isinstance(s.value, int)}
-    extents = {name: _argument_memory(spec, sizes_bytes) for name, spec in leaves if isinstance(spec, TensorSpec)}
-    for ranges in (wider, held):
-        launch = KnownLaunch(grid, integers, extents, ranges)
-        try:
-            require_contained(graph, launch)
-        except NotContained:
-            continue
-        return ranges
-    return None
-
-
-def _holds_integers(tensor: Any) -> bool:
-    return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and tensor.element_size() in _SIGNED
-
-
-def _union_of_ranges(one: Ranges, other: Ranges) -> Ranges:
-    return {name: (min(low, other[name][0]), max(high, other[name][1])) for name, (low, high) in one.items()}
-
-
-def _argument_memory(spec: TensorSpec, sizes_bytes: tuple[int, ...]) -> ArgumentMemory:
-    ahead = spec.offset_bytes
-    return ArgumentMemory(ahead, sizes_bytes[spec.storage] - ahead, spec.span_bytes, spec.itemsize)

@@ -16,7 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
 from kernellab.errors import EffectsError, Place
-from kernellab.ir.affine import Constants
+from kernellab.ir.constants import Constants
 from kernellab.ir.graph import FOR_BOUNDS, Function, Graph, Operation, reachable
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of, foreign_accesses
 from kernellab.ir.provenance import (

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernellab.ir.affine import integer_of
+from kernellab.ir.constants import integer_of
 from kernellab.ir.graph import Function, Graph, Location, Operation
 
 Integers = npt.NDArray[np.int64]

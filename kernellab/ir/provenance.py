@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
-from kernellab.ir.affine import Constants, Sums
+from kernellab.ir.constants import Constants, Sums
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.operations import MEMORY, Flow, flow_of
 from kernellab.ir.uses import Uses

@@ -17,4 +17,4 @@ from kernellab.store.content import (
 )
 from kernellab.store.database import FILE
 from kernellab.store.schema import SCHEMA
-from kernellab.store.store import History, PassedTrial, Ranges, Store, TrialLog
+from kernellab.store.store import History, PassedTrial, Store, TrialLog

@@ -7,7 +7,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,7 +125,7 @@ class History:
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, measurements last, until the store takes less; return their number."""
         removed = 0
-        by_id = [(table, "id") for table in ("results", "trials", "bounded_trials")]
+        by_id = [(table, "id") for table in ("results", "trials")]
         for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
@@ -247,18 +247,14 @@ class PassedTrial:
     launch: str
 
 
-Ranges = Mapping[str, tuple[int, int]]
-"""The smallest and largest integer in each argument, its bits read as signed."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrialLog:
-    """The passed trial launches of all sessions, each valid for any values of its arguments or for ranges."""
+    """The passed trial launches of all sessions, each valid for any values of its arguments."""
 
     database: Database
 
     def add(self, trial: PassedTrial) -> None:
-        """Store a passed trial launch that holds for any values of its arguments, once."""
+        """Store a passed trial launch, once."""
         values = (*astuple(trial), time.time())
         self.database.write(
             lambda cursor: cursor.execute(
@@ -269,35 +265,6 @@ class TrialLog:
     def __contains__(self, trial: PassedTrial) -> bool:
         query = "SELECT 1 FROM trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
         return bool(self.database.rows(query, astuple(trial)))
-
-    def add_within(self, trial: PassedTrial, ranges: Ranges) -> None:
-        """Store a passed trial launch for arguments within ranges, which replace the earlier ones."""
-        text = json.dumps({name: list(ranges[name]) for name in sorted(ranges)}, separators=(",", ":"))
-        values = (*astuple(trial), text, time.time())
-        self.database.write(
-            lambda cursor: cursor.execute(
-                "INSERT INTO bounded_trials (digest, device, driver, launch, ranges, created) "
-                "VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (digest, device, driver, launch) DO UPDATE SET ranges = excluded.ranges",
-                values,
-            )
-        )
-
-    def ranges_of(self, trial: PassedTrial) -> Ranges | None:
-        """Return the ranges for which a trial launch holds, None if none are stored."""
-        query = "SELECT id, ranges FROM bounded_trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
-        rows = self.database.rows(query, astuple(trial))
-        stored = self.database.read_rows("bounded_trials", rows, _ranges)
-        return stored[0] if stored else None
-
-
-def _ranges(_: int, text: str) -> Ranges:
-    ranges = parse_json(text)
-    require_type(ranges, dict[str, Any], "its ranges")
-    for name, pair in ranges.items():
-        is_pair = isinstance(pair, list) and [type(bound) for bound in pair] == [int, int]
-        require(is_pair, f"its range of {name}", pair, "two whole numbers")
-    return {name: (low, high) for name, (low, high) in ranges.items()}
 
 
 _LAST = 2**63 - 1  # the largest number that SQLite holds

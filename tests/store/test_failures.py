@@ -132,9 +132,22 @@ def test_a_store_of_the_fourth_schema_keeps_its_trial_launches(tmp_path: Path) -
     old.close()
     store = Store(tmp_path)
     assert trial in store.trials
-    assert store.trials.ranges_of(trial) is None
-    store.trials.add_within(trial, {"x": (0, 1)})
-    assert store.trials.ranges_of(trial) == {"x": (0, 1)}
+
+
+@pytest.mark.parametrize("number", [5, 0])
+def test_a_store_of_the_fifth_schema_keeps_its_trial_launches_without_ranges(tmp_path: Path, number: int) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:5] for statement in migration):
+            old.execute(statement)
+        old.execute(f"PRAGMA user_version={number}")
+        old.execute("INSERT INTO trials VALUES (1, 'abc', 'H200', '580.1', 'def', 1.5)")
+        old.execute("INSERT INTO bounded_trials VALUES (1, 'abc', 'H200', '580.1', 'ghi', '{\"x\":[0,1]}', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert PassedTrial("abc", "H200", "580.1", "def") in store.trials
+    assert PassedTrial("abc", "H200", "580.1", "ghi") not in store.trials
+    assert store.database.rows("SELECT name FROM sqlite_master WHERE name = 'bounded_trials'") == []
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
 
 
 def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""Integers of a kernel that are known when it is compiled, and integers as sums over other values.
+
+``b + (d - b)`` is ``d``, also where ``b`` may be any of several arguments: both mentions of ``b`` are the same value,
+since the definition of an SSA value dominates its uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernellab.ir.graph import Graph, Operation
+
+_THROUGH = frozenset(
+    {
+        *("arith.bitcast", "arith.extsi", "arith.index_cast", "tt.broadcast", "tt.expand_dims", "tt.reshape"),
+        *("tt.splat", "tt.trans", "tt.unsplat", "ttg.convert_layout"),
+    }
+)
+_INTEGER = re.compile(r"(?:dense<)?(-?\d+|true|false)>?$")
+
+
+@dataclass(slots=True)
+class Constants:
+    """The integers that values of a graph are known to be; all elements of a tensor are the same."""
+
+    graph: Graph
+    _known: dict[int, int | None] = field(default_factory=dict)
+
+    def integer(self, value: int) -> int | None:
+        """Return the known value of ``value``, true being 1, or None."""
+        if value not in self._known:
+            self._known[value] = self._find(value)
+        return self._known[value]
+
+    def rounds(self, loop: Operation) -> int | None:
+        """Return the number of iterations of an ``scf.for``, or None for unknown bounds or step."""
+        start, stop, step = (self.integer(bound) for bound in loop.operands[:3])
+        if start is None or stop is None or step is None or step <= 0:
+            return None
+        return max(0, -(-(stop - start) // step))
+
+    def _find(self, value: int) -> int | None:
+        operation = self.graph.maker(value)
+        if operation is None:
+            return None
+        if operation.name == "arith.constant":
+            return integer_of(operation.attribute("value"))
+        if operation.name in _THROUGH:
+            return self.integer(operation.operands[0])
+        return None
+
+
+def integer_of(text: str) -> int | None:
+    """Return the integer that the value of a constant is, or each element of it; None of any other value."""
+    match = _INTEGER.match(text)
+    if match is None:
+        return None
+    return {"true": 1, "false": 0}[match[1]] if match[1][0] in "tf" else int(match[1])
+
+
+_SAME_LANES = frozenset(
+    {
+        *("arith.bitcast", "arith.extsi", "arith.extui", "arith.index_cast", "arith.index_castui", "tt.bitcast"),
+        *("tt.int_to_ptr", "tt.ptr_to_int", "tt.splat"),
+    }
+)
+_MANY = 32
+_DEEP = 64
+
+Sum = Mapping[int, int]
+"""Values and their coefficients; constants are left out."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """The terms of each sum of a graph. Any other value is the sum of itself."""
+
+    constants: Constants
+    _known: dict[int, Sum] = field(default_factory=dict)
+
+    def of(self, value: int, depth: int = 0) -> Sum:
+        """Return the terms of ``value``; what lies deeper than `_DEEP` operations is a term, not taken apart."""
+        if value not in self._known:
+            operation = None if depth > _DEEP else self.constants.graph.maker(value)
+            found = None if operation is None else self._terms(operation, depth + 1)
+            self._known[value] = {value: 1} if found is None or len(found) > _MANY else found
+        return self._known[value]
+
+    def _terms(self, operation: Operation, depth: int) -> Sum | None:
+        name, operands = operation.name, operation.operands
+        if name in _SAME_LANES:
+            return self.of(operands[0], depth)
+        if name == "arith.constant":
+            return {}
+        if name == "tt.addptr":
+            size = self.constants.graph.values[operands[0]].pointee_bytes
+            return None if size is None else self._sum(operands, size, depth)
+        if name in {"arith.addi", "arith.subi"}:
+            return self._sum(operands, 1 if name == "arith.addi" else -1, depth)
+        scaled = self.scaled(operation)
+        if scaled is None:
+            return None
+        value, factor = scaled
+        return {term: factor * coefficient for term, coefficient in self.of(value, depth).items() if factor}
+
+    def scaled(self, operation: Operation) -> tuple[int, int] | None:
+        """Return the value that a multiplication or shift scales, and the constant that it scales by."""
+        left, right = operation.operands[:2] if len(operation.operands) == 2 else (0, 0)
+        if operation.name == "arith.shli":
+            distance = self.constants.integer(right)
+            return None if distance is None or not 0 <= distance < 64 else (left, 1 << distance)
+        if operation.name != "arith.muli":
+            return None
+        known = [self.constants.integer(left), self.constants.integer(right)]
+        if known[1] is not None:
+            return left, known[1]
+        return None if known[0] is None else (right, known[0])
+
+    def _sum(self, operands: tuple[int, ...], factor: int, depth: int) -> Sum:
+        total = dict(self.of(operands[0], depth))
+        for value, coefficient in self.of(operands[1], depth).items():
+            total[value] = total.get(value, 0) + factor * coefficient
+        return {value: coefficient for value, coefficient in total.items() if coefficient}
