@@ -21,6 +21,7 @@ import torch
 import triton
 
 from kernellab._triton.bound import bound_copy
+from kernellab.launch.calls import evaluated_grid
 from kernellab.launch.recording import Switch
 
 
@@ -75,7 +76,11 @@ class Binding:
         return compiled.metadata_group, compiled.hash
 
     def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
-        return kernel.launch_with_triton(args, meta, grid, warmup)
+        handle, arguments = kernel.resolve(args, meta, warmup)
+        kernel.call_hooks(args, meta)
+        if not warmup:
+            kernel.launch_compiled(handle, arguments, evaluated_grid(kernel, grid, arguments))
+        return handle
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         return exc

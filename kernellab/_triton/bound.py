@@ -24,6 +24,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, KernelInterface, compute_cache_key
 
 from kernellab._triton.closure import value_key
+from kernellab._triton.drivers import OfflineLauncher
 from kernellab._triton.kernel import (
     Bound,
     BoundJit,
@@ -82,7 +83,7 @@ class _Keys(dict[Any, Any]):
         """Keep nothing."""
 
 
-class Runtime(Protocol):
+class KernelRuntime(Protocol):
     """The lab as a bound kernel sees it. While its switch is on, every launch goes through `launch`."""
 
     @property
@@ -96,7 +97,7 @@ class Runtime(Protocol):
         """The error to raise for a failed launch on the fast path."""
 
     def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
-        """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
+        """Launch ``kernel``, or only compile it; return Triton's handle."""
 
     def is_offline(self) -> bool:
         """Whether there is no GPU to launch on."""
@@ -141,7 +142,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     ``generation`` counts how often all compiled kernels were dropped.
     """
 
-    runtime: Runtime
+    runtime: KernelRuntime
     launcher: Launcher
     front: Any
     reported: set[tuple[str, CodeType | None]]
@@ -183,10 +184,12 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         launched = getattr(_THREAD, "launched", None)
         return launched if launched is not None and jit_function(launched) is self else self
 
-    def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Specialize, then find or compile the kernel, as Triton does at the beginning of a launch; return its handle.
+    def resolve(
+        self, args: tuple[Any, ...], meta: Mapping[str, Any], warmup: bool = False
+    ) -> tuple[Any, dict[str, Any]]:
+        """Specialize, then find or compile the kernel; return Triton's handle and the arguments by name.
 
-        Returns None where a hook of Triton's replaces the compile. Follows `triton.runtime.jit.JITFunction.run`.
+        The handle is None where a hook of Triton's replaces the compile. Follows `triton.runtime.jit.JITFunction.run`.
         """
         require_constants(self, args, meta)
         self.captures()
@@ -201,30 +204,26 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         if handle is None:
             packed = self._pack_args(backend, keywords, bound, specialization, options)
             options, signature, constants, attributes = packed
-            handle = self._do_compile(key, signature, device, constants, options, attributes, False)
-        return handle.result() if hasattr(handle, "result") else handle
+            handle = self._do_compile(key, signature, device, constants, options, attributes, warmup)
+        return (handle.result() if hasattr(handle, "result") else handle), bound
 
-    def call_hooks(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
-        """Call the pre-run hooks that Triton would call, for a launch that bypasses Triton."""
+    def call_hooks(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
+        """Call the pre-run hooks, as `JITFunction.run` does."""
         for hook in self.pre_run_hooks:
             hook(*args, **run_keywords(self, meta))
 
-    def launch_with_triton(
-        self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
-    ) -> Any:
-        """Launch, or only compile, by `JITFunction.run`; with ``are_hooks_called`` the pre-run hooks are skipped.
+    def launch_compiled(self, handle: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> Any:
+        """Launch a resolved kernel, as the end of `JITFunction.run` does; an offline driver's launch returns its run.
 
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
-        require_constants(self, args, meta)
-        self.captures()
-        kernel = self
-        if are_hooks_called and self.pre_run_hooks:
-            kernel = copy.copy(self)
-            kernel.pre_run_hooks = []
         with self._translate_out_of_resources():
-            return JITFunction.run(kernel, *args, grid=grid, warmup=warmup, **meta)
+            stream = driver.active.get_current_stream(driver.active.get_current_device())
+            info = handle.launch_metadata(grid, stream, *arguments.values())
+            hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+            launch = handle.run.run if isinstance(handle.run, OfflineLauncher) else handle.run
+            return launch(*grid, stream, handle.function, handle.packed_metadata, info, *hooks, *arguments.values())
 
     def load(self, handle: Any) -> None:
         """Load a compiled kernel on the current device.
@@ -297,7 +296,7 @@ class BoundGluonKernel(BoundKernel):
 class BoundAutotuner(Autotuner):  # type: ignore[misc]
     """An autotuned kernel bound to a lab, which chooses the config: on a GPU the fastest, else the first that fits."""
 
-    runtime: Runtime
+    runtime: KernelRuntime
     launcher: Launcher
     front: Any
     cache: dict[Any, Any]
@@ -420,7 +419,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 class BoundHeuristics(Heuristics):  # type: ignore[misc]
     """A kernel with heuristics, bound to a lab. It computes its values and passes them on, as Triton's does."""
 
-    runtime: Runtime
+    runtime: KernelRuntime
     launcher: Launcher
     front: Any
 
@@ -461,7 +460,7 @@ def _bound_class(kernel: Kernel) -> Any:
     return next(bound for plain, bound in _BOUND_CLASSES if isinstance(kernel, plain))
 
 
-def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
+def bind_in_place(kernel: Any, runtime: KernelRuntime) -> Any:
     """Bind a kernel that this process just defined; the object stays the same."""
     require_one_tuner(kernel)
     bound = _bound_class(kernel)
@@ -480,7 +479,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     return kernel
 
 
-def bound_copy(kernel: Kernel, runtime: Runtime) -> Any:
+def bound_copy(kernel: Kernel, runtime: KernelRuntime) -> Any:
     """Return a bound twin of a kernel that belongs to another module, which keeps its own."""
     twin: Any = copy.copy(kernel)
     if isinstance(twin, JITFunction):

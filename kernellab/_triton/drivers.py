@@ -36,7 +36,8 @@ from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_li
 from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.scratch import Scratch
 
-Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
+Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], Any]
+"""Runs a launch of an `ASTSource` on the CPU, from its arguments by name and its grid; returns the run."""
 
 _UNLIMITED = 2**31 - 1
 _MAX_THREADS = 1024
@@ -228,13 +229,36 @@ def gpu_target_of_machine() -> Target | None:
         return None
 
 
-class OfflineDriver(DriverBase):  # type: ignore[misc]
-    """Stands in for a GPU of any supported target."""
+@dataclass(frozen=True, slots=True)
+class OfflineLauncher:
+    """Launches one kernel on the CPU. Triton calls it, and the run is shown; the runtime calls `run`, and gets it."""
 
-    def __init__(self, target: Target, interpret: Interpret) -> None:
+    driver: OfflineDriver
+    src: Any
+
+    def __call__(self, *launch_arguments: Any) -> None:
+        if (run := self.run(*launch_arguments)) is not None:
+            self.driver.show(run)
+
+    def run(self, *launch_arguments: Any) -> Any:
+        """Call the interpreter between the launch hooks; return None for an empty grid."""
+        x, y, z, _stream, _handle, _packed, info, enter, leave, *args = launch_arguments
+        if enter is not None:
+            enter(info)
+        arguments = dict(zip(self.src.fn.arg_names, args, strict=True))
+        run = self.driver.interpret(self.src, arguments, (x, y, z)) if min(x, y, z) > 0 else None
+        if leave is not None:
+            leave(info)
+        return run
+
+
+class OfflineDriver(DriverBase):  # type: ignore[misc]
+    """Stands in for a GPU of any supported target; ``show`` gets the runs of launches that Triton makes."""
+
+    def __init__(self, target: Target, interpret: Interpret, show: Callable[[Any], None] = lambda run: None) -> None:
         super().__init__()
         self.utils = self  # Triton asks `driver.utils` about devices and binaries
-        self._interpret = interpret
+        self.interpret, self.show = interpret, show
         self._targets: dict[int, Target] = {}
         self.use(target)
 
@@ -267,19 +291,8 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return self._targets.get(device, self.target)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        """A launcher: it calls the launch hooks, and the interpreter between them."""
-        names = src.fn.arg_names
-
-        def launch(*launch_arguments: Any) -> None:
-            x, y, z, _stream, _handle, _packed, info, enter, leave, *args = launch_arguments
-            if enter is not None:
-                enter(info)
-            if min(x, y, z) > 0:
-                self._interpret(src, dict(zip(names, args, strict=True)), (x, y, z))
-            if leave is not None:
-                leave(info)
-
-        return launch
+        """The launcher of a kernel."""
+        return OfflineLauncher(self, src)
 
     def get_current_target(self) -> Any:
         """Return the current target as Triton's own."""

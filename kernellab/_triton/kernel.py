@@ -85,19 +85,19 @@ class BoundJit(JitKernel, Bound, Protocol):
     reported: set[tuple[str, CodeType | None]]
     launched_as: Kernel
 
-    def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Triton's handle of the kernel that a launch will run."""
+    def resolve(
+        self, args: tuple[Any, ...], meta: Mapping[str, Any], warmup: bool = False
+    ) -> tuple[Any, dict[str, Any]]:
+        """Specialize and compile; return Triton's handle and the arguments by name."""
 
-    def call_hooks(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
+    def call_hooks(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
         """Call the hooks that Triton calls before a launch."""
 
     def load(self, handle: Any) -> None:
         """Load a compiled kernel on the current device."""
 
-    def launch_with_triton(
-        self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
-    ) -> Any:
-        """Launch, or only compile, with Triton; with ``are_hooks_called`` the pre-run hooks are skipped."""
+    def launch_compiled(self, handle: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> Any:
+        """Launch a resolved kernel; an offline driver's launch returns its run."""
 
 
 def is_kernel(value: object) -> bool:

@@ -30,8 +30,9 @@ from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
 from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.calls import Grid3, checked_grid
-from kernellab.launch.recording import Launched, mark_all_launches, record_of
+from kernellab.launch.recording import mark_all_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, launch_of, result_of
 from kernellab.source import CONFIG_OPTIONS, JitOptions
@@ -164,12 +165,12 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
     return hook_launches(note)
 
 
-def record_kernel_launch(kernels: Registry, launched: Launched) -> RecordedKernelLaunch:
+def record_kernel_launch(kernels: Registry, launched: BoundLaunch) -> RecordedKernelLaunch:
     """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
-    record = record_of(launched.kernel, launched.compiled, launched.arguments)
-    record.grid, record.before = launched.grid, launched.before
+    record = record_of(launched)
+    record.grid, record.given_grid = launched.grid, None
     tuning, why_fixed = tuning_of(record.owner, launched)
     effects = launched.compiled.effects
     return RecordedKernelLaunch(
@@ -247,7 +248,7 @@ def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernel
     return kernels.add(owner, closure=record.owner_closure if owner is kernel else None)
 
 
-def tuning_of(owner: Any, launched: Launched) -> tuple[RecordedTuning | None, str]:
+def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None, str]:
     """Return the configs of an autotuned launch; None with the reason if its config is fixed, or "" without configs."""
     tuner = autotune_settings(owner)
     if not tuner.configs:
@@ -285,12 +286,12 @@ def _supplied_parameters(owner: Any, call: Mapping[str, Any], config: Any, names
     return {name: variant.meta[name] for name in variant.function.arg_names if name in names}
 
 
-def _grid(launched: Launched, arguments: Mapping[str, Any]) -> Grid3:
+def _grid(launched: BoundLaunch, arguments: Mapping[str, Any]) -> Grid3:
     grid = launched.given_grid
     return checked_grid(grid(arguments) if callable(grid) else grid, launched.kernel.__name__)
 
 
-def _has_options(config: Any, launched: Launched) -> bool:
+def _has_options(config: Any, launched: BoundLaunch) -> bool:
     wanted = {name: value for name, value in config.all_kwargs().items() if name in CONFIG_OPTIONS}
     return all(launched.options.get(name, launched.arguments.get(name)) == value for name, value in wanted.items())
 

@@ -56,8 +56,9 @@ from kernellab.capture.tracked_tensors import (
 )
 from kernellab.errors import UsageError, user_frame
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.memory import Reached, device_of, reached
-from kernellab.launch.recording import Launched, Observers
+from kernellab.launch.recording import Observers
 from kernellab.launch.value_samples import ValueSample
 from kernellab.registry import argument_of
 
@@ -88,7 +89,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         observers: Observers,
         scope: Callable[[], Mapping[str, Any]],
-        keep: Callable[[Launched], RecordedKernelLaunch],
+        keep: Callable[[BoundLaunch], RecordedKernelLaunch],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.observers = observers
@@ -145,7 +146,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._record_operation(func, arguments, (args, kwargs), result, versions)
         return result
 
-    def record_launch(self, launched: Launched) -> None:
+    def record_launch(self, launched: BoundLaunch) -> None:
         """Record a launch; a launch inside an operation is part of that operation."""
         name, effects = launched.compiled.kernel, launched.compiled.effects
         memory = memory_of(launched.arguments)
@@ -180,7 +181,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether this is a thread that is not recorded."""
         return threading.get_ident() != self._thread and not (self.is_inside_operation or self.is_recorded_thread())
 
-    def check_other_thread(self, launched: Launched) -> None:
+    def check_other_thread(self, launched: BoundLaunch) -> None:
         """Record a problem if a launch of another thread changes memory of this recording."""
         effects = launched.compiled.effects
         memory = memory_of(launched.arguments) if self.is_other_thread() else {}

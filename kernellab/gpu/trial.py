@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, timeout_text
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import BinaryLaunch, IpcExport, needs_torch_mapping
@@ -33,9 +34,10 @@ from kernellab.gpu.worker import (
 from kernellab.ir.effects import Effects
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
+from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Reached, reached
-from kernellab.launch.run import TrialRequest, TrialResult
+from kernellab.launch.trials import LookCloser, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version
 from kernellab.workers.forks_and_interrupts import in_background, rlock
@@ -143,7 +145,9 @@ class GpuTrials:
 
         return (digest, torch.cuda.current_device()) in self._passed
 
-    def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
+    def launch(
+        self, launch: BoundLaunch, look_closer: LookCloser, *, forced: bool = False, timeout_s: float | None = None
+    ) -> TrialResult:
         """Run the trial launch on the current device's worker, unless an earlier session covers it.
 
         Raises:
@@ -156,37 +160,37 @@ class GpuTrials:
         device = torch.cuda.current_device()
         if torch.cuda.is_current_stream_capturing():
             return TrialResult(("the first launch was captured into a CUDA graph and not tried before",))
-        if request.compiled.effects.lost is not None:
-            self._passed.add((request.handle.hash, device))
-            return TrialResult((f"the first launch was not tried before: {request.compiled.effects.lost}",))
-        behind = reached(request.arguments, request.compiled.effects, "cuda")
-        exported = IpcExport(device, _mutated_arguments(request.compiled.effects, behind), behind=behind)
+        if launch.compiled.effects.lost is not None:
+            self._passed.add((launch.handle.hash, device))
+            return TrialResult((f"the first launch was not tried before: {launch.compiled.effects.lost}",))
+        behind = reached(launch.arguments, launch.compiled.effects, "cuda")
+        exported = IpcExport(device, _mutated_arguments(launch.compiled.effects, behind), behind=behind)
         try:
-            specs = exported.specs({**request.arguments, **behind.tensors})
-            record = _log_entry(request, exported, specs)
-            if not request.forced and self._is_logged(record):
-                self._passed.add((request.handle.hash, device))
+            specs = exported.specs({**launch.arguments, **behind.tensors})
+            record = _log_entry(launch, exported, specs)
+            if not forced and self._is_logged(record):
+                self._passed.add((launch.handle.hash, device))
                 return TrialResult()
-            key = (request.handle.hash, device, _launch_key(request.arguments, request.grid))
-            if not request.forced and key in self._passed_elsewhere:
-                self._passed.add((request.handle.hash, device))
-                self._log_trial(record, request)
+            key = (launch.handle.hash, device, _launch_key(launch.arguments, launch.grid))
+            if not forced and key in self._passed_elsewhere:
+                self._passed.add((launch.handle.hash, device))
+                self._log_trial(record, launch)
                 return TrialResult()
-            job = _job(request, exported, specs)
+            job = _job(launch, exported, specs)
         except CannotExport as exc:
-            self._passed.add((request.handle.hash, device))
+            self._passed.add((launch.handle.hash, device))
             return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
         try:
-            outcome = self._run_trial(request, job, timeout_s)
+            outcome = self._run_trial(launch, job, timeout_s)
         finally:
             del job
             exported.unshare()  # the traceback of an error would keep it
         if outcome.ending is not Ending.CLEAN:
-            raise trial_error(request, exported, outcome)
-        self._passed.add((request.handle.hash, device))
+            raise trial_error(launch, look_closer, exported, outcome)
+        self._passed.add((launch.handle.hash, device))
         if outcome.placing is not Placing.ORIGINALS:
-            self._log_trial(record, request)
+            self._log_trial(record, launch)
         return _result(outcome)
 
     def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
@@ -199,14 +203,14 @@ class GpuTrials:
             return self.log is not None and record in self.log
         return False
 
-    def _log_trial(self, record: PassedTrial, request: TrialRequest) -> None:
+    def _log_trial(self, record: PassedTrial, launch: BoundLaunch) -> None:
         """Log a clean trial on copies if it holds for all values of the arguments."""
-        compiled = request.compiled
+        compiled = launch.compiled
         if self.log is not None and not compiled.effects.unknown and not depends_on_data(compiled.graph):
             with contextlib.suppress(StoreError):  # then the next session tries again
                 self.log.add(record)
 
-    def _run_trial(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
+    def _run_trial(self, launch: BoundLaunch, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         """Run the trial in the worker; replace the worker if it does not survive."""
         with_torch = needs_torch_mapping(job.memories)  # the trial's own time does not pay for its import
         worker = self.worker(job.device, with_torch=with_torch)
@@ -216,11 +220,11 @@ class GpuTrials:
             outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device, with_torch=with_torch)
-            text = timeout_text(subject_of(request), timeout_s or self.timeout_s)
+            text = timeout_text(subject_of(launch), timeout_s or self.timeout_s)
             raise WorkerTimeout(f"{text} and was stopped. {UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
             self.start(job.device, with_torch=with_torch)
-            text = f"{subject_of(request)} ended the GPU worker: {exc.message}"
+            text = f"{subject_of(launch)} ended the GPU worker: {exc.message}"
             raise RunError(f"{text} {UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
         if outcome.ending is Ending.FAULT:
             worker.close()
@@ -240,10 +244,10 @@ class GpuTrials:
             return self._workers[device, with_torch]
 
 
-def _log_entry(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
+def _log_entry(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> PassedTrial:
     """Return the log entry of a launch, kept after a clean trial."""
     name = device_name(exported.device)
-    return trial_record(request.handle.hash, name, driver_version(), request.grid, specs, _sizes(exported))
+    return trial_record(launch.handle.hash, name, driver_version(), launch.grid, specs, _sizes(exported))
 
 
 def _sizes(exported: IpcExport) -> tuple[int, ...]:
@@ -264,19 +268,19 @@ def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
     return grid, tuple(views), tuple(numbers_given), tuple(blocks)
 
 
-def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
+def _job(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> TrialJob:
     from kernellab._triton.drivers import specialization_of  # keeps `import kernellab` light
 
-    signature, constants = specialization_of(request.handle)
+    signature, constants = specialization_of(launch.handle)
     return TrialJob(
-        kernel=request.compiled.kernel,
+        kernel=launch.compiled.kernel,
         launch=BinaryLaunch(
-            files=tuple(request.files.items()),
-            digest=request.handle.hash,
+            files=tuple(triton_files(launch.compiled).items()),
+            digest=launch.handle.hash,
             signature=tuple(signature.items()),
             constants=constants,
-            grid=request.grid,
-            arguments=specs[: len(request.arguments)],
+            grid=launch.grid,
+            arguments=specs[: len(launch.arguments)],
         ),
         device=exported.device,
         memories=exported.memories(),

@@ -44,7 +44,8 @@ from kernellab.launch.memory import Moves
 from kernellab.source import INTEGER_OPTIONS
 
 if TYPE_CHECKING:
-    from kernellab.launch.run import TrialRequest
+    from kernellab.launch.bound_launch import BoundLaunch
+    from kernellab.launch.trials import LookCloser
 
 _WIDE_ZONE_BYTES = 32 << 20
 _NARROW_ZONE_BYTES = 1 << 20
@@ -279,56 +280,58 @@ UNTOUCHED = "The notebook's tensors are unchanged."
 _PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
 
 
-def subject_of(request: TrialRequest) -> str:
+def subject_of(launch: BoundLaunch) -> str:
     """Return a launch's name in messages: kernel, constants, options and grid."""
-    options = request.compiled.options
+    options = launch.compiled.options
     config = ", ".join(f"{name}={options[name]}" for name in INTEGER_OPTIONS if options.get(name) is not None)
     constants = ", ".join(
         f"{parameter.name}={parameter.specialization}"
-        for parameter in request.compiled.parameters
+        for parameter in launch.compiled.parameters
         if parameter.type == "constexpr"
     )
-    return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
+    return f"{launch.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {launch.grid})"
 
 
-def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
+def trial_error(
+    launch: BoundLaunch, look_closer: LookCloser, exported: IpcExport, outcome: TrialOutcome
+) -> KernellabError:
     """Return the error of a failed trial."""
     if outcome.ending is Ending.FAULT:
-        return _fault(request, exported, outcome)
+        return _fault(launch, look_closer, exported, outcome)
     if outcome.ending is Ending.DAMAGE:
-        return _damage(request, exported, outcome)
-    text = f"{subject_of(request)} was refused: {first_line(outcome.message)}."
-    if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
-        text = f"{subject_of(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
-    return LaunchError(text, kernel=request.compiled.kernel, detail=outcome.message)
+        return _damage(launch, exported, outcome)
+    text = f"{subject_of(launch)} was refused: {first_line(outcome.message)}."
+    if any(extent > limit for extent, limit in zip(launch.grid, MAX_GRID, strict=True)):
+        text = f"{subject_of(launch)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
+    return LaunchError(text, kernel=launch.compiled.kernel, detail=outcome.message)
 
 
-def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
+def _fault(launch: BoundLaunch, look_closer: LookCloser, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
     """Return the error of a device fault, at the access found at fault, else at the likely one."""
     state = _PARTLY if outcome.placing is Placing.ORIGINALS else UNTOUCHED
-    text = f"{subject_of(request)} failed on the GPU: {first_line(outcome.message)}."
+    text = f"{subject_of(launch)} failed on the GPU: {first_line(outcome.message)}."
     if not any(words in outcome.message for words in _ADDRESS_FAULTS):
         said = next((f" {line.strip()}" for line in outcome.output.splitlines() if "ssertion" in line), "")
-        return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=request.compiled.kernel)
-    error = request.look_closer()
+        return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=launch.compiled.kernel)
+    error = look_closer()
     if error is not None:
         message = f"{text} {error.message.rstrip('.')}. {state}"
-        return type(error)(message, place=error.place, detail=outcome.message, kernel=request.compiled.kernel)
-    sites = request.compiled.effects.sites
+        return type(error)(message, place=error.place, detail=outcome.message, kernel=launch.compiled.kernel)
+    sites = launch.compiled.effects.sites
     null = exported.without_memory()
     site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
     guess = "" if site is None else f" Most likely it is an access to {site.argument}."
     place = _place_of(site)
-    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=request.compiled.kernel)
+    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=launch.compiled.kernel)
 
 
-def _damage(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
-    mutated = request.compiled.effects.mutated | exported.behind.mutated
+def _damage(launch: BoundLaunch, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
+    mutated = launch.compiled.effects.mutated | exported.behind.mutated
     argument, what = damage_text(outcome.damages[0], exported.names, mutated)
-    sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
+    sites = [site for site in launch.compiled.effects.sites if site.kind is not Access.READ]
     site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
-    text = f"{subject_of(request)} wrote out of bounds: {what}. {UNTOUCHED}"
-    return OutOfBounds(text, place=_place_of(site), kernel=request.compiled.kernel)
+    text = f"{subject_of(launch)} wrote out of bounds: {what}. {UNTOUCHED}"
+    return OutOfBounds(text, place=_place_of(site), kernel=launch.compiled.kernel)
 
 
 def _likely(sites: tuple[Site, ...]) -> Site | None:

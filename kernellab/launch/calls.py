@@ -20,10 +20,8 @@ import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any, TypeGuard, TypeVar, cast
 
 from kernellab._triton.kernel import (
@@ -311,43 +309,28 @@ Grid3 = tuple[int, int, int]
 MAX_GRID: Grid3 = (2**31 - 1, 65535, 65535)  # of CUDA
 
 
-class GridFunctionError(Exception):
-    """Carries an exception of the user's own grid function through Triton. ``trace`` begins in the user's code."""
+def evaluated_grid(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -> Grid3:
+    """The three extents of the user's grid for the arguments of a launch; see `checked_grid`.
 
-    def __init__(self, error: Exception, trace: TracebackType | None) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.trace = trace
-
-
-class CheckedGrid:
-    """The user's grid, evaluated and checked at launch, with the arguments that Triton bound.
-
-    ``grid`` is what is evaluated: what was ``given``, or the extents that came of that.
+    Raises:
+        LaunchError: it is no grid, or a function that cannot be called with the arguments by name.
+        Exception: whatever the user's function raises, as it is.
     """
-
-    def __init__(self, kernel: JitKernel, grid: Any) -> None:
-        self.kernel = kernel
-        self.given = self.grid = grid
-        self.value: Grid3 | None = None
-        self.arguments: Mapping[str, Any] = {}
-
-    def __call__(self, bound: Mapping[str, Any]) -> Grid3:
-        """The extents for the bound arguments, which are stored; see `checked_grid`."""
-        self.arguments = bound
-        try:
-            user_grid = self.grid(bound) if is_grid_function(self.grid) else self.grid
-        except Exception as exc:
-            trace = exc.__traceback__ and exc.__traceback__.tb_next
-            if trace is None and isinstance(exc, TypeError):  # Python did not even enter it
-                raise LaunchError(
-                    f"The grid function of {self.kernel.__name__} is called with the arguments by name, as one dict, "
-                    f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
-                    kernel=self.kernel.__name__,
-                ) from exc
-            raise GridFunctionError(exc, trace) from exc
-        self.value = checked_grid(user_grid, self.kernel.__name__)
-        return self.value
+    __tracebackhide__ = True
+    if not is_grid_function(grid):
+        return checked_grid(grid, kernel.__name__)
+    try:
+        extents = grid(arguments)
+    except TypeError as exc:
+        if exc.__traceback__ is not None and exc.__traceback__.tb_next is not None:
+            raise
+        # Python did not even enter it.
+        raise LaunchError(
+            f"The grid function of {kernel.__name__} is called with the arguments by name, as one dict, "
+            f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
+            kernel=kernel.__name__,
+        ) from exc
+    return checked_grid(extents, kernel.__name__)
 
 
 def checked_grid(grid: Any, name: str) -> Grid3:
@@ -390,30 +373,10 @@ def require_launchable(grid: Grid3, name: str, target: Target) -> None:
         )
 
 
-class GridErrors(AbstractContextManager[None]):
-    """Re-raises an exception of the user's grid function with the trace beginning in the user's code.
-
-    No generator: frames of contextlib would show in the user's trace.
-    """
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        __tracebackhide__ = True
-        if isinstance(error, GridFunctionError):
-            raise error.error.with_traceback(error.trace) from None
-
-
 def launch_error(
-    kernel: JitKernel,
-    arguments: Mapping[str, Any],
-    args: tuple[Any, ...],
-    meta: dict[str, Any],
-    exc: Exception,
-    target: Target,
+    kernel: JitKernel, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception, target: Target
 ) -> KernellabError | None:
-    """The lab's error for an exception of a launch, or None if the exception is clear by itself.
-
-    ``arguments`` are those bound by name, ``args`` and ``meta`` what the user gave.
-    """
+    """The lab's error for an exception of a launch, or None if the exception is clear by itself."""
     from kernellab._triton.specialize import argument_error, launch_problem, option_error, require_options
 
     try:
@@ -424,7 +387,9 @@ def launch_error(
     if problem is not None:
         return LaunchError(problem, kernel=kernel.__name__)
     if "annot be accessed from Triton" in str(exc):
-        return LaunchError(_wrong_device(kernel, arguments), kernel=kernel.__name__, detail=str(exc))
+        return LaunchError(
+            _wrong_device(kernel, named_arguments(kernel, args, meta)), kernel=kernel.__name__, detail=str(exc)
+        )
     if isinstance(exc, TypeError | OverflowError):
         return argument_error(kernel, args, meta, exc)
     if "Triton Error [CUDA]: invalid argument" in str(exc):

@@ -20,17 +20,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType, MappingProxyType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.drivers import hook_launches
-from kernellab._triton.kernel import BoundJit, JitKernel, Kernel, definition
+from kernellab._triton.kernel import JitKernel, Kernel, definition
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import CheckedGrid, Grid3
+from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.calls import Grid3
 from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
@@ -42,24 +43,7 @@ from kernellab.workers.forks_and_interrupts import is_fork, rlock
 _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A successful launch: the jit function, arguments by name, options and grid.
-
-    ``given_grid`` is the grid as the user gave it: extents, or a function of the arguments by name. ``before`` samples
-    what the arguments held that it read and changed.
-    """
-
-    kernel: BoundJit
-    compiled: Compiled
-    arguments: Mapping[str, Any]
-    options: Mapping[str, Any]
-    grid: Grid3
-    given_grid: Any = None
-    before: Mapping[str, ValueSample] = field(default_factory=dict)
-
-
-Observe = Callable[[Launched], None]
+Observe = Callable[[BoundLaunch], None]
 
 
 class Observers:
@@ -103,10 +87,10 @@ class Observers:
         """Whether this thread has any."""
         return bool(self._listening())
 
-    def tell(self, launched: Launched) -> None:
+    def report(self, launch: BoundLaunch) -> None:
         """Report a launch to the observers of this thread."""
         for observe in self._listening():
-            observe(launched)
+            observe(launch)
 
     def _listening(self) -> tuple[Observe, ...]:
         own = self._of_thread()
@@ -144,23 +128,23 @@ class LaunchRecord:
     before: Mapping[str, ValueSample] = field(default_factory=dict)
 
 
-def record_of(
-    kernel: BoundJit,
-    compiled: Compiled,
-    arguments: Mapping[str, Any],
-    grid: CheckedGrid | None = None,
-    where: str = "nowhere",
-) -> LaunchRecord:
-    """The record of a launch that this thread is making; its count is 0."""
-    owner = kernel.launched_as
+def record_of(launch: BoundLaunch, where: str = "nowhere") -> LaunchRecord:
+    """The record of a launch that this thread is making; its count is 0, its grid not set."""
+    owner = launch.kernel.launched_as
     try:
         closure = decorated_closure_of(owner)
     except SourceError:
         closure = None
-    record = LaunchRecord(kernel, compiled, arguments, owner, closure=closure, where=where)
-    if grid is not None:
-        record.grid, record.given_grid = grid.value, grid.given
-    return record
+    return LaunchRecord(
+        launch.kernel,
+        launch.compiled,
+        launch.arguments,
+        owner,
+        given_grid=launch.given_grid,
+        closure=closure,
+        where=where,
+        before=launch.before,
+    )
 
 
 def can_read(arguments: Mapping[str, Any]) -> bool:
@@ -214,26 +198,19 @@ class Recorder:
                 read = samples_of_changing(record.arguments, record.compiled.effects, storages)
                 record.before = {**read, **record.before}
 
-    def note(
-        self,
-        kernel: BoundJit,
-        compiled: Compiled,
-        arguments: Mapping[str, Any],
-        grid: Grid3 | None,
-        run: Run | None,
-        given_grid: Any = None,
-        before: Mapping[str, ValueSample] = MappingProxyType({}),
-    ) -> None:
-        """Record a launch; ``grid`` is None for a compile alone, ``run`` for an empty grid."""
+    def note(self, launch: BoundLaunch, *, is_launched: bool = True) -> None:
+        """Record a launch, or a compile alone."""
         with self.lock:
-            key = (id(kernel.fn.__code__), compiled.digest)
+            key = (id(launch.kernel.fn.__code__), launch.compiled.digest)
             if key not in self.records:
-                self.records[key] = record_of(kernel, compiled, arguments)
+                self.records[key] = record_of(launch)
             record = self.records[key]
-            record.arguments, record.before, record.grid = arguments, before, grid or record.grid
-            record.given_grid = given_grid or record.given_grid
-            record.launches += grid is not None
-            record.run = run or record.run
+            record.arguments, record.before = launch.arguments, launch.before
+            record.given_grid = launch.given_grid or record.given_grid
+            if is_launched:
+                record.grid = launch.grid
+            record.launches += is_launched
+            record.run = launch.run or record.run
             record.last = self.undo.number
             record.first = record.first or record.last
 

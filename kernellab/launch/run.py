@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
-from kernellab.errors import KernellabError, RunError, plural, warn_user
+from kernellab.errors import RunError, plural, warn_user
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, memory_of
 from kernellab.launch.calls import Grid3
@@ -22,7 +22,7 @@ from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
-from kernellab.workers.worker import Failure, Worker
+from kernellab.workers.worker import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,8 @@ def show_unrecorded(run: Run) -> None:
         warn_user(f"{run.kernel}: {more} more; lab.run(kernel, grid, ...).findings has all.")
 
 
-def observe_launch(
-    compiled: Compiled, arguments: Mapping[str, Any], launch: Callable[[], Any], grid: Callable[[], Any]
-) -> tuple[Any, Run]:
-    """Launch once; return Triton's handle and the run.
+def observe_launch(compiled: Compiled, arguments: Mapping[str, Any], grid: Grid3, launch: Callable[[], object]) -> Run:
+    """Launch once on the GPU, and return the run.
 
     What the kernel may write is copied before, where the free memory allows it, and compared bit by bit after.
     ``seconds`` is the time on the device, without the compile.
@@ -198,16 +196,16 @@ def observe_launch(
         before = {name: tensor.clone() for name, tensor in candidates.items()} if affordable else {}
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
-    handle = launch()
+    launch()
     end.record()
     end.synchronize()
     changed = {name: 0 for name in tensors if affordable or name not in written}
     with bypass_modes():
         changed.update({name: int((bits_of(old) != bits_of(tensors[name])).sum()) for name, old in before.items()})
     notes = () if affordable else ("what changed was not counted: the GPU lacks memory for copies",)
-    return handle, Run(
+    return Run(
         kernel=compiled.kernel,
-        grid=grid() or (0, 1, 1),
+        grid=grid,
         seconds=begin.elapsed_time(end) / 1e3,
         changed=changed,
         findings=(),
@@ -253,75 +251,3 @@ def run_on_cpu(
 def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
     copier = Copier(lambda storage: storage.cpu())
     return Copies(arguments, effects or NO_EFFECTS, device_of(arguments), copier)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRequest:
-    """A trial launch: Triton's handle, its files, the compiled kernel, the arguments by name.
-
-    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None. One that is
-    ``forced`` is made whatever is known of launches like it.
-    """
-
-    handle: Any
-    files: Mapping[str, str]
-    compiled: Compiled
-    arguments: Mapping[str, Any]
-    grid: Grid3
-    look_closer: Callable[[], KernellabError | None]
-    forced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TrialResult:
-    """A successful trial, or, as ``notes`` say, an impossible one.
-
-    ``has_launched`` tells that it was the launch: it ran on the notebook's own memory.
-    """
-
-    notes: tuple[str, ...] = ()
-    has_launched: bool = False
-    output: str = ""
-
-
-class Trials(Protocol):
-    """Trial launches in workers, one per device; without ``enabled``, there are none."""
-
-    enabled: bool
-
-    def apart(self, timeout_s: float) -> Trials:
-        """Trials in other workers, which start as fast as these; close them before these."""
-
-    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
-        """Start the worker of a device in the background."""
-
-    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
-        """Wait until the worker of a device can launch.
-
-        Raises:
-            WorkerTimeout, WorkerDied: it does not start.
-        """
-
-    def prepare(self) -> None:
-        """Start the worker of the current device in the background, unless it was started before."""
-
-    def close(self) -> None:
-        """Stop the workers."""
-
-    def worker(self, device: int, *, with_torch: bool = False) -> Worker:
-        """The worker of a device, started with its first job; the one ``with_torch`` is another process."""
-
-    def has_passed(self, digest: str) -> bool:
-        """Whether a compiled kernel succeeded on the current device in this session."""
-
-    def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
-        """Record that a launch of a compiled kernel succeeded in a worker elsewhere, on copies between redzones."""
-
-    def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
-        """Launch in the worker of the current device.
-
-        Raises:
-            OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
-            WorkerTimeout: it did not end within ``timeout_s`` seconds.
-            LaunchError: the driver or the arguments do not allow the launch.
-        """

@@ -18,14 +18,22 @@ from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
-from kernellab.launch import run as run_records
-from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
-from kernellab.launch.launch_call import LaunchCall, evaluated_grid
+from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_launchable, verb
 from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
 from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
-from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
-from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch, show_unrecorded
+from kernellab.launch.recording import LaunchRecord, Observers, Recorder, Switch, can_read, record_of
+from kernellab.launch.run import (
+    ElementAccesses,
+    Run,
+    Watch,
+    observe_launch,
+    on_cpu,
+    run_on_cpu,
+    show_unrecorded,
+)
+from kernellab.launch.trials import TrialResult, Trials
 from kernellab.launch.value_samples import samples_before
 from kernellab.target import Target
 
@@ -101,7 +109,7 @@ class Runtime:
         from kernellab._triton.drivers import OfflineDriver  # keeps `import kernellab` light
 
         self.trials = self.tune = None
-        self.offline = OfflineDriver(self.target, self.interpreted)
+        self.offline = OfflineDriver(self.target, self.interpreted, show_unrecorded)
         self.activate()
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
@@ -128,8 +136,8 @@ class Runtime:
         notify_listener(src, files, compiled.stage_seconds, compiled.digest, compiled.from_cache)
         return files, compiled.digest
 
-    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
-        """Launch a bound kernel and return the `CompiledKernel` that Triton would return.
+    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: Mapping[str, Any], grid: Any, warmup: bool) -> Any:
+        """Launch a bound kernel, or only compile it; return the `CompiledKernel` that Triton would return.
 
         Raises:
             LaunchError: the arguments or the grid do not fit.
@@ -139,64 +147,68 @@ class Runtime:
         self.activate()
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
+        launch, recorder = BoundLaunch(kernel, args, meta, grid), self.recorder
+        is_launched = not warmup and self._wishes.run
         with self.observers.withheld():
-            return self._launch(LaunchCall(kernel, args, meta, CheckedGrid(kernel, grid)), warmup)
+            if not is_launched:
+                launch.call_hooks()
+            resolve = partial(kernel.resolve, args, meta, not is_launched)
+            launch.handle, launch.arguments = self._translate_errors(launch, resolve)
+            if launch.handle is None:
+                return None
+            launch.compiled = self._compiled[launch.handle.hash]
+            if is_launched:
+                launch.grid = evaluated_grid(kernel, grid, launch.arguments)
+                self._launch(launch)
+            elif recorder is not None:
+                recorder.note(launch, is_launched=False)
+        return launch.handle
 
-    def _launch(self, call: LaunchCall, warmup: bool) -> Any:
+    def _launch(self, launch: BoundLaunch) -> None:
+        """Launch a compiled kernel, with the checks of its thread, and report the launch."""
         __tracebackhide__ = True
-        if warmup or not self._checks_of(call).nan or not can_read(call.arguments):
-            return self._launch_without_nan_check(call, warmup)
-        handle = self._resolve_handle(call)
-        if handle is None:
-            return self._launch_without_nan_check(call, warmup)
-        with no_new_nan(call.kernel.__name__, call.arguments, self._compiled[handle.hash].effects):
-            return self._launch_without_nan_check(call, warmup)
+        name, recorder = launch.kernel.__name__, self.recorder
+        checks_nan = self._checks_of(launch).nan and can_read(launch.arguments)
+        with no_new_nan(name, launch.arguments, launch.compiled.effects) if checks_nan else nullcontext():
+            if recorder is not None:
+                self._launch_recorded(recorder, launch)
+            else:
+                if self.observers.are_there or self._is_kept:
+                    self._sample_inputs(launch)
+                if not self._try_out(launch).has_launched and (run := self._start(launch)) is not None:
+                    show_unrecorded(run)
+                if 0 in launch.grid:
+                    warn_user(f"{name}: the grid {launch.grid} is empty; nothing was launched.")
+            self._report(launch)
 
-    def _launch_without_nan_check(self, call: LaunchCall, warmup: bool) -> Any:
-        """Launch without the NaN check."""
+    def _start(self, launch: BoundLaunch) -> Run | None:
+        """Launch on the GPU, or on the CPU in its place, which returns the run."""
         __tracebackhide__ = True
-        recorder = self.recorder
-        if warmup or not self._wishes.run:
-            handle = self._launch_with_triton(call, warmup=True)
-            if recorder is not None and handle is not None:
-                compiled = self._compiled[handle.hash]
-                recorder.note(call.kernel, compiled, call.arguments, None, None, call.grid.given)
-            return handle
-        if recorder is not None:
-            return self._launch_recorded(recorder, call)
-        if self.observers.are_there or self._is_kept:
-            self._sample_inputs(call)
-        is_tried = self._isolates() or (self.trials is not None and self._checks_of(call).bounds)
-        handle = self._launch_after_trial(call) if is_tried else self._launch_with_triton(call)
-        self._tell(call, handle)
-        if 0 in (call.grid.value or ()):
-            name = call.kernel.__name__
-            warn_user(f"{name}: the grid {call.grid.value} is empty; nothing was launched.")
-        return handle
+        launch.call_hooks()
+        start = partial(launch.kernel.launch_compiled, launch.handle, launch.arguments, launch.grid)
+        run = self._translate_errors(launch, start)
+        return run if isinstance(run, Run) else None
 
     def effects_of(self, handle: Any) -> Effects | None:
         """The effects of a launched handle; None if another runtime compiled it."""
         compiled = self._compiled.get(getattr(handle, "hash", ""))
         return None if compiled is None else compiled.effects
 
-    def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+    def launch_error(
+        self, kernel: BoundJit, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception
+    ) -> Exception:
         """The error to raise for a failed launch on the fast path: the lab's, else the original."""
-        call = LaunchCall(kernel, args, meta, CheckedGrid(kernel, None))
-        return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
+        return launch_error(kernel, args, meta, exc, self.target) or exc
 
     @bypass_modes()
-    def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
+    def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
         """Run a launch that the offline driver got for an `ASTSource`."""
-        compiled, runs = self._sources.get(src), getattr(self._local, "runs", None)
+        compiled = self._sources.get(src)
         arguments = {name: tensors_for_pointers(name, value) for name, value in arguments.items()}
         if compiled is not None:
             _require_fit(compiled)
             arguments = with_reached(arguments, compiled.effects, "cpu")
-        run = self._interpreted(src.fn, arguments, grid, compiled)
-        if runs is None:
-            show_unrecorded(run)
-        else:
-            runs.append(run)
+        return self._interpreted(src.fn, arguments, grid, compiled)
 
     def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
@@ -278,9 +290,9 @@ class Runtime:
         if problem := checks.missed_kernels_warning():
             warn_user(problem)
 
-    def _checks_of(self, call: LaunchCall) -> LaunchChecks:
+    def _checks_of(self, launch: BoundLaunch) -> LaunchChecks:
         checks: LaunchChecks | None = getattr(self._local, "checks", None)
-        return NO_CHECKS if checks is None else checks.of(call.kernel.__name__)
+        return NO_CHECKS if checks is None else checks.of(launch.kernel.__name__)
 
     @property
     def recorder(self) -> Recorder | None:
@@ -292,150 +304,100 @@ class Runtime:
         """The recorder's wishes for launches of this thread; the defaults without a recorder."""
         return self.recorder or _NOT_RECORDED
 
-    def _launch_recorded(self, recorder: Recorder, call: LaunchCall) -> Any:
+    def _launch_recorded(self, recorder: Recorder, launch: BoundLaunch) -> None:
         __tracebackhide__ = True
-        with recorder.lock, self._poison_outputs(recorder, call) as poisoned:
+        with recorder.lock, self._poison_outputs(recorder, launch) as poisoned:
             if self.is_offline():
-                with self._collect_runs() as runs:
-                    handle = self._launch_with_triton(call)
-                run = runs[-1] if runs else None
+                launch.run = self._start(launch)
             elif recorder.interpret:
-                handle, run = self._run_on_cpu(call)
+                launch.run = self._run_on_cpu(launch)
             else:
-                handle, run = self._launch_measured(recorder, call)
-        if run is not None and poisoned.changed:
-            run = replace(run, changed={**run.changed, **poisoned.changed})
-        if handle is not None:
-            compiled, grid = self._compiled[handle.hash], call.grid
-            recorder.note(call.kernel, compiled, dict(grid.arguments), grid.value, run, grid.given, call.before)
-        self._tell(call, handle)
-        return handle
-
-    @contextmanager
-    def _collect_runs(self) -> Iterator[list[Run]]:
-        """Collect the CPU runs of one launch, without those of a signal handler amid it."""
-        before, self._local.runs = getattr(self._local, "runs", None), []
-        try:
-            yield self._local.runs
-        finally:
-            self._local.runs = before
+                launch.run = self._launch_measured(recorder, launch)
+        if launch.run is not None and poisoned.changed:
+            launch.run = replace(launch.run, changed={**launch.run.changed, **poisoned.changed})
+        recorder.note(launch)
 
     @property
     def _is_kept(self) -> bool:
         """Whether an unrecorded launch by the user's own code is stored."""
         return self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
 
-    def _tell(self, call: LaunchCall, handle: Any) -> None:
+    def _report(self, launch: BoundLaunch) -> None:
         """Report a launch to observers, and store it if the user's own code made it; skip empty grids."""
-        kernel, grid = call.kernel, call.grid
-        if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or self._is_kept):
+        if 0 in launch.grid:
             return
-        handle = handle.result() if hasattr(handle, "result") else handle
-        compiled, arguments = self._compiled[handle.hash], dict(grid.arguments)
-        if self.observers.are_there:
-            options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
-            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given, call.before))
-        told = (handle.hash, getattr(grid.given, "__code__", None))  # another grid function may tell more of the grid
-        if self._is_kept and self.keep is not None and told not in kernel.reported and can_read(arguments):
-            kernel.reported.add(told)
-            record = record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu")
-            record.before = call.before
+        self.observers.report(launch)
+        seen = (launch.handle.hash, getattr(launch.given_grid, "__code__", None))  # its text tells how grids follow
+        reported = launch.kernel.reported
+        if self._is_kept and self.keep is not None and seen not in reported and can_read(launch.arguments):
+            reported.add(seen)
+            record = record_of(launch, "interpreter" if self.is_offline() else "gpu")
+            record.grid = launch.grid
             self.keep(record)
 
-    def _sample_inputs(self, call: LaunchCall) -> tuple[dict[str, Any], Effects | None]:
-        """Sample the inputs that a launch will change; return its arguments and effects, None if unknown."""
-        __tracebackhide__ = True
-        handle, arguments = self._resolve_handle(call), call.arguments
-        if handle is None:
-            return arguments, None
-        effects = self._compiled[handle.hash].effects
+    def _sample_inputs(self, launch: BoundLaunch) -> None:
+        """Sample the inputs that a launch will change."""
+        arguments, effects = launch.arguments, launch.compiled.effects
         if can_read(arguments):
-            call.before = samples_before(arguments, effects)
+            launch.before = samples_before(arguments, effects)
             if self.recorder is not None:
                 self.recorder.sample_earlier(arguments, effects)
-        return arguments, effects
 
     @contextmanager
-    def _poison_outputs(self, recorder: Recorder, call: LaunchCall) -> Iterator[Poison]:
+    def _poison_outputs(self, recorder: Recorder, launch: BoundLaunch) -> Iterator[Poison]:
         """Poison the outputs of a launch if the recorder asks for it, and record the unwritten elements."""
         __tracebackhide__ = True
-        arguments, effects = self._sample_inputs(call)
-        if effects is not None and recorder.undoes:
-            recorder.keep_before(arguments, effects)
-        if effects is None or not recorder.poison:
+        self._sample_inputs(launch)
+        if recorder.undoes:
+            recorder.keep_before(launch.arguments, launch.compiled.effects)
+        if not recorder.poison:
             yield Poison()
             return
-        poisoned = poison(arguments, effects)
+        poisoned = poison(launch.arguments, launch.compiled.effects)
         try:
             yield poisoned
         finally:
             poisoned.lift()
-        for found in poisoned.filled:
-            key, mask = key_of(found.tensor), poisoned.unwritten[found.name]
+        for output in poisoned.filled:
+            key, mask = key_of(output.tensor), poisoned.unwritten[output.name]
             recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
-    def _launch_measured(self, recorder: Recorder, call: LaunchCall) -> tuple[Any, Run | None]:
+    def _launch_measured(self, recorder: Recorder, launch: BoundLaunch) -> Run | None:
         """Launch on the GPU; the first launch of a specialization is compared with its earlier outputs."""
         __tracebackhide__ = True
-        handle = self._resolve_handle(call)
-        if handle is None:
-            return None, None
-        compiled = self._compiled[handle.hash]
-        trial = self._trial(call, handle) if self._isolates() else TrialResult()
+        trial, compiled = self._try_out(launch), launch.compiled
         if trial.has_launched:
-            grid = call.grid.value or (0, 1, 1)
-            return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
-        if recorder.has(call.kernel, compiled):
-            return self._launch_with_triton(call), None
+            return Run(compiled.kernel, launch.grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
+        if recorder.has(launch.kernel, compiled):
+            return self._start(launch)
+        run = observe_launch(compiled, launch.arguments, launch.grid, partial(self._start, launch))
+        return replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
-        launch = partial(self._launch_with_triton, call)
-        handle, run = run_records.observe_launch(compiled, call.arguments, launch, lambda: call.grid.value)
-        return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
-
-    def _run_on_cpu(self, call: LaunchCall) -> tuple[Any, Run | None]:
-        """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
+    def _run_on_cpu(self, launch: BoundLaunch) -> Run | None:
+        """Run a launch of the GPU in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
-
-        handle = self._resolve_handle(call)
-        arguments = call.arguments
-        extents = evaluated_grid(call, arguments)
-        if 0 in extents:
-            return handle, None
-        compiled = None if handle is None else self._compiled[handle.hash]
-        run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled)  # noqa: E731
-        return handle, run_records.run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
+        if 0 in launch.grid:
+            return None
+        run = lambda copies: self._interpreted(launch.kernel, copies, launch.grid, launch.compiled)  # noqa: E731
+        return run_on_cpu(launch.arguments, run, launch.compiled.effects)
 
     def _isolates(self) -> bool:
         """Whether new specializations are tried in the GPU worker first."""
         return self.trials is not None and self.trials.enabled and self._wishes.isolate
 
-    def _launch_after_trial(self, call: LaunchCall) -> Any:
-        """Launch on the GPU, a new specialization after its trial in the worker."""
+    def _try_out(self, launch: BoundLaunch) -> TrialResult:
+        """Try a specialization in the GPU worker unless it has passed."""
         __tracebackhide__ = True
-        handle = self._resolve_handle(call)
-        if handle is None or self._trial(call, handle).has_launched:
-            return handle
-        return self._launch_with_triton(call)
-
-    def _trial(self, call: LaunchCall, handle: Any) -> TrialResult:
-        """Try a specialization in the GPU worker unless it has passed; the grid is evaluated once."""
-        __tracebackhide__ = True
-        assert self.trials is not None
-        forced = self._checks_of(call).bounds
-        if not forced and self.trials.has_passed(handle.hash):
+        forced = self._checks_of(launch).bounds
+        if self.trials is None or 0 in launch.grid:
             return TrialResult()
-        arguments = call.arguments
-        extents = evaluated_grid(call, arguments)
-        if 0 in extents:
+        if not forced and (not self._isolates() or self.trials.has_passed(launch.handle.hash)):
             return TrialResult()
-        call.kernel.load(handle)
-        call.kernel.call_hooks(call.args, call.meta)
-        call.are_hooks_called = True
-        compiled = self._compiled[handle.hash]
-        _require_fit(compiled)
-        closer = partial(self._repeat_on_cpu, call.kernel, arguments, extents, compiled.effects)
-        request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer, forced)
-        return self.trials.launch(request, self._wishes.timeout_s)
+        launch.kernel.load(launch.handle)
+        launch.call_hooks()
+        _require_fit(launch.compiled)
+        closer = partial(self._repeat_on_cpu, launch)
+        return self.trials.launch(launch, closer, forced=forced, timeout_s=self._wishes.timeout_s)
 
     def repeated(
         self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
@@ -451,42 +413,30 @@ class Runtime:
         self.interpret(*given, warps=warps, watch=watch, on_accesses=told.append)
         return told[0]
 
-    def _repeat_on_cpu(
-        self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
-    ) -> KernellabError | None:
+    def _repeat_on_cpu(self, launch: BoundLaunch) -> KernellabError | None:
         """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""
         try:
-            self.interpret(kernel, run_records.on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
+            self.interpret(
+                launch.kernel, on_cpu(launch.arguments, launch.compiled.effects), launch.grid, _CLOSER_LOOK_S
+            )
         except OutOfBounds as exc:
             return exc
         except KernellabError:
             return None
         return None
 
-    def _resolve_handle(self, call: LaunchCall) -> Any:
-        """Triton's handle of a launch, compiled if needed; None if a hook of Triton's replaces the compile."""
-        __tracebackhide__ = True
-        return self._translate_errors(call, partial(call.kernel.resolve, call.args, call.meta))
-
-    def _launch_with_triton(self, call: LaunchCall, warmup: bool = False) -> Any:
-        """Launch with Triton, or with ``warmup`` only specialize and compile; return its handle."""
-        __tracebackhide__ = True
-        given = (call.args, call.meta, call.grid, warmup, call.are_hooks_called)
-        return self._translate_errors(call, partial(call.kernel.launch_with_triton, *given))
-
-    def _translate_errors(self, call: LaunchCall, step: Callable[[], Any]) -> Any:
+    def _translate_errors(self, launch: BoundLaunch, step: Callable[[], Any]) -> Any:
         """Run a step of a launch; Triton's exceptions become errors of the lab."""
         __tracebackhide__ = True
-        with GridErrors():
-            try:
-                return step()
-            except KernellabError:
+        try:
+            return step()
+        except KernellabError:
+            raise
+        except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
+            error = launch_error(launch.kernel, launch.args, launch.meta, exc, self.target)
+            if error is None:
                 raise
-            except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
-                error = launch_error(call.kernel, call.arguments, call.args, call.meta, exc, self.target)
-                if error is None:
-                    raise
-                raise error from exc
+            raise error from exc
 
 
 def _require_fit(compiled: Compiled) -> None:

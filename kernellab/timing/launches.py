@@ -22,7 +22,7 @@ from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
+from kernellab.launch.calls import Grid3, evaluated_grid
 from kernellab.launch.memory import Copier, Copies, Reached
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime
@@ -176,8 +176,7 @@ class Launches:
         )
         if known is None and plain_bindings(tuple(special.constants.values())) is not None:
             self._closures[id(variant.function)] = job.closure
-        with GridErrors():
-            extents = CheckedGrid(variant.function, self.grid)(special.bound)
+        extents = evaluated_grid(variant.function, self.grid, special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
         tuner = autotune_settings(self.kernel)
         own = None if config.pre_hook is None or sets_blocks_alone(config.pre_hook) else config.pre_hook

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import IpcExport
-from kernellab.launch.run import Trials
+from kernellab.launch.trials import Trials
 from kernellab.timing import bench_worker
 from kernellab.timing.bench_jobs import BenchJob, BenchKernel, LaunchTimes, Readiness, Setup
 from kernellab.timing.bench_memory import TooLarge, copy_memory, in_place

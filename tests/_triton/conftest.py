@@ -16,6 +16,7 @@ from kernellab._triton.drivers import OfflineDriver
 from kernellab._triton.launch_key import Style, style_of
 from kernellab._triton.specialize import specialize
 from kernellab.compile.entries import triton_files
+from kernellab.launch.calls import evaluated_grid
 from kernellab.launch.recording import Switch
 from kernellab.target import parse_target
 from tests import samples
@@ -52,7 +53,11 @@ class Recording:
 
     def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         self.slow += not warmup
-        return kernel.launch_with_triton(args, meta, grid, warmup)
+        handle, arguments = kernel.resolve(args, meta, warmup)
+        kernel.call_hooks(args, meta)
+        if not warmup:
+            kernel.launch_compiled(handle, arguments, evaluated_grid(kernel, grid, arguments))
+        return handle
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         self.failures.append(exc)

@@ -379,15 +379,15 @@ def test_launches_of_a_thread_that_follows_a_recording_are_told() -> None:
     observers, told = Observers(), []
     here = threading.Event()
     with observers.added(told.append, here.is_set):
-        thread = threading.Thread(target=lambda: observers.tell("unrelated"))  # type: ignore[arg-type]
+        thread = threading.Thread(target=lambda: observers.report("unrelated"))  # type: ignore[arg-type]
         thread.start()
         thread.join()
         here.set()
-        thread = threading.Thread(target=lambda: observers.tell("of a backward pass"))  # type: ignore[arg-type]
+        thread = threading.Thread(target=lambda: observers.report("of a backward pass"))  # type: ignore[arg-type]
         thread.start()
         thread.join()
-        observers.tell("own")  # type: ignore[arg-type]
-    observers.tell("after")  # type: ignore[arg-type]
+        observers.report("own")  # type: ignore[arg-type]
+    observers.report("after")  # type: ignore[arg-type]
     assert told == ["of a backward pass", "own"]
 
 

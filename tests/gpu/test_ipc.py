@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,22 +13,24 @@ from kernellab.gpu.ipc import IpcExport
 from kernellab.gpu.redzones import Damage
 from kernellab.gpu.worker import Ending, Placing, TrialOutcome, trial_error
 from kernellab.launch.arguments import CannotExport, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.launch.run import TrialRequest
+from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.settings import read_settings
 from tests import samples
 
 N = 300
 
 
-def request(lab: kernellab.Lab, look_closer: Any = lambda: None) -> TrialRequest:
+def launch_on(lab: kernellab.Lab, grid: tuple[int, int, int] = (3, 1, 1)) -> BoundLaunch:
     x = torch.zeros(N)
-    compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), N, BLOCK=128)
-    return TrialRequest(None, {}, compiled, {}, (3, 1, 1), look_closer)
+    launch = BoundLaunch(lab.bind(samples.add_kernel), (), {}, grid)
+    launch.compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), N, BLOCK=128)
+    launch.arguments, launch.grid = {}, grid
+    return launch
 
 
-def failure(lab: kernellab.Lab, outcome: TrialOutcome, **more: Any) -> kernellab.KernellabError:
+def failure(lab: kernellab.Lab, outcome: TrialOutcome, look_closer: Any = lambda: None) -> kernellab.KernellabError:
     exported = IpcExport(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
-    return trial_error(request(lab, **more), exported, outcome)
+    return trial_error(launch_on(lab), look_closer, exported, outcome)
 
 
 def test_memory_of_the_cpu_stays_behind() -> None:
@@ -85,7 +86,7 @@ def test_an_assert_of_the_kernel_is_told_and_no_access_blamed(lab: kernellab.Lab
 def test_a_grid_beyond_the_limits_is_told_them(lab: kernellab.Lab) -> None:
     outcome = TrialOutcome(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
     exported = IpcExport(0, None)
-    error = trial_error(replace(request(lab), grid=(1, 70000, 1)), exported, outcome)
+    error = trial_error(launch_on(lab, (1, 70000, 1)), lambda: None, exported, outcome)
     assert isinstance(error, LaunchError)
     assert "a grid has at most 2147483647 x 65535 x 65535 programs" in error.message
 

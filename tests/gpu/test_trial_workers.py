@@ -14,10 +14,9 @@ from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
-from kernellab.launch.run import TrialRequest
 from kernellab.target import parse_target
 from kernellab.workers.worker import Job
-from tests import samples
+from tests.gpu.test_ipc import launch_on
 
 OWN, OF_TORCH = (Memory(handle, 16, 4096, False) for handle in (IpcHandle(b"\0" * 64, 0), (torch.empty, ())))
 
@@ -61,10 +60,8 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     monkeypatch.setattr(GpuTrials, "start", lambda self, device, *, with_torch=False: started.append(with_torch))
     workers: dict[bool, Any] = {each: FakeWorker(ending) for each in (False, True)}
     trials = GpuTrials(10.0, _servers=dict(workers), _workers={(0, each): found for each, found in workers.items()})
-    x = torch.zeros(300)
-    compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
     job = TrialJob("add_kernel", BinaryLaunch((), "abc", (), (), (3, 1, 1), ()), 0, (memory,), Tables())
-    trials._run_trial(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
+    trials._run_trial(launch_on(lab), job, None)
     is_lost = ending is Ending.FAULT
     assert workers.pop(with_torch).asked == ["warm_up", "try_launch", *["close"] * is_lost]
     assert [each.asked for each in workers.values()] == [[]]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 from triton import knobs
-from triton.runtime.jit import JITFunction
 
 import kernellab
-from kernellab._triton.bound import bound_copy
+from kernellab._triton.bound import BoundKernel, bound_copy
 from kernellab._triton.drivers import OfflineDriver
 from kernellab.compile.cache import Compiler
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
-from kernellab.launch.run import TrialRequest, TrialResult
+from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.runtime import Runtime
+from kernellab.launch.trials import TrialResult
 from kernellab.target import parse_target
 from kernellab.workers.worker import Worker
 from tests import samples
@@ -35,7 +35,7 @@ class FakeTrials:
     enabled: bool = True
     result: TrialResult = field(default_factory=TrialResult)
     error: Exception | None = None
-    requests: list[TrialRequest] = field(default_factory=list)
+    launches: list[tuple[BoundLaunch, bool]] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
     prepared: int = 0
 
@@ -57,12 +57,14 @@ class FakeTrials:
     def has_passed(self, digest: str) -> bool:
         return digest in self.passed
 
-    def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
+    def launch(
+        self, launch: BoundLaunch, look_closer: Any, *, forced: bool = False, timeout_s: float | None = None
+    ) -> TrialResult:
         self.events.append("trial")
-        self.requests.append(request)
+        self.launches.append((launch, forced))
         if self.error is not None:
             raise self.error
-        self.passed.add(request.handle.hash)
+        self.passed.add(launch.handle.hash)
         return self.result
 
 
@@ -92,13 +94,19 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     def launched(src: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> None:
         events.append(f"launch {grid}")
 
-    run = JITFunction.run
+    resolve, launch_compiled = BoundKernel.resolve, BoundKernel.launch_compiled
 
-    def entered(self: Any, *args: Any, **meta: Any) -> Any:
-        events.append("warmup" if meta["warmup"] else "run")
-        return run(self, *args, **meta)
+    def entered(self: Any, args: Any, meta: Any, warmup: bool = False) -> Any:
+        if warmup:
+            events.append("warmup")
+        return resolve(self, args, meta, warmup)
 
-    monkeypatch.setattr(JITFunction, "run", entered)
+    def run(self: Any, *given: Any) -> Any:
+        events.append("run")
+        return launch_compiled(self, *given)
+
+    monkeypatch.setattr(BoundKernel, "resolve", entered)
+    monkeypatch.setattr(BoundKernel, "launch_compiled", run)
     compiler = Compiler(lab.compiler.pool, tmp_path, lab.compiler.timeout_s)
     launches = Runtime(compiler, interpret, TARGET, trials=trials)
     driver = OfflineDriver(TARGET, launched)
@@ -110,10 +118,10 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_triton_is_entered_once_after_the_trial_of_a_first_launch(session: Session) -> None:
     handle = session.launch()
     assert session.events == ["trial", "run", "launch (1, 1, 1)"]
-    (request,) = session.trials.requests
-    assert request.handle is handle
-    assert request.grid == (1, 1, 1)
-    assert set(request.arguments) == {"x_ptr", "y_ptr", "out_ptr", "n", "BLOCK"}
+    ((launch, _),) = session.trials.launches
+    assert launch.handle is handle
+    assert launch.grid == (1, 1, 1)
+    assert set(launch.arguments) == {"x_ptr", "y_ptr", "out_ptr", "n", "BLOCK"}
 
 
 def test_a_known_launch_is_triton_alone(session: Session) -> None:
@@ -144,7 +152,7 @@ def test_every_launch_is_tried_where_bounds_are_checked(session: Session) -> Non
         ]
         * 2
     )
-    assert all(request.forced for request in session.trials.requests)
+    assert all(forced for _, forced in session.trials.launches)
 
 
 def test_every_specialization_is_tried(session: Session) -> None:
@@ -165,7 +173,7 @@ def test_a_trial_on_the_original_memory_is_the_launch(session: Session) -> None:
     session.trials.result = TrialResult(has_launched=True)
     handle = session.launch()
     assert session.events == ["trial"]
-    assert handle is session.trials.requests[0].handle
+    assert handle is session.trials.launches[0][0].handle
 
 
 def test_a_failed_trial_is_no_launch_and_is_tried_again(session: Session) -> None:
@@ -230,7 +238,7 @@ def test_hooks_of_the_kernel_are_called_once_per_launch_and_before_its_trial(ses
     assert session.events == ["trial", "run", "launch (1, 1, 1)"]
     assert seen == [0]
     session.launch()
-    assert seen == [0, 4]
+    assert seen == [0, 3]
     assert len(session.kernel.pre_run_hooks) == 1
 
 
