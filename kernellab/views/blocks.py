@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import chain
@@ -63,6 +63,11 @@ def wrap_text(text: str, width: int, indent: str = "") -> list[str]:
     if len(indent) + len(text) <= width:
         return [indent + text]
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
+
+
+def wrap_lines(texts: Iterable[str], width: int, indent: str = "") -> list[str]:
+    """Return the lines of each text, one after the other."""
+    return [*chain.from_iterable(wrap_text(text, width, indent) for text in texts)]
 
 
 def join_parts(parts: Sequence[str], width: int, separator: str) -> list[str]:
@@ -156,7 +161,7 @@ class PlainText:
         lines = self.text.rstrip("\n").splitlines()
         if not self.caption:
             return lines
-        return [self.caption, *chain.from_iterable(wrap_text(line, width, _INDENT) for line in lines)]
+        return [self.caption, *wrap_lines(lines, width, _INDENT)]
 
     def html(self) -> str:
         """Return a ``<pre>``."""
@@ -166,13 +171,14 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """HTML that a terminal does not show, such as a picture; it is drawn when the card is rendered as HTML."""
+    """HTML such as a picture, drawn when the card is rendered; a terminal shows the lines of ``write``, or nothing."""
 
     draw: Callable[[], str]
+    write: Callable[[int], list[str]] = lambda _: []
 
-    def lines(self, _width: int) -> list[str]:
-        """Return nothing."""
-        return []
+    def lines(self, width: int) -> list[str]:
+        """Return the lines."""
+        return self.write(width)
 
     def html(self) -> str:
         """Return the HTML, or ""."""
@@ -187,7 +193,7 @@ class TextOnly:
 
     def lines(self, width: int) -> list[str]:
         """Return the lines."""
-        return [*chain.from_iterable(wrap_text(line, width) for line in self.text)]
+        return wrap_lines(self.text, width)
 
     def html(self) -> str:
         """Return nothing."""
@@ -254,9 +260,15 @@ class Table:
             return ""
         sides = ["left" if name in self.left else "right" for name in self.head]
         styles = [f' style="text-align:{side}"' if self.left else "" for side in sides]
-        head = "".join(f'<th scope="col"{css}>{escape(name)}</th>' for name, css in zip(self.head, styles, strict=True))
+        head = [f'<th scope="col"{css}>{escape(name)}</th>' for name, css in zip(self.head, styles, strict=True)]
         rows = []
-        for at, row in enumerate(self.rows):
-            cells = "".join(f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, styles, strict=True))
-            rows.append(f"<tr{title(self.tips[at]) if self.tips else ''}>{cells}</tr>")
-        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        for row, tip in zip(self.rows, self.tips or [""] * len(self.rows), strict=True):
+            cells = (f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, styles, strict=True))
+            rows.append(f"<tr{title(tip)}>{''.join(cells)}</tr>")
+        return html_table(rows, head)
+
+
+def html_table(rows: Iterable[str], head: Iterable[str] = (), style: str = "") -> str:
+    """Return a table of the card: elements ``<tr>`` under those of ``head``, ``<th>``; ``style`` are CSS classes."""
+    above = f"<thead><tr>{''.join(head)}</tr></thead>" if head else ""
+    return f'<table class="{f"kl-args {style}".strip()}">{above}<tbody>{"".join(rows)}</tbody></table>'

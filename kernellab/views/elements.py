@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
 
-from kernellab.checking.comparison import Check, Difference, error_text
+from kernellab.checking.comparison import Check, error_text
 from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Effects, UnknownEffect
@@ -60,7 +60,7 @@ def size_words(count: int) -> str:
 
 def percent(share: float) -> str:
     """Return ``4.2 %``, or ``42 %``."""
-    return f"{share:.1%}".replace("%", " %") if share < 0.0995 else f"{share:.0%}".replace("%", " %")
+    return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
 
 
 def shorten(text: str, limit: int) -> str:
@@ -109,13 +109,13 @@ def grid_words(grid: tuple[int, int, int]) -> str:
 
 def sites_words(effects: Effects, argument: str, kind: Access) -> str:
     """Return a line for each operation that accesses an argument in this way, for a tooltip."""
-    lines = []
+    lines = dict[str, None]()
     for site in effects.sites:
         if (site.argument, site.kind) == (argument, kind):
             where = f"line {site.line}: " if site.line is not None else ""
             how = ["masked"] * site.masked + ["in a branch or loop that may not be entered"] * site.conditional
-            lines.append(where + ", ".join([site.operation, *how]))
-    return "\n".join(dict.fromkeys(lines))
+            lines[where + ", ".join([site.operation, *how])] = None
+    return "\n".join(lines)
 
 
 def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
@@ -140,38 +140,28 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
     Scalar registers and tensor memory are there only where a kernel has some.
     """
     known = "not known"
-    spills, stack = resources.spill_bytes, resources.stack_bytes
+    spills, stack, sums = resources.spill_bytes, resources.stack_bytes, resources.accumulation_registers
     occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
+    registers = Fact("registers", known)
+    if resources.registers is not None:
+        part = f", {sums} of them accumulation registers" if sums else ""
+        registers = Fact("registers", str(resources.registers), f"per thread{part}")
+    scalar, tensor = list[Fact](), list[Fact]()
+    if resources.scalar_registers is not None:
+        spilled = f", {resources.scalar_spills:,} spilled" if resources.scalar_spills else ""
+        scalar = [Fact("scalar registers", str(resources.scalar_registers), f"per wave{spilled}", bool(spilled))]
+    if resources.tensor_memory_columns:
+        tensor = [Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")]
     return (
-        _registers(resources),
-        *_scalar_registers(resources),
+        registers,
+        *scalar,
         Fact("spills", known if spills is None else bytes_words(spills) if spills else "none", "", bool(spills)),
         Fact("stack", known if stack is None else bytes_words(stack) if stack else "none"),
         Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
-        *_tensor_memory(resources),
+        *tensor,
         Fact("threads", f"{resources.threads:,}", "per program"),
         Fact("occupancy", occupancy, _limit_words(resources), share=resources.occupancy),
     )
-
-
-def _registers(resources: Resources) -> Fact:
-    if resources.registers is None:
-        return Fact("registers", "not known")
-    of_sums = resources.accumulation_registers
-    detail = f"per thread, {of_sums} of them accumulation registers" if of_sums else "per thread"
-    return Fact("registers", str(resources.registers), detail)
-
-
-def _scalar_registers(resources: Resources) -> Iterator[Fact]:
-    if resources.scalar_registers is not None:
-        spills = resources.scalar_spills or 0
-        detail = f"per wave, {spills:,} spilled" if spills else "per wave"
-        yield Fact("scalar registers", str(resources.scalar_registers), detail, bool(spills))
-
-
-def _tensor_memory(resources: Resources) -> Iterator[Fact]:
-    if resources.tensor_memory_columns:
-        yield Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")
 
 
 def _limit_words(resources: Resources) -> str:
@@ -191,44 +181,38 @@ def cannot_run_words(compiled: Compiled) -> str:
 
 def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
     """Return a verdict and its sentence for each output that differs, and one for those that equal a reference."""
+    verdicts = [(False, _differing_words(check)) for check in checks if not check.equal]
     equal: dict[str, list[Check]] = {}
     for check in checks:
         if check.equal:
             equal.setdefault(check.expression, []).append(check)
-    differing = [(False, _differing_words(check)) for check in checks if not check.equal]
-    return (*differing, *((True, _equal_words(expression, group)) for expression, group in equal.items()))
-
-
-def _equal_words(expression: str, checks: list[Check]) -> str:
-    outputs = ", ".join(check.argument for check in checks)
-    verb = "equals" if len(checks) == 1 else "equal"
-    return f"{outputs} {verb} {expression}: yes, {error_text(checks)}".strip()
+    for expression, group in equal.items():
+        outputs, verb = ", ".join(check.argument for check in group), "equals" if len(group) == 1 else "equal"
+        verdicts.append((True, f"{outputs} {verb} {expression}: yes, {error_text(group)}".strip()))
+    return tuple(verdicts)
 
 
 def _differing_words(check: Check) -> str:
-    count = f"{check.mismatched:,} of {check.elements:,} elements"
-    errors = "are off by more than rounding explains" if check.worst is None else _worst_words(check.worst)
+    """Return how many elements are wrong and by how much, then their places: bounding indices, the first few."""
+    errors, worst = "are off by more than rounding explains", check.worst
     if check.never_written == check.mismatched:
         errors = "were never written"
-    cause = f". {check.cause}" if check.cause else ""
-    return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}{cause}".strip()
-
-
-def _worst_words(worst: Difference) -> str:
-    off = abs(worst.got - worst.expected)
-    return f"are off by more than rounding explains, {worst.place} by {off:.2g} where {worst.allowed:.2g} is allowed"
-
-
-def _places(check: Check) -> str:
-    """Return the places of wrong elements: unwritten ones, bounding indices, the first few."""
-    parts = []
+    elif worst is not None:
+        off = abs(worst.got - worst.expected)
+        errors += f", {worst.place} by {off:.2g} where {worst.allowed:.2g} is allowed"
+    parts = [f"{check.argument} differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements "]
+    parts[0] += errors
     if 0 < check.never_written < check.mismatched:
         parts.append(f"{check.never_written:,} of them were never written")
     if check.extent and check.mismatched > 1:
-        spans = (str(first) if first == last else f"{first} to {last}" for first, last in check.extent)
-        parts.append(f"all lie in [{', '.join(spans)}]")
-    parts += map(str, check.differences)
-    return "".join(f"; {part}" for part in parts)
+        parts.append(f"all lie in [{spans_words(check.extent)}]")
+    cause = f". {check.cause}" if check.cause else ""
+    return f"{'; '.join([*parts, *map(str, check.differences)])}{cause}".strip()
+
+
+def spans_words(spans: Iterable[tuple[int, int]]) -> str:
+    """Return ranges of indices, an axis each: ``0 to 15, 3``."""
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
 
 
 @cache

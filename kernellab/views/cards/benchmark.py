@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import interval, number
-from kernellab.views.figures.canvas import device_words, picture, value_text
+from kernellab.views.figures.canvas import device_words, figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
 _TEXT_ROWS = 40
@@ -61,16 +61,12 @@ def benchmark_card(benchmark: Benchmark, *, rest_is: str = "in .frame") -> Card:
 def _figures(benchmark: Benchmark) -> Iterator[Block]:
     """Yield the pictures: the sweep, speedups, the roofline, best times over two swept values."""
     frame = benchmark.frame
-    speedup = partial(sweep_figure, frame, metric="speedup")
-
-    def drawing(draw: Callable[..., Any], words: str) -> Drawing:
-        return Drawing(lambda: picture(lambda dark: draw(dark=dark), words))
-
-    yield drawing(partial(sweep_figure, frame), "the sweep, by implementation")
+    yield figure_block(partial(sweep_figure, frame), "the sweep, by implementation")
     if len(benchmark.implementations) > 1 and benchmark.reference:
-        yield Fold(f"speedup over {benchmark.reference}", [drawing(speedup, "speedup over the reference")])
-    yield Fold("roofline", [drawing(partial(roofline_figure, frame), "rows under the roofs")])
-    yield drawing(partial(sweep_heat_map, frame), "best times over two swept values")
+        speedup = figure_block(partial(sweep_figure, frame, metric="speedup"), "speedup over the reference")
+        yield Fold(f"speedup over {benchmark.reference}", [speedup])
+    yield Fold("roofline", [figure_block(partial(roofline_figure, frame), "rows under the roofs")])
+    yield figure_block(partial(sweep_heat_map, frame), "best times over two swept values")
 
 
 def summary(benchmark: Benchmark) -> str:
@@ -84,12 +80,18 @@ def summary(benchmark: Benchmark) -> str:
         is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
         done = "compiled and run on the CPU" if is_checked else "compiled"
         return f"{what}; {done} in {benchmark.seconds:.2f} s, not timed"
-    own = _fastest([row for row in timed if row.implementation == benchmark.implementations[0]])
+    fastest: dict[Any, BenchmarkRow] = {}  # of each case, whatever its config
+    for row in sorted(timed, key=lambda row: row.time_ms or 0.0):
+        if row.implementation == benchmark.implementations[0]:
+            fastest.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
+    own = fastest.values()
     shares = [row.share for row in own if row.share is not None]
     best = f"; up to {max(shares):.0%} of what the device can do" if shares else ""
     speedups = [row.speedup for row in own if row.speedup is not None]
-    is_peer = speedups and benchmark.reference != benchmark.implementations[0]
-    over = f"; {_range_text(speedups)} times as fast as {benchmark.reference}" if is_peer else ""
+    over = ""
+    if speedups and benchmark.reference != benchmark.implementations[0]:
+        bounds = dict.fromkeys((f"{min(speedups):.2f}", f"{max(speedups):.2f}"))
+        over = f"; {' to '.join(bounds)} times as fast as {benchmark.reference}"
     return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
 
 
@@ -106,19 +108,6 @@ def why(benchmark: Benchmark) -> list[str]:
     return [f"At {at}, of what {limit} can do: {', '.join(shares)}."] if len(rows) > 1 else []
 
 
-def _range_text(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _fastest(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
-    """Return the fastest row of each case, whatever its config."""
-    rows_by_case: dict[tuple[Any, ...], BenchmarkRow] = {}
-    for row in sorted(rows, key=lambda row: row.time_ms or 0.0):
-        rows_by_case.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
-    return list(rows_by_case.values())
-
-
 def ceilings_text(ceilings: Ceilings) -> str:
     """Return the ceilings of a device, a line each."""
     rates = [f"  {kind.ljust(6)} {rate:9,.1f} TFLOP/s" for kind, rate in ceilings.tflops.items()]
@@ -131,32 +120,17 @@ def _table(benchmark: Benchmark, rest_is: str) -> Table:
     rows = benchmark.rows
     has_times = any(row.time_ms is not None for row in rows)
     names, cells = (_MEASURED, _time_cells) if has_times else (_COMPILED, _resource_cells)
-    shown = _config_names(rows)
-    lines = [
-        [
-            *(value_text(dict(row.point)[name]) for name in benchmark.swept),
-            row.implementation,
-            _config_text(row, shown),
-            *cells(row),
-            row.status,
-        ]
-        for row in rows
-    ]
-    head = [*benchmark.swept, "implementation", "config", *names, "status"]
-    return Table(
-        head, lines, [row.reason for row in rows], most_lines=_TEXT_ROWS, rest_is=rest_is
-    ).without_empty_columns()
-
-
-def _config_text(row: BenchmarkRow, names: Sequence[str]) -> str:
-    values = {} if row.config is None else dict(row.config.parameters)
-    return ", ".join(f"{name}={values[name]}" for name in names if name in values)
-
-
-def _config_names(rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Return the config parameters that have no swept column."""
     configs = [row.config for row in rows if row.config is not None and "config" not in dict(row.point)]
-    return list(dict.fromkeys(name for config in configs for name, _ in config.parameters))
+    shown = dict.fromkeys(name for config in configs for name, _ in config.parameters)
+    lines = []
+    for row in rows:
+        values = {} if row.config is None else dict(row.config.parameters)
+        config = ", ".join(f"{name}={values[name]}" for name in shown if name in values)
+        point = (value_text(dict(row.point)[name]) for name in benchmark.swept)
+        lines.append([*point, row.implementation, config, *cells(row), row.status])
+    head = [*benchmark.swept, "implementation", "config", *names, "status"]
+    reasons = [row.reason for row in rows]
+    return Table(head, lines, reasons, most_lines=_TEXT_ROWS, rest_is=rest_is).without_empty_columns()
 
 
 def _time_cells(row: BenchmarkRow) -> list[str]:
@@ -201,7 +175,11 @@ def comparison_card(comparison: Comparison) -> Card:
     """Return the differences of two kernels: effects, outputs, time, resources, source."""
     left, right = comparison.compiled
     blocks: list[Block] = [Message(words, f"kl-note {css}".strip()) for css, words in _facts(comparison)]
-    blocks += notes([*_resources(comparison)])
+    if None in comparison.compiled and any(comparison.failures):  # of two that compiled, they are in the difference
+        for name, compiled in zip(comparison.names, comparison.compiled, strict=True):
+            facts = () if compiled is None else elements.resource_facts(compiled.resources)
+            takes = ", ".join(f"{fact.name} {fact.value}" for fact in facts)
+            blocks += notes([f"{name} takes: {takes}."] if takes else [])
     if left is not None and right is not None:
         names, sources = comparison.names, comparison.sources
         blocks.append(Drawing(lambda: diff_html(left, right, names=names, sources=sources)))
@@ -231,7 +209,9 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     facts = [*_outcomes(comparison), *(("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects)]
     for check in comparison.outputs:
         style = "kl-good" if check.equal else "kl-warn"
-        facts.append((style, _output_words(comparison, check.argument, equal=check.equal, error=check.max_error)))
+        same = "is equal" if check.equal else f"of {comparison.names[1]} DIFFERS"
+        words = f"{check.argument} {same} on the same inputs; the largest difference is {check.max_error:.3g}."
+        facts.append((style, words))
     if not comparison.outputs and comparison.same_inputs and not any(comparison.failures):
         facts.append(("kl-warn", "No outputs are known, so none were compared."))
     return [*facts, ("", timing_words(comparison))]
@@ -249,18 +229,3 @@ def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
             yield "kl-good", f"{name} ran to its end."
         else:
             yield "kl-warn", f"{name} failed: {type(failure).__name__}: {failure}"
-
-
-def _resources(comparison: Comparison) -> Iterator[str]:
-    """Yield the resources of the one that compiled, where the other did not; those of two are in their comparison."""
-    if None not in comparison.compiled or not any(comparison.failures):
-        return
-    for name, compiled in zip(comparison.names, comparison.compiled, strict=True):
-        if compiled is not None:
-            shown = (f"{fact.name} {fact.value}" for fact in elements.resource_facts(compiled.resources))
-            yield f"{name} takes: {', '.join(shown)}."
-
-
-def _output_words(comparison: Comparison, argument: str, *, equal: bool, error: float) -> str:
-    same = "is equal" if equal else f"of {comparison.names[1]} DIFFERS"
-    return f"{argument} {same} on the same inputs; the largest difference is {error:.3g}."

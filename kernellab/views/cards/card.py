@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import partial
 from html import escape
-from itertools import chain
+from typing import Any
 
-from kernellab.checking.comparison import Check
 from kernellab.compile import STAGES
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, Run, Severity, finding_words
 from kernellab.views import elements
@@ -27,9 +26,10 @@ from kernellab.views.blocks import (
     PlainText,
     Section,
     TextOnly,
+    html_table,
     join_parts,
     notes,
-    wrap_text,
+    wrap_lines,
 )
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_blocks
@@ -73,7 +73,15 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
     """Return one kernel's messages, arguments, resources, explanation and printed output."""
-    return [*_messages(report), _Arguments(report), _Resources(report), *_why(report), *printed_output(report.run)]
+    blocks: list[Block] = [
+        *_messages(report),
+        Drawing(partial(_argument_table, report), partial(_argument_lines, report)),
+        Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
+    ]
+    if report.explanation is not None:
+        answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
+        blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))
+    return [*blocks, *printed_output(report.run)]
 
 
 def _messages(report: KernelReport) -> Iterator[Block]:
@@ -81,23 +89,8 @@ def _messages(report: KernelReport) -> Iterator[Block]:
     for css, words in _alerts(report):
         yield Message(words, css)
     for check in report.checks:
-        yield _CheckDetail(check)
+        yield Drawing(partial(check_picture, check), partial(wrap_lines, [*check_lines(check)]))
     yield from notes(remarks(report), "note: ")
-
-
-@dataclass(frozen=True, slots=True)
-class _CheckDetail:
-    """The places and sizes of the errors of an output that differs from its reference."""
-
-    check: Check
-
-    def lines(self, width: int) -> list[str]:
-        """Return the histogram and the worst elements."""
-        return [*chain.from_iterable(wrap_text(line, width) for line in check_lines(self.check))]
-
-    def html(self) -> str:
-        """Return the pictures."""
-        return check_picture(self.check)
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
@@ -121,52 +114,43 @@ def finding_alert(finding: Finding) -> tuple[str, str]:
     return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {finding_words(finding)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """The table of arguments: type, specialization, what the kernel does to each, and what changed."""
+def _argument_lines(report: KernelReport, width: int) -> list[str]:
+    """Return a line per argument; its last column wraps."""
+    lines = list[str]()
+    rows = [tuple(map(shorten, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in report.arguments]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    left = sum(widths) + 2 * len(widths)
+    for row, argument in zip(rows, report.arguments, strict=True):
+        head = "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
+        words = elements.accesses_words(argument.lines or {}) or _untouched_words(argument, report.compiled.effects)
+        effect = "; ".join(filter(None, (words, _changed_words(argument))))
+        first, *rest = textwrap.wrap(effect, width - left) or [""]
+        lines += [(head + first).rstrip(), *(" " * left + line for line in rest)]
+    return lines
 
-    report: KernelReport
 
-    def lines(self, width: int) -> list[str]:
-        """Return a row per argument; its last column wraps."""
-        arguments, lines = self.report.arguments, list[str]()
-        rows = [tuple(map(shorten, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in arguments]
-        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-        left = sum(widths) + 2 * len(widths)
-        for row, argument in zip(rows, arguments, strict=True):
-            head = "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
-            effect = _effect_words(argument, complete=not self.report.compiled.effects.unknown)
-            first, *rest = textwrap.wrap(effect, width - left) or [""]
-            lines += [(head + first).rstrip(), *(" " * left + line for line in rest)]
-        return lines
-
-    def html(self) -> str:
-        """Return the table."""
-        ran = any(argument.changed is not None for argument in self.report.arguments)
-        titles = [*_ARGUMENT_COLUMNS, *(["after the run"] if ran else [])]
-        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-        rows = "\n".join(_argument_row(argument, self.report, ran=ran) for argument in self.report.arguments)
-        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
+def _argument_table(report: KernelReport) -> str:
+    """Return type, specialization, what the kernel does to each argument, and what changed."""
+    ran = any(argument.changed is not None for argument in report.arguments)
+    titles = [*_ARGUMENT_COLUMNS, *(["after the run"] if ran else [])]
+    head = [f'<th scope="col">{title}</th>' for title in titles]
+    return html_table([_argument_row(argument, report, ran=ran) for argument in report.arguments], head)
 
 
 def _argument_row(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
+    effects = report.compiled.effects
+    done = accesses(effects, argument.name, argument.lines or {}) or dim(_untouched_words(argument, effects))
     cells = [
         f'<th scope="row">{escape(argument.name)}</th>',
         f'<td class="kl-type">{escape(argument.type)}</td>',
         f'<td class="kl-dim">{escape(argument.specialization)}</td>',
-        f"<td>{_accesses(argument, report.compiled.effects)}</td>",
+        f"<td>{done}</td>",
     ]
     if ran:
         style = "" if argument.changed else ' class="kl-dim"'
         cells.append(f"<td{style}>{escape(_changed_words(argument))}</td>")
     plain = ' class="kl-plain"' if argument.lines is None else ""
     return f"<tr{plain}>{''.join(cells)}</tr>"
-
-
-def _accesses(argument: ArgumentReport, effects: Effects) -> str:
-    if not argument.lines:
-        return dim(_untouched_words(argument, complete=not effects.unknown))
-    return accesses(effects, argument.name, argument.lines)
 
 
 def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, ...]]) -> str:
@@ -183,38 +167,27 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Resources:
-    """Registers, spills, stack, shared memory and occupancy as numbers in a row."""
-
-    report: KernelReport
-
-    def lines(self, width: int) -> list[str]:
-        """Return the numbers with their names, and what limits the occupancy."""
-        facts = [
-            f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
-            for fact in elements.resource_facts(self.report.compiled.resources)
-        ]
-        return join_parts(facts, width, " · ")
-
-    def html(self) -> str:
-        """Return the numbers with their names and bars."""
-        cells = []
-        for fact in elements.resource_facts(self.report.compiled.resources):
-            detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
-            alarm = " kl-alarm" if fact.alarm else ""
-            bar = "" if fact.share is None else share_bar(fact.share)
-            cells.append(
-                f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
-                f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"
-            )
-        return f'<div class="kl-numbers">{"".join(cells)}</div>'
+def _resource_lines(report: KernelReport, width: int) -> list[str]:
+    """Return the numbers with their names, and what limits the occupancy."""
+    facts = [
+        f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
+        for fact in elements.resource_facts(report.compiled.resources)
+    ]
+    return join_parts(facts, width, " · ")
 
 
-def _why(report: KernelReport) -> Iterator[Block]:
-    if report.explanation is not None:
-        limit = f"limited by {report.explanation.bound}"
-        yield Fold("Why it takes this long", [Section(None, answer_blocks(report.explanation))], limit, is_open=True)
+def _resource_numbers(report: KernelReport) -> str:
+    """Return registers, spills, stack, shared memory and occupancy as numbers in a row, with names and bars."""
+    cells = []
+    for fact in elements.resource_facts(report.compiled.resources):
+        detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
+        alarm = " kl-alarm" if fact.alarm else ""
+        bar = "" if fact.share is None else share_bar(fact.share)
+        cells.append(
+            f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
+            f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"
+        )
+    return f'<div class="kl-numbers">{"".join(cells)}</div>'
 
 
 def printed_output(run: Run | None) -> list[Block]:
@@ -244,18 +217,19 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
     text = report.text.own
     for view, title, is_open in views:
         if by_line or view is not View.SOURCE:
-            picture = partial(svg, graph, report.compiled.effects, view=view, text=text)
+            picture = partial(scrolling, graph, report.compiled.effects, view=view, text=text)
             detail = plural(count, "operation") if view is View.OPERATIONS else ""
-            yield Fold(title, [Drawing(partial(_scrolling, picture))], detail, is_open=is_open)
+            yield Fold(title, [Drawing(picture)], detail, is_open=is_open)
 
 
-def scrolling(picture: str) -> str:
-    """Return a graph that shrinks a little where it is too wide, and then scrolls."""
+def scrolling(graph: Graph, effects: Effects | None = None, **options: Any) -> str:
+    """Return the picture of a graph, which shrinks a little where it is too wide, and then scrolls."""
+    return in_frame(svg(graph, effects, **options))
+
+
+def in_frame(picture: str) -> str:
+    """Return the frame of a picture that shrinks, and then scrolls."""
     return f'<div class="kl-graph">{shrinking(picture)}</div>'
-
-
-def _scrolling(draw: Callable[[], str]) -> str:
-    return scrolling(draw())
 
 
 def source(report: KernelReport, shown: frozenset[str]) -> Block:
@@ -314,31 +288,18 @@ def _stage_lines(report: KernelReport, shown: frozenset[str]) -> Iterator[list[s
             yield [f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")]
 
 
-def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
-    """Return for instance ``read (line 8), written (line 9); 1,024 of 1,024 changed``."""
-    lines = argument.lines or {}
-    words = elements.accesses_words(lines) or _untouched_words(argument, complete=complete)
-    return "; ".join(part for part in (words, _changed_words(argument)) if part)
-
-
 def _facts(report: KernelReport) -> list[str]:
-    """Return the facts of the card's second line, in order."""
-    compiled = report.compiled
-    config = [report.config] if report.config else elements.option_words(compiled)
-    return [str(compiled.target), elements.compile_words(compiled), *config, *_run_words(report)]
-
-
-def _run_words(report: KernelReport) -> list[str]:
-    """Return where and how long the kernel ran, the grid and the number of launches."""
-    words = []
-    if report.run is not None:
-        words.append(ran_words(report.run))
-    grid = report.grid or (report.run.grid if report.run else None)
+    """Return target, compile time, config, and where and how long the kernel ran."""
+    compiled, run, ran = report.compiled, report.run, list[str]()
+    if run is not None:
+        ran.append(ran_words(run))
+    grid = report.grid or (run.grid if run else None)
     if grid is not None:
-        words.append(f"grid {elements.grid_words(grid)}")
+        ran.append(f"grid {elements.grid_words(grid)}")
     if report.launches > 1:
-        words.append(plural(report.launches, "launch"))
-    return words or ["not launched"]
+        ran.append(plural(report.launches, "launch"))
+    config = [report.config] if report.config else elements.option_words(compiled)
+    return [str(compiled.target), elements.compile_words(compiled), *config, *(ran or ["not launched"])]
 
 
 def ran_words(run: Run) -> str:
@@ -346,15 +307,13 @@ def ran_words(run: Run) -> str:
     return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {elements.seconds_words(run.seconds)}"
 
 
-def _untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
-    """Return ``untouched`` or ``not known`` for an argument without accesses."""
+def _untouched_words(argument: ArgumentReport, effects: Effects) -> str:
     if argument.lines is None:
         return ""
-    return "untouched" if complete else "not known"
+    return "not known" if effects.unknown else "untouched"
 
 
 def _changed_words(argument: ArgumentReport) -> str:
-    """Return ``1,024 of 1,024 changed``, or "" without a run or for an argument that holds no memory."""
     if argument.changed is None or argument.elements is None:
         return ""
     if argument.changed == 0:
@@ -371,8 +330,7 @@ def remarks(report: KernelReport) -> tuple[str, ...]:
 
 def _memory_changes(run: Run) -> list[str]:
     """Return the changes in memory that the arguments hold addresses of."""
-    changed = [
-        f"{name} ({plural(n, 'element')})" for name, n in run.changed.items() if n and name.startswith("memory ")
-    ]
+    behind = {name: count for name, count in run.changed.items() if count and name.startswith("memory ")}
+    changed = [f"{name} ({plural(count, 'element')})" for name, count in behind.items()]
     more = [f"{len(changed) - _MOST_CHANGED:,} more"] if len(changed) > _MOST_CHANGED else []
     return [f"changed: {', '.join([*changed[:_MOST_CHANGED], *more])}"] if changed else []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.checking.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement, number_text
+from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, number_text
 from kernellab.views.blocks import Table
+from kernellab.views.elements import number, spans_words
 from kernellab.views.graph.drawing import svg_element
 from kernellab.views.palette import BAD, GOOD, GREY
 
@@ -14,24 +15,20 @@ _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
 _BAR_PX, _GAP_PX, _HEIGHT_PX, _LABEL_PX = 34, 6, 64, 14
 _LEAST_BAR = 0.04
-_THOUSAND = 1000
+_SCALES = ((1_000_000, "M"), (1000, "k"))
 
 
 def check_picture(check: Check) -> str:
     """Return the picture of an output that differs, with captions, as HTML; "" where there is nothing to show."""
     parts = [_with_caption(heat_svg(check), heat_words(check))] if check.heat else []
-    parts += [] if check.detail is None else _of_detail(check.argument, check.detail)
+    detail = check.detail
+    if detail is not None and detail.histogram is not None:
+        picture = histogram_svg(check.argument, detail.histogram)
+        parts.append(_with_caption(picture, histogram_words(detail.histogram)))
+    if detail is not None and detail.worst:
+        table, words = worst_table(detail.worst).html(), worst_words(check.argument, detail.worst)
+        parts.append(_with_caption(table, words, is_above=True))
     return f'<div class="kl-check">{"".join(parts)}</div>' if parts else ""
-
-
-def _of_detail(argument: str, detail: ErrorDetail) -> list[str]:
-    parts = []
-    if detail.histogram is not None:
-        parts.append(_with_caption(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
-    if detail.worst:
-        table = worst_table(detail.worst).html()
-        parts.append(_with_caption(table, worst_words(argument, detail.worst), is_above=True))
-    return parts
 
 
 def check_lines(check: Check) -> Iterator[str]:
@@ -76,8 +73,9 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
     most = max(count for _, _, _, count in bins)
     parts = []
     for at, (label, right, wrong, count) in enumerate(bins):
-        left, share = at * (_BAR_PX + _GAP_PX), _log_share(count, most)
-        height = share * _HEIGHT_PX
+        left = at * (_BAR_PX + _GAP_PX)
+        digits = count.bit_length() / max(most.bit_length(), 1)
+        height = max(digits, _LEAST_BAR) * _HEIGHT_PX if count else 0.0
         beyond = height * wrong / count if count else 0.0
         top = _LABEL_PX + _HEIGHT_PX - height
         for y, tall, colour in ((top, beyond, BAD), (top + beyond, height - beyond, GOOD)):
@@ -86,7 +84,8 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
                 parts.append(f'<rect {box} fill="{colour}"><title>{wrong:,} wrong, {right:,} right</title></rect>')
         middle = left + _BAR_PX / 2
         if count:
-            parts.append(_text(middle, top - 3, _count_words(count)))
+            scale, unit = next((pair for pair in _SCALES if count >= 10 * pair[0]), (1, ""))
+            parts.append(_text(middle, top - 3, f"{count / scale:,.0f}{unit}"))
         parts.append(_text(middle, _LABEL_PX + _HEIGHT_PX + 12, label))
     width = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX
     base = _LABEL_PX + _HEIGHT_PX
@@ -114,32 +113,15 @@ def worst_table(worst: tuple[WorstElement, ...]) -> Table:
     """Return a row for each of the worst elements; what is not known of any has no column."""
     by_program = any(element.program is not None for element in worst)
     head = ("program", "tile", "wrong in it", "worst element", "is", "should be", "off by (ulp)")
-    rows = [
-        (
-            _program_words(element) if by_program else "",
-            _tile_words(element),
-            f"{element.wrong:,}" if by_program else "",
-            _index_words(element.index),
-            number_text(element.got),
-            number_text(element.expected),
-            "" if element.ulps is None else f"{element.ulps:,.3g}",
-        )
-        for element in worst
-    ]
+    rows = []
+    for element in worst:
+        program = "none wrote it" if element.program is None else str(element.program)
+        index = f"[{', '.join(map(str, element.index))}]" if element.index else "the value"
+        values = number_text(element.got), number_text(element.expected), number(element.ulps, ",.3g")
+        owner = (program, f"{element.wrong:,}") if by_program else ("", "")
+        tile = f"[{spans_words(element.tile)}]" if element.tile else ""
+        rows.append((owner[0], tile, owner[1], index, *values))
     return Table(head, rows, left=("program", "tile", "worst element")).without_empty_columns()
-
-
-def _program_words(each: WorstElement) -> str:
-    return "none wrote it" if each.program is None else str(each.program)
-
-
-def _tile_words(each: WorstElement) -> str:
-    spans = (str(first) if first == last else f"{first} to {last}" for first, last in each.tile)
-    return f"[{', '.join(spans)}]" if each.tile else ""
-
-
-def _index_words(index: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, index))}]" if index else "the value"
 
 
 def _with_caption(picture: str, words: str, *, is_above: bool = False) -> str:
@@ -159,19 +141,7 @@ def _bins(histogram: ErrorHistogram) -> Iterator[tuple[str, int, int, int]]:
 
 def _edge(edge: float) -> str:
     exponent = edge.hex().partition("p")[2]
-    return "½" if edge < 1 else f"{edge:.0f}" if edge <= _THOUSAND + 24 else f"2^{int(exponent)}"
-
-
-def _log_share(count: int, most: int) -> float:
-    digits = count.bit_length() / max(most.bit_length(), 1)
-    return max(digits, _LEAST_BAR) if count else 0.0
-
-
-def _count_words(count: int) -> str:
-    for scale, unit in ((_THOUSAND**2, "M"), (_THOUSAND, "k")):
-        if count >= 10 * scale:
-            return f"{count / scale:.0f}{unit}"
-    return f"{count:,}"
+    return "½" if edge < 1 else f"{edge:.0f}" if edge <= 1024 else f"2^{int(exponent)}"
 
 
 def _text(x: float, y: float, words: str) -> str:

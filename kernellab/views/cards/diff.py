@@ -80,7 +80,8 @@ def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other:
     """Compare runs of equal lines: assembly repeats some lines thousands of times, which difflib takes for junk."""
     one, two = _runs(bare), _runs(other)
     names, names_of_other = [bare[run[0]] for run in one], [other[run[0]] for run in two]
-    autojunk = _equal_pairs(names, names_of_other) > _MEETINGS_AT_MOST
+    counts = Counter(names_of_other)
+    autojunk = sum(counts[name] for name in names) > _MEETINGS_AT_MOST  # pairs of equal names: the cost to be exact
     for tag, i, i_end, j, j_end in SequenceMatcher(None, names, names_of_other, autojunk).get_opcodes():
         pairs = [(_run_lines(one, i, i_end), _run_lines(two, j, j_end))]
         if tag == "equal":
@@ -99,12 +100,6 @@ def _runs(lines: Sequence[str]) -> list[range]:
 
 def _run_lines(runs: Sequence[range], first: int, end: int) -> range:
     return range(runs[first].start, runs[end - 1].stop) if first < end else range(0)
-
-
-def _equal_pairs(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the number of pairs of equal names, the cost of an exact comparison."""
-    one, two = Counter(left), Counter(right)
-    return sum(count * two[line] for line, count in one.items())
 
 
 def _change(tag: str, left: DiffSide | None, right: DiffSide | None) -> Change:
@@ -157,7 +152,11 @@ def diff_html(
     """
     _require(stage)
     heads = "".join(f"<th>{escape(name)}</th>" for name in names or _names(left, right))
-    facts = "".join(_fact(pair) for pair in fact_pairs(left, right))
+    facts = ""
+    for pair in fact_pairs(left, right):
+        css = ' class="kd-differs"' if pair.differs else ""
+        cells = f"<th>{escape(pair.name)}</th><td>{escape(pair.left)}</td><td>{escape(pair.right)}</td>"
+        facts += f"<tr{css}>{cells}</tr>"
     body = [f'<table class="kd-facts"><thead><tr><th></th>{heads}</tr></thead><tbody>{facts}</tbody></table>']
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
@@ -196,32 +195,20 @@ def _require(stage: str) -> None:
 
 def _names(left: Compiled, right: Compiled) -> Pair:
     """Name each by what sets it apart: kernel, target, options, else the start of its digest."""
-    one, two = _words(left), _words(right)
-    if one == two:
-        return f"{one} ({left.digest[:8]})", f"{two} ({right.digest[:8]})"
-    return one, two
-
-
-def _words(compiled: Compiled) -> str:
-    return ", ".join([compiled.kernel, str(compiled.target), *option_words(compiled)])
+    one, two = (", ".join([side.kernel, str(side.target), *option_words(side)]) for side in (left, right))
+    return (one, two) if one != two else (f"{one} ({left.digest[:8]})", f"{two} ({right.digest[:8]})")
 
 
 def _stage_rows(left: Compiled, right: Compiled, stage: str, sources: Pair | None) -> tuple[DiffRow, ...]:
-    if stage == "source":
-        texts = sources or ("", "")
-        return diff_rows(stage, _source(left, texts[0]), _source(right, texts[1]))
-    return diff_rows(stage, _lines(left, stage), _lines(right, stage))
+    texts = sources or ("", "")
+    return diff_rows(stage, _lines(left, stage, texts[0]), _lines(right, stage, texts[1]))
 
 
-def _source(compiled: Compiled, given: str) -> list[str]:
-    if given:
-        return given.splitlines()
-    functions = explore(compiled, sass=False).source
-    return [line.text for function in functions for line in function]
-
-
-def _lines(compiled: Compiled, stage: str) -> list[str]:
-    return [line.text for line in stage_lines(stage, stage_text(compiled, stage))]
+def _lines(compiled: Compiled, stage: str, source: str) -> list[str]:
+    if stage != "source":
+        return [line.text for line in stage_lines(stage, stage_text(compiled, stage))]
+    read = explore(compiled, sass=False).source if not source else ()
+    return source.splitlines() or [line.text for function in read for line in function]
 
 
 def _summary(stage: str, rows: Sequence[DiffRow]) -> str:
@@ -250,11 +237,6 @@ def _unified_lines(rows: Sequence[DiffRow]) -> Iterator[str]:
     yield from held
 
 
-def _fact(pair: FactPair) -> str:
-    style = ' class="kd-differs"' if pair.differs else ""
-    return f"<tr{style}><th>{escape(pair.name)}</th><td>{escape(pair.left)}</td><td>{escape(pair.right)}</td></tr>"
-
-
 def _row(row: DiffRow) -> str:
     if row.change is Change.SKIPPED:
         return f'<tr class="kd-skipped"><td></td><td colspan="3">{plural(row.skipped, "equal line")}</td></tr>'
@@ -267,25 +249,19 @@ def _row(row: DiffRow) -> str:
 
 
 def _texts(row: DiffRow) -> Pair:
-    plain = _plain(row.left), _plain(row.right)
+    plain = tuple(code_line(side.text) if side else "" for side in (row.left, row.right))
     if row.change is not Change.CHANGED or row.left is None or row.right is None:
-        return plain
+        return plain[0], plain[1]
     first, second = changed_words(row.left.text, row.right.text)
     same = sum(len(text) for text, differs in first if not differs and text.strip())
     if same < _CLOSE * max(len(row.left.text.strip()), len(row.right.text.strip())):
-        return plain
+        return plain[0], plain[1]
     return _mark_pieces(first), _mark_pieces(second)
 
 
-def _plain(side: DiffSide | None) -> str:
-    return code_line(side.text) if side else ""
-
-
 def _mark_pieces(pieces: Sequence[tuple[str, bool]]) -> str:
-    shown = [escape(text) if at else code_line(text) for at, (text, _) in enumerate(pieces)]
-    return "".join(
-        f"<mark>{piece}</mark>" if differs else piece for piece, (_, differs) in zip(shown, pieces, strict=True)
-    )
+    shown = ((escape(text) if at else code_line(text), differs) for at, (text, differs) in enumerate(pieces))
+    return "".join(f"<mark>{piece}</mark>" if differs else piece for piece, differs in shown)
 
 
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
@@ -308,39 +284,24 @@ class FactPair:
 
 def fact_pairs(left: Compiled, right: Compiled) -> tuple[FactPair, ...]:
     """Return the resources of both, and of all else what differs."""
-    sections = [
-        (_identity(left), _identity(right), False),
-        (_options(left), _options(right), True),
-        (_arguments(left), _arguments(right), True),
-        (_resources(left), _resources(right), False),
-        (_machine(left), _machine(right), True),
-    ]
     return tuple(
         pair
-        for one, two, only_differing in sections
+        for (one, always), (two, _) in zip(_sections(left), _sections(right), strict=True)
         for name in dict.fromkeys([*one, *two])
-        if (pair := FactPair(name, one.get(name, ""), two.get(name, ""))).differs or not only_differing
+        if (pair := FactPair(name, one.get(name, ""), two.get(name, ""))).differs or always
     )
 
 
-def _identity(compiled: Compiled) -> Mapping[str, str]:
-    options = {name: str(compiled.options.get(name, "")) for name in ("num_warps", "num_stages")}
-    return {"target": str(compiled.target), **options}
-
-
-def _options(compiled: Compiled) -> Mapping[str, str]:
-    return {name: str(compiled.options[name]) for name in _OPTIONS if compiled.options.get(name) is not None}
-
-
-def _arguments(compiled: Compiled) -> Mapping[str, str]:
-    return {
-        parameter.name: ", ".join(part for part in (parameter.type, parameter.specialization) if part)
-        for parameter in compiled.parameters
-    }
-
-
-def _resources(compiled: Compiled) -> Mapping[str, str]:
-    return {fact.name: f"{fact.value} {fact.detail}".strip() for fact in resource_facts(compiled.resources)}
+def _sections(compiled: Compiled) -> Iterator[tuple[Mapping[str, str], bool]]:
+    """Yield the facts of a kernel, with whether they show where they do not differ."""
+    options = compiled.options
+    shape = {name: str(options.get(name, "")) for name in ("num_warps", "num_stages")}
+    yield {"target": str(compiled.target), **shape}, True
+    yield {name: str(options[name]) for name in _OPTIONS if options.get(name) is not None}, False
+    yield {p.name: ", ".join(filter(None, (p.type, p.specialization))) for p in compiled.parameters}, False
+    facts = resource_facts(compiled.resources)
+    yield {fact.name: f"{fact.value} {fact.detail}".strip() for fact in facts}, True
+    yield _machine(compiled), False
 
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:

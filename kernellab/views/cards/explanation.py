@@ -6,10 +6,7 @@ And where the time goes: what the warps were about, the leading lines, the explo
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
-from itertools import chain
 
 from kernellab.errors import plural
 from kernellab.explain.causes import PerformanceFinding
@@ -27,7 +24,9 @@ from kernellab.views.blocks import (
     Section,
     Table,
     TextOnly,
+    html_table,
     notes,
+    wrap_lines,
     wrap_text,
 )
 from kernellab.views.elements import dim, grid_words, percent, seconds_words, share_bar
@@ -49,7 +48,7 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
     """Return the summary, the findings, the time of each unit, and what is not known."""
     return [
         Message(explanation.summary),
-        *(_FindingBlock(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
+        *(_finding_block(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
         Drawing(lambda: _units(explanation)),
         *(Message(reason, "kl-dim", prefix="not known: ") for reason in explanation.unknown),
     ]
@@ -69,28 +68,20 @@ def gain_words(finding: PerformanceFinding) -> str:
     return f"up to {high:.3g} times faster" if low < 1.01 else f"{low:.3g} to {high:.3g} times faster"
 
 
-@dataclass(frozen=True, slots=True)
-class _FindingBlock:
-    """One finding: cause and gain, its source line, what to change, the figures behind it."""
+def _finding_block(number: int, finding: PerformanceFinding, explanation: Explanation) -> Block:
+    """Return one finding: cause and gain, its source line, what to change, the figures behind it."""
+    code, evidence = _source(finding, explanation), f"({evidence_text(finding.evidence)})"
 
-    number: int
-    finding: PerformanceFinding
-    explanation: Explanation
+    def lines(width: int) -> list[str]:
+        head = f"{number}. {finding.cause}, {gain_words(finding)}: {finding.text}"
+        return [*wrap_text(head, width), *wrap_lines(filter(None, [code, evidence]), width, "   ")]
 
-    def lines(self, width: int) -> list[str]:
-        """Return cause, gain and text, then source and figures, indented."""
-        finding, code = self.finding, _source(self.finding, self.explanation)
-        head = f"{self.number}. {finding.cause}, {gain_words(finding)}: {finding.text}"
-        below = [*filter(None, [code]), f"({evidence_text(finding.evidence)})"]
-        return [*wrap_text(head, width), *chain.from_iterable(wrap_text(line, width, "   ") for line in below)]
-
-    def html(self) -> str:
-        """Return the finding as a part of a card."""
-        finding, code = self.finding, _source(self.finding, self.explanation)
+    def html() -> str:
         shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
-        title = f"<b>{self.number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
-        figures = f'<span class="kl-dim"> ({escape(evidence_text(finding.evidence))})</span>'
-        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{figures}</p></div>'
+        title = f"<b>{number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
+        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{dim(f" {evidence}")}</p></div>'
+
+    return Drawing(html, lines)
 
 
 def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
@@ -106,13 +97,12 @@ def _units(explanation: Explanation) -> str:
     times = explanation.times
     total = max(explanation.facts.time_s or times.total, 1e-12)
     units = sorted(times.terms.items(), key=lambda pair: -pair[1])
-    rows = "".join(
+    return html_table(
         f'<tr><th scope="row">{escape(str(unit))}</th><td>{seconds_words(seconds)}</td>'
         f"<td>{share_bar(min(1.0, seconds / total))}</td></tr>"
         for unit, seconds in units
         if seconds > _LEAST_SHOWN * total
     )
-    return f'<table class="kl-args"><tbody>{rows}</tbody></table>'
 
 
 _LINES = 12
@@ -121,17 +111,14 @@ _COLOURS = (ORANGE, BLUE, GREEN, PURPLE, YELLOW, GREY)
 
 def profile_card(profile: Profile, *, uid: str = "") -> Card:
     """Return the samples of a launch by line; ``uid`` is unique on a page."""
-    return Card([Section(_profile_heading(profile), profile_blocks(profile, uid=uid))])
-
-
-def _profile_heading(profile: Profile) -> Heading:
-    return Heading(profile.kernel, profile_facts(profile))
+    return Card([Section(Heading(profile.kernel, profile_facts(profile)), profile_blocks(profile, uid=uid))])
 
 
 def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
     """Return why nothing was sampled, or the remarks, the stall reasons, the leading lines, and the explorer."""
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
-    blocks += notes([*_remarks(profile)])
+    counted = [] if profile.counters is None else [counters_words(profile.counters)]
+    blocks += notes([*counted, *profile.notes])
     if profile.samples:
         blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), _table(profile)]
     compiled, heat = profile.compiled, heat_of(profile)
@@ -147,12 +134,6 @@ def profile_facts(profile: Profile) -> list[str]:
         return [profile.target, profile.device or "no GPU", f"grid {grid_words(profile.grid)}"]
     many = f"{profile.samples:,} samples of {plural(profile.launches, 'launch')}"
     return [profile.device, f"grid {grid_words(profile.grid)}", many, f"in {seconds_words(profile.seconds)}"]
-
-
-def _remarks(profile: Profile) -> Iterator[str]:
-    if profile.counters is not None:
-        yield counters_words(profile.counters)
-    yield from profile.notes
 
 
 def counters_words(counters: Counters) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 
 from kernellab.benchmark.baselines import RESOURCES, BaselineComparison
@@ -17,7 +17,19 @@ from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionR
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, PlainText, Section, Table, TextOnly
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Heading,
+    Message,
+    PlainText,
+    Section,
+    Table,
+    TextOnly,
+    html_table,
+)
 from kernellab.views.cards.results import compiled_card
 from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
 
@@ -30,44 +42,34 @@ def listing_card(listing: Listing) -> Card:
     if not listing.rows:
         return Card([Section(None, [Message(_empty_words(listing))])])
     gone = [Message(f"{_removal_words(listing)}; left are:")] if listing.removed else []
-    return Card([Section(None, [*gone, _VersionTable(listing)])])
+    table = Drawing(partial(_version_table, listing), lambda _: _version_lines(listing))
+    return Card([Section(None, [*gone, table])])
 
 
-@dataclass(frozen=True, slots=True)
-class _VersionTable:
-    """The versions of a listing, with their notes."""
+def _version_lines(listing: Listing) -> list[str]:
+    """Return aligned columns, with notes below their row."""
+    lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).lines()
+    notes = [(), *(row.notes for row in listing.rows)]
+    return [text for line, of in zip(lines, notes, strict=True) for text in (line, *(f"    {note}" for note in of))]
 
-    listing: Listing
 
-    def lines(self, _width: int) -> list[str]:
-        """Return aligned columns, with notes below their row."""
-        rows = self.listing.rows
-        table = Table(_COLUMNS, [_cells(row, self.listing.now) for row in rows]).lines()
-        notes_of = [(), *(row.notes for row in rows)]
-        return [
-            text
-            for line, notes in zip(table, notes_of, strict=True)
-            for text in (line, *(f"    {note}" for note in notes))
-        ]
-
-    def html(self) -> str:
-        """Return a table."""
-        head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-        rows = "".join(_html_row(row, self.listing.now) for row in self.listing.rows)
-        return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+def _version_table(listing: Listing) -> str:
+    rows = []
+    for row in listing.rows:
+        first, *rest = _cells(row, listing.now)
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
+        rows += (f'<tr><td></td><td colspan="{len(rest)}">{escape(note)}</td></tr>' for note in row.notes)
+    return html_table(rows, [f"<th>{column}</th>" for column in _COLUMNS])
 
 
 def loaded_card(loaded: LoadedVersion) -> Card:
     """Return the names that were defined, then the source."""
-    missing = [Message(words, WARNING) for words in _missing_words(loaded)]
-    heading, facts = Heading(loaded.row.label, _facts(loaded), in_text=False), "; ".join(_facts(loaded))
-    text: list[Block] = [
-        TextOnly([f"{loaded.row.label}  {facts}"]),
-        *missing,
-        TextOnly([""]),
-        PlainText(loaded.source),
-    ]
-    return Card([Section(heading, text)])
+    label, facts = loaded.row.label, _facts(loaded)
+    missing = [Message(f"{name} could not be kept and is left out", WARNING) for name in loaded.missing]
+    head = TextOnly([f"{label}  {'; '.join(facts)}"])
+    blocks: list[Block] = [head, *missing, TextOnly([""]), PlainText(loaded.source)]
+    return Card([Section(Heading(label, facts, in_text=False), blocks)])
 
 
 def age_words(seconds: float) -> str:
@@ -95,23 +97,11 @@ def _empty_words(listing: Listing) -> str:
 
 
 def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
-    return (
-        row.label,
-        str(row.id),
-        _launched_words(row),
-        "" if row.last_launch is None else age_words(now - row.last_launch),
-        row.config,
-        _time_words(row),
-        ", ".join(row.tags),
-        row.cell,
-    )
-
-
-def _launched_words(row: VersionRow) -> str:
-    """Return the number of launches by cells and of trial runs; others are not counted."""
     uncounted = "" if row.last_launch is None else "uncounted"
     counts = [f"{row.launches:,}" if row.launches else uncounted, plural(row.runs, "run") if row.runs else ""]
-    return ", ".join(filter(None, counts))
+    age = "" if row.last_launch is None else age_words(now - row.last_launch)
+    launched, tags = ", ".join(filter(None, counts)), ", ".join(row.tags)
+    return (row.label, str(row.id), launched, age, row.config, _time_words(row), tags, row.cell)
 
 
 def _time_words(row: VersionRow) -> str:
@@ -119,27 +109,10 @@ def _time_words(row: VersionRow) -> str:
     return "" if row.best_ms is None else f"{seconds_words(row.best_ms / 1e3)} ({row.where})"
 
 
-def _html_row(row: VersionRow, now: float) -> str:
-    first, *rest = _cells(row, now)
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-    notes = "".join(f'<tr><td></td><td colspan="{len(rest)}">{escape(note)}</td></tr>' for note in row.notes)
-    return f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>{notes}'
-
-
 def _facts(loaded: LoadedVersion) -> list[str]:
     kernel, *helpers = loaded.names
-    facts = [f"defined as {kernel}"]
-    if helpers:
-        facts.append(f"with {', '.join(helpers)}")
-    if loaded.row.config:
-        facts.append(loaded.row.config)
-    if loaded.row.best_ms is not None:
-        facts.append(_time_words(loaded.row))
-    return facts
-
-
-def _missing_words(loaded: LoadedVersion) -> list[str]:
-    return [f"{name} could not be kept and is left out" for name in loaded.missing]
+    helped = f"with {', '.join(helpers)}" if helpers else ""
+    return [*filter(None, (f"defined as {kernel}", helped, loaded.row.config, _time_words(loaded.row)))]
 
 
 _STYLE = """
@@ -152,6 +125,10 @@ table.facts { border-collapse: collapse; font-size: 0.85rem; }
 table.facts th, table.facts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0; vertical-align: top; }
 table.facts tr + tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }
 """
+
+
+_LAUNCHES = ("when", "where", "grid", "arguments", "time", "times")
+_MEASUREMENTS = ("config", "status", "time", "device", "when")
 
 
 def report_page(
@@ -168,18 +145,12 @@ def report_page(
         parts += ["<h2>Compiled</h2>", compiled_card(compiled).html()]
     parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts_of(recorded.version))]
     if before is not None:
-        parts += [
-            f"<h2>Since {escape(before.label)}</h2>",
-            f"<pre>{escape(source_diff(before, recorded.version))}</pre>",
-        ]
+        diff = escape(source_diff(before, recorded.version))
+        parts += [f"<h2>Since {escape(before.label)}</h2>", f"<pre>{diff}</pre>"]
     if launches:
-        parts += [
-            "<h2>Launches</h2>",
-            _table(("when", "where", "grid", "arguments", "time", "times"), _launches(launches)),
-        ]
+        parts += ["<h2>Launches</h2>", _table(_LAUNCHES, map(_launch_cells, reversed(launches)))]
     if measurements:
-        columns = ("config", "status", "time", "device", "when")
-        parts += ["<h2>Measurements</h2>", _table(columns, _measurements(measurements))]
+        parts += ["<h2>Measurements</h2>", _table(_MEASUREMENTS, map(_measurement_cells, measurements))]
     body = "\n".join(parts)
     return html_page(recorded.version.label, _STYLE, f"<main>\n{body}\n</main>")
 
@@ -201,23 +172,18 @@ def _version_facts(row: VersionRow) -> str:
     return f'<table class="facts">{"".join(cells)}</table>'
 
 
-def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
-    for row in reversed(launches):
-        yield (
-            date_words(row.last),
-            row.launch.where if row.launch.by == "launch" else f"{row.launch.by} on the {row.launch.where}",
-            "" if row.launch.grid is None else grid_words(row.launch.grid),
-            ", ".join(map(argument_words, row.launch.arguments)),
-            "" if row.seconds is None else seconds_words(row.seconds),
-            f"{row.count:,}",
-        )
+def _launch_cells(row: LaunchRow) -> tuple[str, ...]:
+    launch = row.launch
+    where = launch.where if launch.by == "launch" else f"{launch.by} on the {launch.where}"
+    grid = "" if launch.grid is None else grid_words(launch.grid)
+    time = "" if row.seconds is None else seconds_words(row.seconds)
+    return (date_words(row.last), where, grid, ", ".join(map(argument_words, launch.arguments)), time, f"{row.count:,}")
 
 
-def _measurements(rows: list[MeasurementRow]) -> Iterator[tuple[str, ...]]:
-    for row in rows:
-        measurement = row.measurement
-        time = "" if measurement.time_ms is None else seconds_words(measurement.time_ms / 1e3)
-        yield config_words(measurement.config), measurement.status, time, measurement.device, date_words(row.created)
+def _measurement_cells(row: MeasurementRow) -> tuple[str, ...]:
+    measurement = row.measurement
+    time = "" if measurement.time_ms is None else seconds_words(measurement.time_ms / 1e3)
+    return config_words(measurement.config), measurement.status, time, measurement.device, date_words(row.created)
 
 
 def argument_words(argument: Argument) -> str:
@@ -229,8 +195,8 @@ def argument_words(argument: Argument) -> str:
     return f"{argument.name}={argument.value}"
 
 
-def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table class="facts"><tr>{head}</tr>{body}</table></div>'
 
@@ -259,15 +225,13 @@ def baseline_cells(comparison: BaselineComparison, test: str = "") -> tuple[str,
     was = None if before is None else before.time_ms
     change = "" if was is None or now.time_ms is None else f"{now.time_ms / was - 1:+.1%}"
     times = (number(now.time_ms, ".4g"), interval(now.low_ms, now.high_ms), number(was, ".4g"), change)
-    needs = [_beside(getattr(now, name), getattr(before, name, None)) for name in RESOURCES]
+    needs = []
+    for name in RESOURCES:
+        need, old = getattr(now, name), getattr(before, name, None)
+        was_words = "" if old in (None, need) else f" (was {old:,})"
+        needs.append("" if need is None else f"{need:,}{was_words}")
     verdict = "written" if before is None else "failed" if comparison.failures else "ok"
     return (test, now.kernel, comparison.name, now.device, *times, *needs, verdict)
-
-
-def _beside(now: int | None, before: int | None) -> str:
-    if now is None:
-        return ""
-    return f"{now:,}" if before in (None, now) else f"{now:,} (was {before:,})"
 
 
 _MERGED = (
@@ -278,8 +242,11 @@ _MERGED = (
 
 def merged_card(merged: Merged) -> Card:
     """Return the merged rows, the table of all rows of their kernels, and each conflict."""
-    conflicts = (Message(conflict_words(conflict), WARNING, prefix="conflict: ") for conflict in merged.conflicts)
-    return Card([Section(None, [Message(_merged_words(merged)), _merged_table(merged), *conflicts])])
+    conflicts = [Message(conflict_words(conflict), WARNING, prefix="conflict: ") for conflict in merged.conflicts]
+    new, count = plural(merged.new, "measurement"), plural(len(conflicts), "conflict") if conflicts else "no conflict"
+    versions = ", ".join(merged.versions) or "no kernel"
+    words = f"{merged.source}: {versions}; {new} entered, {merged.known:,} known before, {count}."
+    return Card([Section(None, [Message(words), _merged_table(merged), *conflicts])])
 
 
 def conflict_words(conflict: Conflict) -> str:
@@ -295,13 +262,6 @@ def conflict_words(conflict: Conflict) -> str:
     where = f"{here.launch.device}, driver {here.conditions.driver}, Triton {here.conditions.triton}, {here.version}"
     more = "" if conflict.ratio is None else f", {conflict.ratio.median:.3g} times as long"
     return f"{launch}, {here.words}: {times[0]} here, {times[1]} there{more}; both on {where}."
-
-
-def _merged_words(merged: Merged) -> str:
-    new, known = plural(merged.new, "measurement"), f"{merged.known:,}"
-    conflicts = plural(len(merged.conflicts), "conflict") if merged.conflicts else "no conflict"
-    versions = ", ".join(merged.versions) or "no kernel"
-    return f"{merged.source}: {versions}; {new} entered, {known} known before, {conflicts}."
 
 
 def _merged_table(merged: Merged) -> Table:
@@ -330,24 +290,14 @@ _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
 
 
 def regressions_card(found: Regressions) -> Card:
-    """Return the launches that changed, and what is left out."""
-    rest = (Message(line, "kl-dim") for line in _left_out(found))
-    return Card([Section(None, [Message(_changed_words(found)), _changed_table(found), *rest])])
-
-
-def _changed_table(found: Regressions) -> Table:
-    """Return the launches whose time changed, or whose samples are too few."""
+    """Return the launches whose time changed, or whose samples are too few, and what is left out."""
     shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
     left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
-    return Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).without_empty_columns()
-
-
-def _changed_words(found: Regressions) -> str:
-    if not found.rows:
-        return (
-            f"No launch of {found.kernel or 'any kernel'} is known under several versions of Triton, driver or kernel."
-        )
-    return f"Of each launch, its fastest configs before and after a change: {found.text}."
+    table = Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).without_empty_columns()
+    known = f"No launch of {found.kernel or 'any kernel'} is known under several versions of Triton, driver or kernel."
+    words = f"Of each launch, its fastest configs before and after a change: {found.text}." if found.rows else known
+    rest = (Message(line, "kl-dim") for line in _left_out(found))
+    return Card([Section(None, [Message(words), table, *rest])])
 
 
 def _left_out(found: Regressions) -> list[str]:
@@ -359,17 +309,17 @@ def _left_out(found: Regressions) -> list[str]:
     for row in found.rows:
         if row.config == FASTEST and row.became is TimeChange.INCOMPARABLE:
             reasons.setdefault(row.reason, []).append(row)
-    return [*lines, *(f"Not compared, {_which(rows)}: {reason}." for reason, rows in reasons.items())]
-
-
-def _which(rows: Sequence[ChangedTime]) -> str:
-    first = f"{rows[0].kernel} ({rows[0].launch})" if rows[0].launch else rows[0].kernel
-    return first if len(rows) == 1 else f"{plural(len(rows), 'launch')}, such as {first}"
+    for reason, rows in reasons.items():
+        first = f"{rows[0].kernel} ({rows[0].launch})" if rows[0].launch else rows[0].kernel
+        which = first if len(rows) == 1 else f"{plural(len(rows), 'launch')}, such as {first}"
+        lines.append(f"Not compared, {which}: {reason}.")
+    return lines
 
 
 def _changed_cells(row: ChangedTime) -> tuple[str, ...]:
     ratio = row.ratio
     before, after = (None if kept is None else kept.time_ms for kept in (row.before, row.after))
+    was, now = ("" if kept is None else kept.words for kept in (row.before, row.after))
     return (
         *(row.kernel, row.launch, row.device, str(row.became)),
         "" if ratio is None else f"{ratio.median:.3f}",
@@ -377,12 +327,6 @@ def _changed_cells(row: ChangedTime) -> tuple[str, ...]:
         number(before, ".4g"),
         number(after, ".4g"),
         row.by,
-        _configs(row),
+        now if was in ("", now) else f"{now} (was {was})",
         row.reason,
     )
-
-
-def _configs(row: ChangedTime) -> str:
-    """Return the config, or what it was and is."""
-    was, now = (kept.words if kept is not None else "" for kept in (row.before, row.after))
-    return now if was in ("", now) else f"{now} (was {was})"

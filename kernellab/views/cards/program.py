@@ -13,7 +13,7 @@ from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, 
 from kernellab.errors import plural
 from kernellab.views import elements
 from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly
-from kernellab.views.cards.card import scrolling
+from kernellab.views.cards.card import in_frame
 from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graph.drawing import picture
 
@@ -26,7 +26,8 @@ def program_card(program: Program) -> Card:
         words = f"ncomplete program: {program.problem}"
         alert = Message(f"An i{words}.", "kl-alert", in_text=False)
         return Card([Section(None, [alert, TextOnly([f"an i{words}"])])])
-    steps, count = _StepTable(program), plural(len(program.tape.steps), "step")
+    lines, count = _step_lines(program.tape), plural(len(program.tape.steps), "step")
+    steps = Drawing(lambda: f"<pre>{escape(chr(10).join(lines))}</pre>", lambda _: lines)
     blocks: list[Block] = [
         *(Message(note, WARNING, prefix="note: ") for note in program.notes),
         Drawing(lambda: _picture(program)),
@@ -42,28 +43,17 @@ def _picture(program: Program) -> str:
     """Return the picture of a program, and what it leaves out."""
     words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
     note = Message(words).html() if program_diagram(program.tape).is_contracted else ""
-    return f"{note}\n{scrolling(program_svg(program))}"
+    return f"{note}\n{in_frame(program_svg(program))}"
 
 
-@dataclass(frozen=True, slots=True)
-class _StepTable:
-    """A line for each input and step of a program: what happens, and the layouts of what comes of it."""
-
-    program: Program
-
-    def lines(self, _width: int) -> list[str]:
-        """Return the first lines."""
-        tape = self.program.tape
-        rows = [*_rows(tape)]
-        width = min(max((len(left) for left, _ in rows), default=0), 90)
-        shown = [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows[:_LINES_AT_MOST]]
-        if len(rows) > _LINES_AT_MOST:
-            shown.append(f"  ... {len(rows) - _LINES_AT_MOST:,} more; program.frame has all")
-        return [*shown, f"  return {', '.join(tape.output_names) or 'nothing'}"]
-
-    def html(self) -> str:
-        """Return the same lines."""
-        return f"<pre>{escape(chr(10).join(self.lines(0)))}</pre>"
+def _step_lines(tape: Tape) -> list[str]:
+    """Return a line for each input and step: what happens, and the layouts of what comes of it."""
+    rows = [*_rows(tape)]
+    width = min(max((len(left) for left, _ in rows), default=0), 90)
+    shown = [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows[:_LINES_AT_MOST]]
+    if len(rows) > _LINES_AT_MOST:
+        shown.append(f"  ... {len(rows) - _LINES_AT_MOST:,} more; program.frame has all")
+    return [*shown, f"  return {', '.join(tape.output_names) or 'nothing'}"]
 
 
 def program_svg(program: Program) -> str:

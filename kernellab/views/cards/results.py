@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 
 from kernellab.compile.types import Compiled
@@ -24,12 +23,13 @@ from kernellab.views.blocks import (
     Section,
     Table,
     TextOnly,
+    html_table,
     notes,
 )
 from kernellab.views.cards import card
 from kernellab.views.elements import dim
 from kernellab.views.explorers import explorer_html
-from kernellab.views.graph import diagram_of, svg
+from kernellab.views.graph import diagram_of
 from kernellab.views.graph.drawing import tree_text
 from kernellab.views.layouts import FEW_TILES
 from kernellab.views.report import KernelReport, access_lines, argument_reports
@@ -50,12 +50,9 @@ def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
         *card.dataflow(report, frozenset(), alone=False, by_line=False),
         card.source(report, frozenset()),
     ]
-    heading = Heading(compiled.kernel, _words(compiled), elements.compile_tips(compiled))
+    facts = [str(compiled.target), elements.compile_words(compiled), *elements.option_words(compiled)]
+    heading = Heading(compiled.kernel, facts, elements.compile_tips(compiled))
     return Card([Section(heading, blocks, "  ")], WIDTH)
-
-
-def _words(compiled: Compiled) -> list[str]:
-    return [str(compiled.target), elements.compile_words(compiled), *elements.option_words(compiled)]
 
 
 def _as_report(compiled: Compiled) -> KernelReport:
@@ -76,49 +73,28 @@ def _as_report(compiled: Compiled) -> KernelReport:
 def effects_card(effects: Effects) -> Card:
     """Return a row per argument that names memory, or holds addresses, and the unknown effects."""
     unknown = [f"unknown: {elements.unknown_words(effect)}" for effect in effects.unknown]
+    nothing = "not known" if effects.unknown else "untouched"
+    names = tuple(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
+    lines_of = {name: access_lines(effects, name) for name in names}
+
+    def table() -> str:
+        done = {name: card.accesses(effects, name, lines) or dim(nothing) for name, lines in lines_of.items()}
+        return html_table(f'<tr><th scope="row">{escape(name)}</th><td>{cell}</td></tr>' for name, cell in done.items())
+
+    width = max(map(len, names), default=0) + 2
+    text = [name.ljust(width) + (elements.accesses_words(lines) or nothing) for name, lines in lines_of.items()]
     warnings = [Message(words, WARNING, in_text=False) for words in unknown]
-    memories = _memories(effects)
-    rows = [(name, elements.accesses_words(access_lines(effects, name)) or _nothing(effects)) for name in memories]
-    width = max(map(len, memories), default=0) + 2
-    lines = [name.ljust(width) + words for name, words in rows]
-    return Card([Section(None, [*warnings, Drawing(lambda: _effect_rows(effects)), TextOnly([*lines, *unknown])])])
-
-
-def _effect_rows(effects: Effects) -> str:
-    rows = []
-    for argument in _memories(effects):
-        done = card.accesses(effects, argument, access_lines(effects, argument)) or dim(_nothing(effects))
-        rows.append(f'<tr><th scope="row">{escape(argument)}</th><td>{done}</td></tr>')
-    return f'<table class="kl-args"><tbody>{"".join(rows)}</tbody></table>'
-
-
-def _memories(effects: Effects) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
-
-
-def _nothing(effects: Effects) -> str:
-    return "not known" if effects.unknown else "untouched"
+    return Card([Section(None, [*warnings, Drawing(table), TextOnly([*text, *unknown])])])
 
 
 def graph_card(graph: Graph) -> Card:
     """Return the default view of a graph: a picture in a frame that scrolls, or an indented list."""
-    return Card([Section(None, [Drawing(lambda: card.scrolling(svg(graph))), _GraphTree(graph)])])
 
-
-@dataclass(frozen=True, slots=True)
-class _GraphTree:
-    """A graph as an indented list, for a terminal."""
-
-    graph: Graph
-
-    def lines(self, _width: int) -> list[str]:
-        """Return the title and a line per box."""
-        diagram = diagram_of(self.graph)
+    def tree(_: int) -> list[str]:
+        diagram = diagram_of(graph)
         return [diagram.title, *tree_text(diagram).split("\n")]
 
-    def html(self) -> str:
-        """Return nothing: a page has the picture."""
-        return ""
+    return Card([Section(None, [Drawing(lambda: card.scrolling(graph), tree)])])
 
 
 def run_card(run: Run, reference: str | None = None) -> Card:
@@ -139,11 +115,9 @@ def run_card(run: Run, reference: str | None = None) -> Card:
         Drawing(Table(_CHANGED, changed, left=_CHANGED).html),
         *card.printed_output(run),
     ]
-    return Card([Section(Heading(run.kernel, _run_words(run)), blocks, "  ")])
-
-
-def _run_words(run: Run) -> list[str]:
-    return [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]
+    return Card(
+        [Section(Heading(run.kernel, [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]), blocks, "  ")]
+    )
 
 
 def exported_card(exported: Exported) -> Card:

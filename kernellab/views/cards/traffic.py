@@ -6,13 +6,14 @@ import linecache
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
+from math import prod
 
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
-from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, Table, TextOnly
+from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, Table, TextOnly, html_table
 from kernellab.views.elements import (
     MARKS,
     badge,
@@ -110,21 +111,25 @@ def _rows_html(traffic: Traffic) -> str:
     if not traffic.rows:
         return ""
     rows = [_row_cells(row, traffic) for row in traffic.rows]
-    kept = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
-    counts = {name for name in _HEAD if name not in {"access", "bytes used of moved"}}
-    kinds = [' class="kl-count"' if name in counts else "" for name in _HEAD]
-    head = "".join(f'<th scope="col"{kinds[at]}>{_HEAD[at]}</th>' for at in kept)
-    body = []
-    for row, cells in zip(traffic.rows, rows, strict=True):
-        tds = "".join(f"<td{kinds[at]}>{cells[at]}</td>" for at in kept)
-        body.append(f"<tr{title(totals_words(row))}>{tds}</tr>")
-    table = "".join(body)
-    return f'<table class="kl-args kl-traffic"><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>'
+    counts = set(_HEAD) - {"access", "bytes used of moved"}
+    columns = [
+        (at, name, ' class="kl-count"' if name in counts else "")
+        for at, name in enumerate(_HEAD)
+        if any(row[at] for row in rows)
+    ]
+    head = [f'<th scope="col"{style}>{name}</th>' for _, name, style in columns]
+    body = (
+        f"<tr{title(totals_words(row))}>{''.join(f'<td{style}>{cells[at]}</td>' for at, _, style in columns)}</tr>"
+        for row, cells in zip(traffic.rows, rows, strict=True)
+    )
+    return html_table(body, head, "kl-traffic")
 
 
 def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
     """Return the cells of a row as HTML, "" where one has nothing to say."""
-    is_global = row.space == "global"
+    is_global, used = row.space == "global", min(1.0, row.efficiency or 0.0)
+    moved = f"{size_words(row.bytes_used)} of {size_words(row.bytes)}, {percent(used)}"
+    moved += share_bar(used, waste_class(used))
     files = {each.file for each in traffic.rows if each.file}
     place = "" if row.line is None else str(row.line)
     if len(files) > 1 and row.file:
@@ -135,17 +140,11 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
         f"{row.requests:,}",
         f"{row.sectors:,}" if is_global else "",
         f"{row.ideal_sectors:,}" if is_global else "",
-        _bar(row) if is_global else "",
+        moved if is_global else "",
         f"{row.wavefronts:,}" if row.wavefronts else "",
         f"{row.conflicts:,}" if row.conflicts else "",
-        f"{percent(row.lanes_off)}" if row.lanes_off else "",
+        percent(row.lanes_off) if row.lanes_off else "",
     )
-
-
-def _bar(row: TrafficRow) -> str:
-    share = min(1.0, row.efficiency or 0.0)
-    bar = share_bar(share, waste_class(share))
-    return f"{size_words(row.bytes_used)} of {size_words(row.bytes)}, {percent(share)}{bar}"
 
 
 def _warps(traffic: Traffic) -> str:
@@ -189,34 +188,23 @@ def _arguments(traffic: Traffic) -> str:
         return ""
     rows = [_argument_cells(argument) for argument in shown]
     count = mapped_programs(traffic.grid, traffic.wave_programs, len(shown[0].programs))
-    who = _programs_words(traffic, count)
-    legend = f'<p class="kl-legend">{escape(who)}, from above in the order in which they start:{_map_keys(shown)}</p>'
+    wave = min(traffic.wave_programs, prod(traffic.grid))
+    which = f"The {plural(count, 'program')}" if count == wave else f"The first {count} of {plural(wave, 'program')}"
+    values = {int(value) for argument in shown for value in set(argument.programs.flat)}
+    keys = "".join(
+        f'<span class="kl-key" style="--kl-key:var(--kl-{kind})">{word}</span>'
+        for kind, word, value in (("read", "read", 1), ("write", "written", 2), ("atomic", "both", 3))
+        if value in values
+    )
     figures = "".join(
         f"<figure><figcaption>{escape(argument.argument)}</figcaption>"
         f"{program_map(argument, traffic.grid, traffic.wave_programs)}</figure>"
         for argument in shown
     )
     table = Table(_ARGUMENTS, rows, left=("argument",)).html()
-    slider = program_slider(traffic.grid, count)
-    return f'{table}{legend}<form class="kl-programs">{slider}<div class="kl-maps">{figures}</div></form>'
-
-
-def _map_keys(shown: Sequence[ArgumentTraffic]) -> str:
-    """Return the legend of the maps, for the colours that occur."""
-    values = {int(value) for argument in shown for value in set(argument.programs.flat)}
-    keys = (("read", "read", 1), ("write", "written", 2), ("atomic", "both", 3))
-    return "".join(
-        f'<span class="kl-key" style="--kl-key:var(--kl-{kind})">{word}</span>'
-        for kind, word, value in keys
-        if value in values
-    )
-
-
-def _programs_words(traffic: Traffic, count: int) -> str:
-    wave = min(traffic.wave_programs, traffic.grid[0] * traffic.grid[1] * traffic.grid[2])
-    if count == wave:
-        return f"The {plural(count, 'program')} of the first wave"
-    return f"The first {count} of {plural(wave, 'program')} of the first wave"
+    legend = f"{which} of the first wave, from above in the order in which they start:{keys}"
+    slider, maps = program_slider(traffic.grid, count), f'<div class="kl-maps">{figures}</div>'
+    return f'{table}<p class="kl-legend">{legend}</p><form class="kl-programs">{slider}{maps}</form>'
 
 
 def _argument_cells(each: ArgumentTraffic) -> tuple[str, ...]:
@@ -242,29 +230,25 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
     for row in rows:
         if row.line is not None and row.file:
             by_place.setdefault((row.file, row.line), []).append(row)
-    shown = sorted({(file, line) for file, last in by_place for line in _from_its_definition(file, last)})
+    shown = set[tuple[str, int]]()
+    for file, last in by_place:
+        before = range(last, max(0, last - _FUNCTION_LINES), -1)
+        starts = (line for line in before if linecache.getline(file, line).lstrip().startswith("def "))
+        shown |= {(file, line) for line in range(next(starts, last), last + 1)}
     files = {file for file, _ in shown}
-    body = []
-    before: tuple[str, int] | None = None
-    for file, line in shown:
-        if before is not None and (file, line - 1) != before:
-            name = escape(short_file(file)) if len(files) > 1 and file != before[0] else ""
+    body, earlier = list[str](), ("", 0)
+    for file, line in sorted(shown):
+        if body and (file, line - 1) != earlier:
+            name = escape(short_file(file)) if len(files) > 1 and file != earlier[0] else ""
             body.append(f'<tr><td class="kl-no">⋮</td><td></td><td>{name}</td></tr>')
         text = code_line(linecache.getline(file, line).rstrip()) or " "
         badges = "".join(map(access_badge, by_place.get((file, line), ())))
         body.append(f'<tr><td class="kl-no">{line}</td><td>{text}</td><td class="kl-by">{badges}</td></tr>')
-        before = file, line
+        earlier = file, line
     if not body:
         return ""
     table = "\n".join(body)
     return f'<div class="kl-scroll"><table class="kl-source kl-traffic-source"><tbody>\n{table}\n</tbody></table></div>'
-
-
-def _from_its_definition(file: str, line: int) -> range:
-    """Return the lines of a function up to one of them; that line alone where no ``def`` is found before it."""
-    before = range(line, max(0, line - _FUNCTION_LINES), -1)
-    starts = (first for first in before if linecache.getline(file, first).lstrip().startswith("def "))
-    return range(next(starts, line), line + 1)
 
 
 def access_badge(row: TrafficRow) -> str:
@@ -296,7 +280,7 @@ def request_words(row: TrafficRow) -> str:
 
 def totals_words(row: TrafficRow) -> str:
     """Return the totals of an access, for a tooltip."""
-    words = [f"{row.requests:,} requests", f"{row.instruction}"]
+    words = [f"{row.requests:,} requests", row.instruction]
     if row.space == "global":
         words += [f"{row.sectors:,} sectors, {row.ideal_sectors:,} needed", f"{bytes_words(row.bytes)} moved"]
     if row.wavefronts:

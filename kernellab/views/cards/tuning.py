@@ -6,11 +6,11 @@ Over sizes, that is a dispatch: the configs of its rule, what it loses on each c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import plural
 from kernellab.store.columns import UNMEASURED, Status
@@ -31,10 +31,13 @@ from kernellab.views.blocks import (
     notes,
 )
 from kernellab.views.elements import interval, number
-from kernellab.views.figures.canvas import device_words, picture
+from kernellab.views.figures.canvas import device_words, figure_block
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
+
+if TYPE_CHECKING:
+    import pandas
 
 _ROWS = 12
 _MOST_ROWS = 200
@@ -53,7 +56,10 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
     """
     count, failures = len(tuning.rows), _failures(tuning)
     draws_times = tuning.frame["registers"].notna().any() or tuning.frame["rank"].notna().any()
-    table = _table(tuning, _order(tuning)[:_MOST_ROWS], count, rest_is)
+    ranks = tuning.frame["rank"].fillna(count).tolist()
+    went_wrong = [row.status not in _FINE for row in tuning.rows]  # what could run comes before it
+    order = sorted(range(count), key=lambda index: (ranks[index], went_wrong[index], index))
+    table = _table(tuning, order[:_MOST_ROWS], count, rest_is)
     part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
     how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
     reasons = why(tuning)
@@ -62,7 +68,7 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
         *(Message(reason, in_text=False) for reason in reasons),
         # a picture would be empty but for its failures, cut short
         *([] if draws_times else [Drawing(lambda: "".join(f"<div>{escape(line)}</div>" for line in failures))]),
-        Drawing(partial(_figures, tuning, draws_times=draws_times)),
+        *_figures(tuning.frame, draws_times=draws_times),
         Fold(plural(count, "config"), [table], part, is_open=count <= _ROWS),
         TextOnly(failures),
         *notes([*_left_out(tuning), *tuning.notes]),
@@ -72,17 +78,14 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
     return Card([Section(Heading(tuning.kernel, facts, in_text=False), blocks)])
 
 
-def _figures(tuning: Tuning, *, draws_times: bool) -> str:
-    """Return the pictures of a tuning as HTML."""
-    frame = tuning.frame
-    parts = [
-        picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs") if draws_times else "",
-        picture(lambda dark: agreement_figure(frame, dark=dark), "configs whose outputs are equal"),
-    ]
-    if parameters_figure(frame) is not None and len(tuning.rows) > 4:
-        parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
-    parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
-    return "\n".join(filter(None, parts))
+def _figures(frame: pandas.DataFrame, *, draws_times: bool) -> Iterator[Block]:
+    """Yield the pictures of a tuning."""
+    if draws_times:
+        yield figure_block(partial(timings_figure, frame), "times of the configs")
+    yield figure_block(partial(agreement_figure, frame), "configs whose outputs are equal")
+    if len(frame) > 4:
+        yield figure_block(partial(parameters_figure, frame), "times by parameter")
+    yield figure_block(partial(roofline_figure, frame), "configs under the roofs of the device")
 
 
 def summary(tuning: Tuning) -> str:
@@ -100,7 +103,12 @@ def summary(tuning: Tuning) -> str:
         first = "the first that fits and agrees with the reference" if row.checked else "the first that fits"
         return f"{tuning.kernel}: {part}{many} compiled {how}; {first} is {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
-    best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}{_faster(tuning)}"
+    best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}"
+    faster = tuning.outvoted
+    if faster is not None:
+        best += (
+            f"; {faster.config.text} is faster, at {faster.time_ms:.4g} ms, but its outputs differ from most: {DECIDES}"
+        )
     return f"{tuning.kernel}: {plural(len(tuning.rows), 'config')} {how}; {best}"
 
 
@@ -110,21 +118,6 @@ def why(tuning: Tuning) -> list[str]:
     winner = timed.pop(tuning.winner, None) if tuning.winner is not None else None
     sentence = "" if winner is None else why_it_wins(winner, list(timed.values()))
     return [sentence] if sentence else []
-
-
-def _faster(tuning: Tuning) -> str:
-    """Return that the fastest config did not win, since its outputs differ from most; "" where that is not so."""
-    faster = tuning.outvoted
-    if faster is None:
-        return ""
-    return f"; {faster.config.text} is faster, at {faster.time_ms:.4g} ms, but its outputs differ from most: {DECIDES}"
-
-
-def _order(tuning: Tuning) -> list[int]:
-    """Return the rows by rank; of those without one, what could run comes before what went wrong."""
-    ranks = tuning.frame["rank"].fillna(len(tuning.rows)).tolist()
-    went_wrong = [row.status not in _FINE for row in tuning.rows]
-    return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], went_wrong[index], index))
 
 
 def _table(tuning: Tuning, order: Sequence[int], count: int, rest_is: str) -> Table:
@@ -182,28 +175,26 @@ def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
     For each parameter, the best config with another value of it is compared with the winner; the parameter whose best
     other value is slowest decides.
     """
-    values, known = winner.config.values, [(row.config.values, row) for row in others]
-    rivals = {name: rival for name in values if (rival := _rival(values[name], known, name)) is not None}
+
+    def time_ms(row: Row) -> float:
+        return row.time_ms or 0.0
+
+    values, known, rivals = winner.config.values, [(row.config.values, row) for row in others], dict[str, Row]()
+    for name, own in values.items():
+        slower = [row for other, row in known if other.get(name, own) != own]
+        if slower:
+            rivals[name] = min(slower, key=time_ms)
     if not rivals:
         return ""
-    name = max(rivals, key=lambda row: _timed_ms(rivals[row]))
+    name = max(rivals, key=lambda name: time_ms(rivals[name]))
     rival = rivals[name]
-    ratio = _timed_ms(rival) / _timed_ms(winner)
+    ratio = time_ms(rival) / time_ms(winner)
     if ratio < _LEAST_RATIO:
         return "No parameter decides: for each, another value comes within 3 % of the winner."
     value, other = values[name], rival.config.values[name]
     differences = ", ".join(_differences(winner, rival))
     reason = f": it {differences}" if differences else "; registers, spills and occupancy are about the same"
     return f"{name}={value} decides: with {other} it is at best {ratio:.2f} times slower{reason}."
-
-
-def _timed_ms(row: Row) -> float:
-    return row.time_ms or 0.0
-
-
-def _rival(own: Any, known: Sequence[tuple[Mapping[str, Any], Row]], name: str) -> Row | None:
-    """Return the fastest config with another value of a parameter than the winner's ``own``."""
-    return min((row for values, row in known if values.get(name, own) != own), key=_timed_ms, default=None)
 
 
 def _differences(winner: Row, rival: Row) -> list[str]:
@@ -239,7 +230,9 @@ def dispatch_card(dispatch: Dispatch) -> Card:
     blocks: list[Block] = [
         Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
         _configs(dispatch),
-        Drawing(partial(_dispatch_figures, dispatch)),
+        figure_block(partial(winners_figure, dispatch), "configs over two sizes"),
+        figure_block(partial(regret_figure, dispatch), "what the rule loses over the sizes"),
+        figure_block(partial(cover_figure, dispatch), "what each further config buys"),
         TextOnly(["", *shown.lines(), *more]),
         Fold(plural(len(dispatch.regrets), "case"), [Drawing(all_cases.html)], is_open=len(dispatch.regrets) <= _CASES),
         Fold("the rule as Python", rule),
@@ -247,16 +240,6 @@ def dispatch_card(dispatch: Dispatch) -> Card:
     ]
     facts = [plural(len(dispatch.cases), "case"), device_words(dispatch.provenance), f"{dispatch.seconds:.2f} s"]
     return Card([Section(Heading(dispatch.kernel, facts, in_text=False), blocks)])
-
-
-def _dispatch_figures(dispatch: Dispatch) -> str:
-    """Return the pictures of a tuning over sizes as HTML."""
-    figures = (
-        picture(lambda dark: winners_figure(dispatch, dark=dark), "configs over two sizes"),
-        picture(lambda dark: regret_figure(dispatch, dark=dark), "what the rule loses over the sizes"),
-        picture(lambda dark: cover_figure(dispatch, dark=dark), "what each further config buys"),
-    )
-    return "\n".join(filter(None, figures))
 
 
 def dispatch_summary(dispatch: Dispatch) -> str:
@@ -269,16 +252,12 @@ def dispatch_summary(dispatch: Dispatch) -> str:
         return f"{head}; nothing was timed"
     estimated = [regret.estimated for regret in dispatch.regrets if regret.estimated is not None]
     loss = f"at most {max(known):.3f} x the best of what was measured"
-    guess = (
-        f"; on sizes that it does not know, about {median(estimated):.3f} x (worst of the cases left out one by one: "
-        f"{max(estimated):.3f} x)"
-        if estimated
-        else ""
-    )
-    return (
-        f"{head}, {plural(measured, 'config')} measured; a rule of {plural(len(dispatch.rule.costs), 'config')}, "
-        f"{loss}{guess}"
-    )
+    guess = ""
+    if estimated:
+        guess = f"; on sizes that it does not know, about {median(estimated):.3f} x"
+        guess += f" (worst of the cases left out one by one: {max(estimated):.3f} x)"
+    configs, rule = plural(measured, "config"), plural(len(dispatch.rule.costs), "config")
+    return f"{head}, {configs} measured; a rule of {rule}, {loss}{guess}"
 
 
 def _configs(dispatch: Dispatch) -> Table:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernellab.views.blocks import Drawing
 from kernellab.views.elements import minify
 from kernellab.views.palette import Theme
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
@@ -114,6 +115,11 @@ def value_text(value: Any) -> str:
 def device_words(facts: Mapping[str, Any]) -> str:
     """Return the device of a measurement, or the target of a compile."""
     return str(facts.get("device") or f"{facts.get('target', '')}, no GPU")
+
+
+def figure_block(draw: Callable[..., Figure | None], alt: str) -> Drawing:
+    """Return a figure as a block of a card, in a light and a dark version."""
+    return Drawing(lambda: picture(lambda dark: draw(dark=dark), alt))
 
 
 def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
