@@ -33,10 +33,12 @@ from benchmarks.tune_over import KERNEL, grid
 from benchmarks.tune_over import inputs as inputs_on_gpu
 from benchmarks.tune_over_table import table
 from kernellab.lab.workspace import local_environment
+from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment, cluster_cases
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.options import Options
+from kernellab.tune.tuning import Environment, tune_launches
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
 SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]
@@ -72,8 +74,10 @@ class Exhaustive:
 
     def take(self) -> MeasuredCase:
         request, begin = self.requests.pop(), time.perf_counter()
-        tuning = tune_kernel(
-            self.environment, self.kernel, grid, (), self.inputs(**request.sizes), Options(self.configs)
+        tuning = tune_launches(
+            self.environment,
+            Launches(self.kernel, grid, (), self.inputs(**request.sizes), self.environment.device.target),
+            Options(self.configs),
         )
         seconds, facts = time.perf_counter() - begin, tuning.provenance
         return MeasuredCase(
@@ -198,7 +202,7 @@ def get_ready(opened: OpenEnvironment) -> None:
     assert environment is not None, "this worker sees no GPU"
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
     out = torch.zeros(128, device="cpu" if environment.device.index is None else "cuda")
-    tune_kernel(environment, touch, (1,), (out,), {}, Options(configs))
+    tune_launches(environment, Launches(touch, (1,), (out,), {}, environment.device.target), Options(configs))
 
 
 def shown(runs: Iterator[Run], given: argparse.Namespace) -> Iterator[str]:

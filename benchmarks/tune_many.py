@@ -34,11 +34,11 @@ from kernellab.store import Store
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP
 from kernellab.timing.config import Space
-from kernellab.tune.finals import Policy
+from kernellab.timing.launches import Launches
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
-from kernellab.tune.tuning import Environment, Options
-from kernellab.tune.tuning import tune_kernel as tuned_in
+from kernellab.tune.tuning import Environment, tune_launches
 from kernellab.views.cards.tuning import tuning_card
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
@@ -122,11 +122,19 @@ def whole(lab: kernellab.Lab, count: int) -> tuple[float, float, float]:
         environment = Environment(compiler, kernels.kernels, DEVICE, lambda *_: FakeBench(times), progress=watched)
         begin = time.process_time()
         x, out = torch.ones(100), torch.zeros(100)
-        tuning = tuned_in(environment, lab.bind(scale_kernel), (1,), (x, out, 100), {}, Options(listed))
+        tuning = tune_launches(
+            environment,
+            Launches(lab.bind(scale_kernel), (1,), (x, out, 100), {}, environment.device.target),
+            Options(listed),
+        )
         assert len(tuning.frame) == count
         seconds = time.process_time() - begin
         begin = time.process_time()
-        again = tuned_in(environment, lab.bind(scale_kernel), (1,), (x, out, 100), {}, Options(listed))
+        again = tune_launches(
+            environment,
+            Launches(lab.bind(scale_kernel), (1,), (x, out, 100), {}, environment.device.target),
+            Options(listed),
+        )
         assert again.from_cache
         known = time.process_time() - begin
         kernels.close()
@@ -137,7 +145,7 @@ def settled(count: int, **more: Any) -> Any:
     """Tune with times, of which one in four is better than all before it, and begin finals while configs compile."""
     listed = configs(count)
     times = {config: 10.0 - 8.0 * place / count + (place % 4) for place, config in enumerate(listed)}
-    return tune(listed, FakeBench(times, **more), compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
+    return tune(listed, FakeBench(times, **more), compiler=FakeCompiler(dawdles=True), options=Options(finals_s=1e9))
 
 
 def drawn(count: int) -> None:

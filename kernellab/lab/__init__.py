@@ -177,9 +177,9 @@ class Lab(Workspace):
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
         from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
-        from kernellab.tune.tuning import Options
+        from kernellab.tune.options import Options
 
-        options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
+        options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
         return tune_and_launch(self.session(), call, options, local_environment)
 

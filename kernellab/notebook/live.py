@@ -17,7 +17,8 @@ from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
 from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
 from kernellab.tune.dispatch.result import Watch as DispatchWatch
-from kernellab.tune.result import Tuning, TuningProgress, Watch
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.result import Tuning
 from kernellab.views.figures.live import (
     LiveView,
     benchmark_shown,

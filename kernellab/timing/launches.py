@@ -71,7 +71,8 @@ class Launches:
     """A kernel with its decorators and the arguments of the call to tune; ``reference`` gives the expected outputs.
 
     ``outputs`` names the arguments to compare, None for all that are written. ``originals`` are the user's own
-    `triton.Config`s, hooks included; ``common_hook`` is the hook that all of them share.
+    `triton.Config`s to try, hooks included; ``common_hook`` is the hook that all of them share. ``listed`` are all
+    configs in order, and ``pruned`` has the reasons for those that are not tried.
     """
 
     kernel: Kernel
@@ -84,6 +85,8 @@ class Launches:
     outputs: frozenset[str] | None = None
     originals: Mapping[Config, Any] = field(default_factory=dict)
     common_hook: Hook | None = None
+    listed: tuple[Config, ...] = ()
+    pruned: Mapping[Config, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _launches: dict[Config, KernelLaunch] = field(default_factory=dict)
     _closures: dict[int, Closure] = field(default_factory=dict)  # by the id of the function, as are the binders
@@ -146,6 +149,10 @@ class Launches:
             original = config.to_triton()
             original.pre_hook = self.common_hook
         return original
+
+    def for_target(self, target: Target) -> Launches:
+        """Return the launches of the same call for a target, without configs."""
+        return Launches(self.kernel, self.grid, self.args, self.meta, target)
 
     def with_arguments(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Launches:
         """Return the launches of the kernel on other arguments, sharing the caches that do not depend on arguments.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel, autotune_settings, heuristic_names, parameter_names, variant_with
+from kernellab._triton.kernel import Kernel, autotune_settings, heuristic_names, variant_with
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
@@ -20,8 +20,9 @@ from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.tuning import Environment, tune_launches
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
@@ -61,38 +62,39 @@ def tune_and_launch(
     if options.devices is not None:
         options = replace(options, devices=_device_indices(session.runtime, options.devices))
     environment = environment_of(session, options.devices[0] if options.devices else None)
-    kernel, grid, args, meta = call.kernel, call.grid, call.args, dict(call.meta)
-    elsewhere = remote_tuning(environment, call, options, opened)
+    launches = Launches(call.kernel, call.grid, call.args, dict(call.meta), environment.device.target)
+    elsewhere = remote_tuning(environment, launches, options, opened)
     try:
-        tuning = elsewhere or tune_kernel(environment, kernel, grid, args, meta, options)
+        tuning = elsewhere or tune_launches(environment, launches, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
-    if tuning.winner is not None:
-        launched = environment.make_bench is not None
-        target = session.target if elsewhere is None else parse_target(elsewhere.provenance["target"])
-        launches = Launches(kernel, grid, args, meta, target)
-        launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
-        if launched:
-            # it is remembered with its time
-            launch.function.reported.add((launch.job.digest, getattr(grid, "__code__", None)))
-            _prepare_arguments(kernel, args, meta, tuning)
-        record, by = _record_of_winner(session, launches, tuning, launched=launched)
-        if launched:
-            variant = variant_with(kernel, args, meta, tuning.best)
-            variant.function[grid](*args, **variant.meta)
-        remember(session.kernels, kernel, record, by=by)
+    if tuning.winner is None:
+        return tuning
+    launched = environment.make_bench is not None
+    if elsewhere is not None:
+        launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
+    launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
+    if launched:
+        # it is remembered with its time
+        launch.function.reported.add((launch.job.digest, getattr(launches.grid, "__code__", None)))
+        _prepare_arguments(launches, tuning.best)
+    record, by = _record_of_winner(session, launches, tuning, launched=launched)
+    if launched:
+        variant = variant_with(launches.kernel, launches.args, launches.meta, tuning.best)
+        variant.function[launches.grid](*launches.args, **variant.meta)
+    remember(session.kernels, launches.kernel, record, by=by)
     return tuning
 
 
 def remote_tuning(
-    environment: Environment, call: UserCall, options: Options, opened: OpenEnvironment | None
+    environment: Environment, launches: Launches, options: Options, opened: OpenEnvironment | None
 ) -> Tuning | None:
     """Tune in a process of the executor; None without such a process, or where this one measures."""
     if opened is None or options.executor is None or environment.make_bench is not None:
         return None
     from kernellab.tune.cluster_tuning import tune_elsewhere  # most tunings need none of it
 
-    return tune_elsewhere(environment, opened, call, options)
+    return tune_elsewhere(environment, opened, launches, options)
 
 
 def best_config(
@@ -113,7 +115,7 @@ def best_config(
     environment = Environment(session.compiler, session.kernels, device, partial(_bench, runtime), progress=progress)
     arguments = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
-    return tune_kernel(environment, kernel, meta["grid"], args, arguments, options).best
+    return tune_launches(environment, Launches(kernel, meta["grid"], args, arguments, target), options).best
 
 
 def best_of(session: Session, launches: Launches) -> Any:
@@ -123,7 +125,7 @@ def best_of(session: Session, launches: Launches) -> Any:
         CannotRun: no config works.
     """
     environment = replace(environment_of(session), progress=None)  # whoever asks has a display of its own
-    return tune_kernel(environment, launches.kernel, launches.grid, launches.args, dict(launches.meta), Options()).best
+    return tune_launches(environment, launches.for_target(environment.device.target), Options()).best
 
 
 def tune_recorded_launches(
@@ -146,7 +148,8 @@ def tune_recorded_launches(
         if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
             own, environment = None, replace(environment, remarks=(TOO_LARGE,))
         with starting_values(record, recorder, autotune_settings(kernel).reset_to_zero):
-            tunings[id(kernel)] = tune_kernel(environment, kernel, record.given_grid, (), arguments, Options(check=own))
+            launches = Launches(kernel, record.given_grid, (), arguments, environment.device.target)
+            tunings[id(kernel)] = tune_launches(environment, launches, Options(check=own))
     return list(tunings.values())
 
 
@@ -167,16 +170,14 @@ def _decorator_parameters(kernel: Kernel) -> set[str]:
     return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
 
 
-def _prepare_arguments(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
+def _prepare_arguments(launches: Launches, config: Any) -> None:
     """Zero what accumulates, and call the hooks of a winner, before its launch."""
-    config = tuning.best
-    named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
-    set_to_zero(named, autotune_settings(kernel).reset_to_zero)
+    named, tuner = launches.given, autotune_settings(launches.kernel)
+    set_to_zero(named, tuner.reset_to_zero)
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
-    before = autotune_settings(kernel).pre_hook
-    if before is not None:
-        before({**named, **config.all_kwargs()}, reset_only=True)
+    if tuner.pre_hook is not None:
+        tuner.pre_hook({**named, **config.all_kwargs()}, reset_only=True)
 
 
 def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None) -> Bench:

@@ -18,7 +18,6 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, WorkerError
-from kernellab.launch.calls import UserCall
 from kernellab.registry import version_digest
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.source import Closure
@@ -28,8 +27,9 @@ from kernellab.timing.provenance import Device
 from kernellab.tune.cluster_calls import Call, CallQueue, Refusal
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.tune.executors import GpuOwner, cluster_of
+from kernellab.tune.options import Options
 from kernellab.tune.result import Records, Tuning, measurement_of
-from kernellab.tune.tuning import Environment, Options, prepare_tuning, tune_kernel
+from kernellab.tune.tuning import Environment, prepare_launches, tune_launches
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
@@ -118,7 +118,8 @@ def run_here(sent: RemoteWork) -> Any:
 def tune_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
     """Tune in this process, with arguments from `pack_arguments`; the result has configs in its rows only."""
     args, meta = unpack_arguments(arguments, environment.device)
-    return replace(tune_kernel(environment, kernel, grid, args, meta, options), configs=())
+    launches = Launches(kernel, grid, args, meta, environment.device.target)
+    return replace(tune_launches(environment, launches, options), configs=())
 
 
 def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
@@ -132,7 +133,7 @@ def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) 
 
 
 def tune_elsewhere(
-    environment: Environment, opened: OpenEnvironment, call: UserCall, options: Options
+    environment: Environment, opened: OpenEnvironment, call: Launches, options: Options
 ) -> Tuning | None:
     """Tune in an executor's process that owns a GPU, and store the rows here; None without such a process.
 
@@ -145,9 +146,9 @@ def tune_elsewhere(
     if owner is None:
         queue.close()
         return None
-    launches = Launches(call.kernel, call.grid, call.args, call.meta, owner.device.target)
+    launches = call.for_target(owner.device.target)
     version = environment.kernels.current(call.kernel)
-    records = prepare_tuning(replace(environment, device=owner.device), launches, options, version).records
+    records = prepare_launches(replace(environment, device=owner.device), launches, options, version)
     before = {} if options.fresh else records.latest_rows()
     known = [measurement_of(row, records.key, records.device) for row in before.values()]
     sent = replace(options, executor=None, devices=None)

@@ -8,7 +8,6 @@ from typing import Any
 
 from kernellab._triton.kernel import autotune_settings
 from kernellab.checking.comparison import compare
-from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout
 from kernellab.launch.arguments import memory_of
@@ -36,7 +35,6 @@ class CpuCheck:
 
     interpret: Interpret
     launches: Launches
-    reference: Reference
     timeout_s: float
     left_s: float
     clock: Callable[[], float]
@@ -102,10 +100,9 @@ class CpuCheck:
         written = accessed_arguments(compiled.effects, copies.behind)[0]
         memory = {**memory_of(copies.arguments), **copies.reached}
         outputs = {name: tensor for name, tensor in memory.items() if name in written}
-        counted = self.launches.outputs
-        values = {
-            name: value for name, value in self.reference.of(outputs).items() if counted is None or name in counted
-        }
+        counted, reference = self.launches.outputs, self.launches.reference
+        assert reference is not None, "without a reference, nothing is checked"
+        values = {n: value for n, value in reference.of(outputs).items() if counted is None or n in counted}
         checks = compare("the reference", values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = "; ".join(check.text for check in checks if not check.equal)
         return (Status.WRONG, wrong) if wrong else (Status.NOT_TIMED, AGREES)

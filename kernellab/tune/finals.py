@@ -10,42 +10,8 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Bench, Implementation
 from kernellab.timing.stopwatch import Standing, interval, standing, tie_winner
 from kernellab.tune.device_pool import SharedRounds
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row, times_of
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The number of runs before a config is dropped, and before a winner is called.
-
-    One request measures ``at_once`` compiled configs. A config gets no more of its ``screen_runs`` if the first two
-    take ``loser_factor`` times the best median so far. Finalists are within ``finalist_factor`` of the third fastest
-    (a few runs can mislead about the fastest) and within ``loser_factor`` of the fastest, at most ``max_finalists``.
-    They are measured in batches of ``batch_rounds``, up to ``max_rounds`` or ``finals_s`` seconds; batches of at most
-    ``early_s`` seconds may run while the last configs compile. A difference below ``tie_margin`` is a tie. ``budget_s``
-    and ``budget_configs`` bound the search. Generated configs with more than ``max_spill_bytes`` are dropped.
-    ``reference`` identifies the reference values; if it is "", outputs are compared with each other, those in
-    ``outputs`` or all. With ``longest_first``, configs compile in descending order of compile time, not in list order.
-    """
-
-    screen_runs: int = 4
-    at_once: int = 1
-    loser_factor: float = 1.25
-    finalist_factor: float = 1.08
-    max_finalists: int = 12
-    batch_rounds: int = 12
-    max_rounds: int = 72
-    finals_s: float = 1.5
-    early_s: float = 0.25
-    tie_margin: float = 0.005
-    warm_runs: int = 5
-    budget_s: float | None = None
-    budget_configs: int | None = None
-    max_spill_bytes: int | None = None
-    reference: str = ""
-    outputs: str = ""
-    longest_first: bool = False
-    seed: int = 0
-
 
 Rounds = Bench | SharedRounds
 """Where rounds are measured: on one bench, or divided among several."""
@@ -59,15 +25,15 @@ class Final:
     ties: tuple[Config, ...]
 
 
-def finalists_of(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
+def finalists_of(rows: Mapping[Config, Row], options: Options) -> list[Config]:
     """Return the configs that enter the final, the fastest first."""
     times_ms = times_of(rows.values())
     fastest = sorted(times_ms, key=times_ms.__getitem__)
     if not fastest:
         return []
     best_ms, third_ms = times_ms[fastest[0]], times_ms[fastest[:3][-1]]
-    bound_ms = min(best_ms * policy.loser_factor, third_ms * policy.finalist_factor)
-    return [config for config in fastest if times_ms[config] <= bound_ms][: policy.max_finalists]
+    bound_ms = min(best_ms * options.loser_factor, third_ms * options.finalist_factor)
+    return [config for config in fastest if times_ms[config] <= bound_ms][: options.max_finalists]
 
 
 @dataclass(slots=True)
@@ -80,7 +46,7 @@ class FinalRounds:
     bench: Rounds
     devices: int
     finalists: tuple[Implementation, ...]
-    policy: Policy
+    options: Options
     clock: Callable[[], float]
     is_decided: bool = False
     _times_ms: dict[int, list[float]] = field(default_factory=dict)
@@ -92,14 +58,14 @@ class FinalRounds:
         """Measure one batch; the final is decided once each config has won, lost or tied, or no rounds are left."""
         begin_s = self.clock()
         active = [candidate for candidate in self.finalists if candidate.index not in self._lost]
-        measured = self.bench.interleave(active, self.policy.batch_rounds)
+        measured = self.bench.interleave(active, self.options.batch_rounds)
         for candidate, samples in zip(active, measured, strict=True):
             self._times_ms.setdefault(candidate.index, []).extend(samples)
         times_ms = {candidate.index: self._times_ms[candidate.index] for candidate in active}
-        stand = self._standing = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
+        stand = self._standing = standing(times_ms, seed=self.options.seed, margin=self.options.tie_margin)
         self._lost |= set(stand.lost)
         self._spent_s += self.devices * (self.clock() - begin_s)
-        is_spent = len(times_ms[stand.leader]) >= self.policy.max_rounds or self._spent_s >= self.policy.finals_s
+        is_spent = len(times_ms[stand.leader]) >= self.options.max_rounds or self._spent_s >= self.options.finals_s
         self.is_decided = is_spent or not stand.open or len(self.finalists) - len(self._lost) == 1
 
     def result(self) -> tuple[Standing, dict[int, list[float]]]:
@@ -114,7 +80,7 @@ class FinalRounds:
         errors: dict[Config, KernellabError] = {}
         for candidate in self.finalists:
             try:
-                self.bench.interleave([candidate], self.policy.batch_rounds)
+                self.bench.interleave([candidate], self.options.batch_rounds)
             except KernellabError as exc:
                 errors[candidate.config] = exc
         return errors
@@ -127,7 +93,7 @@ class EarlyFinals:
     Rounds are kept while the finalists are the same, and start again when they change.
     """
 
-    policy: Policy
+    options: Options
     clock: Callable[[], float]
     _rounds: FinalRounds | None = None
     _has_failed: bool = False
@@ -135,7 +101,7 @@ class EarlyFinals:
     def rounds_of(self, bench: Rounds, devices: int, finalists: tuple[Implementation, ...]) -> FinalRounds:
         """Return the rounds of these finalists, continuing those under way if they are the same."""
         if self._rounds is None or self._rounds.finalists != finalists:
-            self._rounds = FinalRounds(bench, devices, finalists, self.policy, self.clock)
+            self._rounds = FinalRounds(bench, devices, finalists, self.options, self.clock)
         return self._rounds
 
     def measure(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
@@ -144,9 +110,9 @@ class EarlyFinals:
         None follows after an error, which the final will raise again. There is no early final with a budget in seconds,
         or with long batches, which would delay configs that wait to be measured.
         """
-        chosen = finalists_of(rows, self.policy)
-        batch_s = self.policy.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
-        if self._has_failed or self.policy.budget_s is not None or batch_s > self.policy.early_s:
+        chosen = finalists_of(rows, self.options)
+        batch_s = self.options.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
+        if self._has_failed or self.options.budget_s is not None or batch_s > self.options.early_s:
             return False
         if len(chosen) < 2 or not candidates.keys() >= set(chosen):
             return False
@@ -170,17 +136,17 @@ def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> 
     if not rounds.finalists:
         return Final(None, ()), {}
     stand, times_ms = rounds.result()
-    policy = rounds.policy
+    options = rounds.options
     by_index = {candidate.index: candidate for candidate in rounds.finalists}
     together = [stand.leader, *stand.level]
     winner = tie_winner(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
     warm: dict[int, float] = {}
-    if policy.warm_runs:
-        warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, policy.warm_runs), strict=True))
+    if options.warm_runs:
+        warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, options.warm_runs), strict=True))
     finals_rows = {}
     for index, candidate in by_index.items():
-        measured = interval(times_ms[index], policy.seed)
+        measured = interval(times_ms[index], options.seed)
         finals_rows[candidate.config] = replace(
             rows[candidate.config],
             time_ms=measured.median,

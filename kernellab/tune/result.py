@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
@@ -15,8 +12,9 @@ from kernellab.display import Displayable
 from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
-from kernellab.store.columns import OUTCOME_COLUMNS, UNMEASURED, Status
+from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
+from kernellab.timing.launches import Launches
 from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
@@ -224,7 +222,15 @@ def _failure_text(tuning: Tuning) -> str:
     return f"No config of {tuning.kernel} works ({seen}). The first says: {first}"
 
 
-def unmeasured_row(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
+MOST_SPILLED_BYTES = 256
+"""A generated config that spills more bytes per thread is not measured while others are left.
+
+Inductor's limit is 16 registers, and does not apply to user kernels, of which some are fastest with spills
+(torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
+"""
+
+
+def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spill: bool) -> Row:
     """Return the row of a config that is not measured yet."""
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
@@ -232,9 +238,21 @@ def unmeasured_row(config: Config, result: Compiled | KernellabError, max_spill_
     row = Row(config, Status.NOT_TIMED, **resources_of(result))
     if not resources.fits:
         return replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "it does not fit the target")
-    if max_spill_bytes is not None and (resources.spill_bytes or 0) > max_spill_bytes:
+    if not may_spill and (resources.spill_bytes or 0) > MOST_SPILLED_BYTES:
         return replace(row, status=Status.PRUNED, reason=f"it spills {resources.spill_bytes} bytes per thread")
     return row
+
+
+def reference_identity(launches: Launches) -> str:
+    """Return the identity of the reference and the compared outputs; "" without a reference."""
+    if launches.reference is None:
+        return ""
+    return " ".join(filter(None, (launches.reference.identity, joined_names(launches.outputs))))
+
+
+def joined_names(outputs: frozenset[str] | None) -> str:
+    """Return names of outputs as rows store them: sorted, with commas; "" for none."""
+    return ",".join(sorted(outputs or ()))
 
 
 _COLUMNS = {"config", "status", "time_ms"}
@@ -290,150 +308,3 @@ def row_of(measurement: Measurement) -> Row | None:
     details = {name: value for name, value in measurement.details.items() if name in names}
     config = Config.from_stored(measurement.config)
     return Row(config, Status(measurement.status), time_ms=measurement.time_ms, **details)
-
-
-Stage = Literal["start", "screening", "final", "done"]
-
-
-@dataclass(frozen=True, slots=True)
-class TuningProgress:
-    """The progress of a tuning.
-
-    Of ``total`` configs, ``known`` have stored rows, ``compiled`` were compiled in this tuning, ``measured`` timed,
-    ``failed`` cannot be ranked, and ``ended`` have an outcome from this tuning. ``best`` is the text of the fastest
-    config, ``best_ms`` its median; ``times_ms`` are the medians in order, thinned for a long list. ``fastest`` and
-    ``latest`` are a few rows; ``left_s`` are the estimated seconds left, None if unknown. The size of an event does not
-    grow with the list.
-    """
-
-    kernel: str
-    stage: Stage
-    total: int = 0
-    known: int = 0
-    compiled: int = 0
-    measured: int = 0
-    failed: int = 0
-    best: str = ""
-    best_ms: float | None = None
-    times_ms: tuple[float, ...] = ()
-    ended: int = 0
-    fastest: tuple[Row, ...] = ()
-    latest: tuple[Row, ...] = ()
-    left_s: float | None = None
-
-
-Watch = Callable[[TuningProgress], None]
-
-
-def ignore_progress(progress: object) -> None:
-    """Ignore the progress."""
-
-
-_WITHOUT_FAILURE = {Status.OK, Status.DIFFERS, *UNMEASURED}
-_MOST_TIMES = 512
-_FASTEST, _LATEST = 8, 3
-
-
-@dataclass(slots=True)
-class _Curve:
-    """Times in order; a long series keeps the best and the worst of each stretch."""
-
-    _times_ms: list[float] = field(default_factory=list)
-    _stretch: list[float] = field(default_factory=list)  # of a stretch
-    _length: int = 1
-
-    def add(self, time_ms: float) -> None:
-        """Add the next time."""
-        self._stretch.append(time_ms)
-        if len(self._stretch) == self._length:
-            self._times_ms += _extremes(self._stretch)
-            self._stretch.clear()
-        if len(self._times_ms) >= _MOST_TIMES:
-            fours = [self._times_ms[begin : begin + 4] for begin in range(0, len(self._times_ms), 4)]
-            self._times_ms = [time for four in fours for time in _extremes(four)]
-            self._length = max(4, 2 * self._length)
-
-    @property
-    def times_ms(self) -> tuple[float, ...]:
-        """The times of the curve."""
-        return (*self._times_ms, *_extremes(self._stretch))
-
-
-def _extremes(times_ms: Sequence[float]) -> Sequence[float]:
-    """Return the best and the worst of some times, in their order."""
-    if len(times_ms) <= 2:
-        return tuple(times_ms)
-    places = min(range(len(times_ms)), key=times_ms.__getitem__), max(range(len(times_ms)), key=times_ms.__getitem__)
-    return [times_ms[place] for place in sorted(places)]
-
-
-@dataclass(slots=True)
-class Counts:
-    """The counts of `TuningProgress`, and the fastest rows."""
-
-    known: int = 0
-    compiled: int = 0
-    measured: int = 0
-    ended: int = 0
-    _failed: int = 0
-    _fastest: list[Row] = field(default_factory=list)
-    _latest: deque[Row] = field(default_factory=lambda: deque(maxlen=_LATEST))
-    _curve: _Curve = field(default_factory=_Curve)
-
-    @property
-    def best_ms(self) -> float | None:
-        """The smallest median so far."""
-        return self._fastest[0].time_ms if self._fastest else None
-
-    def add_known(self, row: Row) -> None:
-        """Count a config that was measured before."""
-        self.known += 1
-        self._add_time(row)
-
-    def add(self, row: Row) -> None:
-        """Count a config of this tuning that ended."""
-        self.ended += 1
-        self._latest.append(row)
-        self._add_time(row)
-
-    def reopen(self, count: int) -> None:
-        """Subtract configs that will be compiled again and then measured."""
-        self.compiled -= count
-        self.ended -= count
-
-    def _add_time(self, row: Row) -> None:
-        self._failed += row.status not in _WITHOUT_FAILURE
-        if row.status is Status.OK and row.time_ms is not None:
-            self._curve.add(row.time_ms)
-            insort(self._fastest, row, key=_time_of)
-            del self._fastest[_FASTEST:]
-
-    def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
-        """Count failures and find the fastest rows again, after rows changed; a winner comes first."""
-        good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
-        self._failed = sum(row.status not in _WITHOUT_FAILURE for row in rows.values())
-        self._fastest = nsmallest(_FASTEST, good, key=lambda row: (row.config != winner, row.time_ms))
-        self._latest = deque((rows[row.config] for row in self._latest), maxlen=_LATEST)
-
-    def progress(self, kernel: str, stage: Stage, total: int, left_s: float | None = None) -> TuningProgress:
-        """Return the counts as an event; ``total`` is the number of requested configs."""
-        return TuningProgress(
-            kernel=kernel,
-            stage=stage,
-            total=total,
-            known=self.known,
-            compiled=self.compiled,
-            measured=self.measured,
-            failed=self._failed,
-            best=self._fastest[0].config.text if self._fastest else "",
-            best_ms=self.best_ms,
-            times_ms=self._curve.times_ms,
-            ended=self.ended,
-            fastest=tuple(self._fastest),
-            latest=tuple(self._latest),
-            left_s=left_s,
-        )
-
-
-def _time_of(row: Row) -> float:
-    return row.time_ms or 0.0

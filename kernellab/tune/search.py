@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, log2
+from math import inf, log2, prod
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
@@ -35,6 +35,20 @@ class Search(Protocol):
 
     def tell(self, config: Config, time_ms: float | None) -> None:
         """Report the time of a config; None if it has none."""
+
+
+def longest_first(configs: Iterable[Config]) -> list[Config]:
+    """Return configs in descending order of their estimated compile time; the sort is stable.
+
+    The compiler unrolls each thread's part of a block, once per stage of a pipelined loop. So the product of the block
+    sizes over the threads, times the stages, ranks the configs of one kernel; two kernels cannot be compared by it.
+    """
+
+    def weight(config: Config) -> float:
+        sizes = (value for _, value in config.parameters if type(value) is int and value > 0)
+        return prod(sizes) * (config.num_stages or 1) / (config.num_warps or 1)
+
+    return sorted(configs, key=weight, reverse=True)
 
 
 @dataclass(slots=True)
@@ -344,13 +358,6 @@ def _doublings_between(value: object, other: object) -> float:
         return float(value != other)
     return abs(log2(first / second)) if first and second else float(first != second)
 
-
-MOST_SPILLED_BYTES = 256
-"""A generated config that spills more bytes per thread is not measured while others are left.
-
-Inductor's limit is 16 registers, and does not apply to user kernels, of which some are fastest with spills
-(torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
-"""
 
 _MIN_BLOCK = 64
 

@@ -18,7 +18,7 @@ from benchmarks.tune_kernels import LOADED_VALUES_DECIDE, WORKLOADS, workload
 from benchmarks.tune_table import table
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.tune.tuner import longest_first
+from kernellab.tune.search import longest_first
 from tests.labs import shared_lab
 
 

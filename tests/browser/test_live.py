@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, show_in_notebook
 from kernellab.timing.config import Config
 from kernellab.store.columns import Status
-from kernellab.tune.result import TuningProgress
+from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row, Tuning
 
 now, ticks = [0.0], []

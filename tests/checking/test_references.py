@@ -15,9 +15,11 @@ from kernellab.checking.reference import check_of
 from kernellab.errors import CannotRun, UsageError
 from kernellab.target import Target
 from kernellab.timing.config import Config
+from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.tuning import Environment, tune_launches
 from kernellab.views.cards.tuning import tuning_card
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
@@ -56,7 +58,11 @@ def tune(lab: kernellab.Lab, check: Callable[..., Any] | None, wrong: Mapping[Co
         return FakeBench(TIMES, differences=wrong or {})
 
     options = Options(CONFIGS, check=None if check is None else check_of(check))
-    return tune_kernel(Environment(lab.compiler, lab.kernels, DEVICE, bench), scale, (3,), (X, OUT, 300), {}, options)
+    return tune_launches(
+        Environment(lab.compiler, lab.kernels, DEVICE, bench),
+        Launches(scale, (3,), (X, OUT, 300), {}, DEVICE.target),
+        options,
+    )
 
 
 def test_a_config_that_differs_from_the_reference_is_wrong_however_fast(lab: kernellab.Lab) -> None:
@@ -113,7 +119,11 @@ def test_named_outputs_are_passed_on_and_what_was_compared_otherwise_is_measured
 
     def tune_with(outputs: Any) -> Tuning:
         environment = Environment(lab.compiler, lab.kernels, DEVICE, bench)
-        return tune_kernel(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS, outputs=outputs))
+        return tune_launches(
+            environment,
+            Launches(scale, (3,), (X, OUT, 300), {}, environment.device.target),
+            Options(CONFIGS, outputs=outputs),
+        )
 
     assert not tune_with(None).from_cache
     assert not tune_with(["out_ptr"]).from_cache
@@ -151,8 +161,10 @@ def test_what_differs_from_most_is_known_and_not_to_a_reference(lab: kernellab.L
 
     def tune_three(check: Any = None) -> Tuning:
         environment = Environment(lab.compiler, lab.kernels, DEVICE, lambda *_: FakeBench(times, groups={SMALL: 1}))
-        return tune_kernel(
-            environment, scale, (3,), (X, OUT, 300), {}, Options(configs, check=check and check_of(check))
+        return tune_launches(
+            environment,
+            Launches(scale, (3,), (X, OUT, 300), {}, environment.device.target),
+            Options(configs, check=check and check_of(check)),
         )
 
     first, again = tune_three(), tune_three()

@@ -16,9 +16,11 @@ import kernellab
 from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.target import Target
 from kernellab.timing.config import Config
+from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 
@@ -40,7 +42,9 @@ def device(name: str, triton: str = "3.9.0") -> Device:
 def tune(lab: kernellab.Lab, name: str = "NVIDIA H200", triton: str = "3.9.0", factor: float = 1.0) -> Tuning:
     times = {each: time_ms * factor for each, time_ms in TIMES.items()}
     environment = Environment(lab.compiler, lab.kernels, device(name, triton), lambda *_: FakeBench(times))
-    return tune_kernel(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
+    return tune_launches(
+        environment, Launches(scale, (3,), (X, OUT, 300), {}, environment.device.target), Options(CONFIGS)
+    )
 
 
 def lab_in(folder: Path) -> kernellab.Lab:

@@ -12,7 +12,7 @@ import pytest
 
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.notebook.live import NOTHING, Board, LiveProgress, terminal_display, tick_in_background
-from kernellab.tune.result import TuningProgress
+from kernellab.tune.progress import TuningProgress
 from kernellab.views.figures.live import LiveView
 from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning

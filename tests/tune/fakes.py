@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kernellab.checking.comparison import OutputDifference
+from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
+from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region
 from kernellab.target import Target
 from kernellab.timing.bench_jobs import NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, measure_singly
+from kernellab.timing.launches import Implementation, KernelLaunch, Launches, measure_singly
 from kernellab.tune.device_pool import DevicePool
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
+from kernellab.tune.result import Agreement, Row
 from kernellab.tune.search import Exhaustive, Search
-from kernellab.tune.tuner import Outcome, Tuner
+from kernellab.tune.tuner import Tuner
+from tests.kernels.elementwise import add_kernel
 
 TARGET = Target("cuda", 90, 32)
 DIFFERENCE = OutputDifference("out", 3, 8, 0.5)
-_NUMBERS = itertools.count()
+
+_GRAPH = Graph(  # a kernel that only returns
+    (Function("kernel", 0, (), (), is_kernel=True, noinline=False),),
+    (Operation(0, "tt.return", (), (), (), (), (), Location(), 0),),
+    (),
+    (Block(0, 0, (), (0,), ()),),
+    (Region(0, None, (0,)),),
+)
 
 
 def config(block: int, warps: int = 4) -> Config:
@@ -35,8 +44,7 @@ def config(block: int, warps: int = 4) -> Config:
 def compiled(*, registers: int = 32, spill_bytes: int = 0, fits: bool = True) -> Compiled:
     why_not = None if fits else "it needs 400,000 bytes of shared memory and cuda:90 has 232,448"
     resources = Resources(registers, spill_bytes, spill_bytes, 1024, 128, 0.5, "registers", fits, why_not)
-    graph, effects = Graph((), (), (), (), ()), Effects((), ())
-    return Compiled("kernel", TARGET, (), {}, resources, 0.25, {}, graph, effects, Path(), "digest")
+    return Compiled("kernel", TARGET, (), {}, resources, 0.25, {}, _GRAPH, Effects((), ()), Path(), "digest")
 
 
 def candidate_of(launched: Config, index: int = 0, **more: Any) -> Implementation:
@@ -169,25 +177,84 @@ class FakeCompiler:
             raise
 
 
+class InListOrder(Options):
+    """Options of a tuning that compiles configs in the order in which they are asked for."""
+
+    compiles_longest_first = False
+
+
+class FakeLaunches(Launches):
+    """Launches whose job is their config itself; a refusal of the compiler is raised in place of one."""
+
+    def __init__(self, configs: Sequence[Config], compiler: FakeCompiler, name: str, reference: str) -> None:
+        super().__init__(add_kernel, (1,), (), {}, TARGET)
+        self.compiler, self.label = compiler, name
+        self.originals, self.listed = dict.fromkeys(configs), ()
+        self.reference = Reference("it", (), reference) if reference else None
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    def of(self, config: Any, original: Any = None) -> KernelLaunch:
+        return KernelLaunch(self.compiler.prepare(config), None, {}, (1, 1, 1), (), None, {})
+
+    def original(self, config: Config) -> Any:
+        return config
+
+
+@dataclass(slots=True)
+class FakeRecords:
+    """Takes rows as the store does."""
+
+    add: Callable[[Sequence[Row]], None] = lambda rows: None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tuning by configs in place of their indices."""
+
+    rows: Mapping[Config, Row]
+    winner: Config | None
+    ties: tuple[Config, ...]
+    from_cache: bool
+    interrupted: bool
+    agreement: Agreement | None
+
+
 def tune(
     configs: Sequence[Config],
     bench: FakeBench | DevicePool | None,
     *,
     compiler: FakeCompiler | None = None,
     search: Search | None = None,
-    policy: Policy | None = None,
+    options: Options | None = None,
+    kernel: str = "copy",
+    reference: str = "",
+    record: Callable[[Sequence[Row]], None] = lambda rows: None,
+    longest_first: bool = False,
     **more: Any,
 ) -> Outcome:
     """Run a tuner on fakes."""
-    compiler = compiler or FakeCompiler()
-    clock: Callable[[], float] = bench.clock if isinstance(bench, FakeBench) else Clock()
-    return Tuner(
+    compiler, options = compiler or FakeCompiler(), options or Options(finals_s=1e9)
+    if not longest_first:
+        options = InListOrder(**{field.name: getattr(options, field.name) for field in fields(options)})
+    tuning = Tuner(
+        launches=FakeLaunches(configs, compiler, kernel, reference),
+        options=options,
         search=search or Exhaustive(configs),
-        prepare=compiler.prepare,
-        stream=compiler.stream,
+        compiler=cast(Any, compiler),
         pool=DevicePool((lambda: bench,)) if isinstance(bench, FakeBench) else bench,
-        policy=policy or Policy(finals_s=1e9),
-        clock=clock,
-        name=f"tuning {next(_NUMBERS)}",
+        records=cast(Any, FakeRecords(record)),
+        clock=bench.clock if isinstance(bench, FakeBench) else Clock(),
         **more,
     ).run()
+    configs = [row.config for row in tuning.rows]
+    return Outcome(
+        rows=dict(zip(configs, tuning.rows, strict=True)),
+        winner=None if tuning.winner is None else configs[tuning.winner],
+        ties=tuple(configs[index] for index in tuning.ties),
+        from_cache=tuning.from_cache,
+        interrupted=tuning.is_interrupted,
+        agreement=tuning.agreement,
+    )

@@ -19,10 +19,9 @@ from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, disagreement_note
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row
-from kernellab.tune.tuner import Outcome
-from tests.tune.fakes import DIFFERENCE, FakeBench, FakeCompiler, config, tune
+from tests.tune.fakes import DIFFERENCE, FakeBench, FakeCompiler, Outcome, config, tune
 
 RANDOM = NOT_COMPARED
 
@@ -156,7 +155,7 @@ def test_what_differs_from_more_than_half_is_told_in_every_order(name: str, seed
 def test_with_a_reference_nothing_is_compared_with_other_configs(groups: list[int]) -> None:
     bench = bench_of(groups)
     bench.differences = {each: "out differs" for each, group in bench.groups.items() if group == 1}
-    outcome = tune(configs_of(groups), bench, policy=Policy(reference="it", finals_s=1e9))
+    outcome = tune(configs_of(groups), bench, reference="it")
     for each, status in statuses(outcome).items():
         assert status is (Status.WRONG if each in bench.differences else Status.OK)
     assert bench.compared == []
@@ -374,6 +373,6 @@ def test_the_remark_says_how_many_agree_which_arguments_differ_and_what_decides(
 def test_an_early_final_leaves_out_what_differs_from_most_so_far() -> None:
     groups = [1, 0, 0, 0, 0, 0, 0, 0]
     bench = bench_of(groups, [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
-    outcome = tune(configs_of(groups), bench, compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
+    outcome = tune(configs_of(groups), bench, compiler=FakeCompiler(dawdles=True), options=Options(finals_s=1e9))
     assert outcome.rows[configs_of(groups)[0]].status is Status.DIFFERS
     assert outcome.rows[configs_of(groups)[0]].cold_ms is None

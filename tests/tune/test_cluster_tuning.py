@@ -18,8 +18,8 @@ from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import environment_of, remote_tuning, tune_and_launch
 from kernellab.tune.cluster_tuning import pack_arguments, unpack_arguments
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment
 
@@ -97,7 +97,8 @@ def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: Thre
 def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     environment = replace(environment_of(lab.session()), make_bench=_no_bench)
     options = Options(executor=threads)
-    assert remote_tuning(environment, call_in(lab, X, OUT, 300), options, cpu_environment) is None
+    launches = Launches(lab.bind(twice), grid, (X, OUT, 300), {}, environment.device.target)
+    assert remote_tuning(environment, launches, options, cpu_environment) is None
 
 
 def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:

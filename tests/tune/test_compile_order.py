@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernellab.timing.config import Config
-from kernellab.tune.finals import Policy
-from kernellab.tune.tuner import longest_first
+from kernellab.tune.search import longest_first
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
 
 FEW, MANY = config(64, 8), config(4096, 2)
@@ -22,7 +21,7 @@ def test_equals_and_values_that_are_no_sizes_keep_their_order() -> None:
 
 def test_what_may_take_longest_compiles_first_and_the_rows_keep_the_order_of_the_list() -> None:
     compiler, bench = FakeCompiler(), FakeBench({FEW: 1.0, MANY: 2.0})
-    outcome = tune([FEW, MANY], bench, compiler=compiler, policy=Policy(longest_first=True))
+    outcome = tune([FEW, MANY], bench, compiler=compiler, longest_first=True)
     assert compiler.compiled == [MANY, FEW]
     assert list(outcome.rows) == [FEW, MANY]
     assert bench.ready == 1

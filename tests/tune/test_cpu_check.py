@@ -15,9 +15,11 @@ from kernellab.checking.reference import check_of
 from kernellab.errors import CannotRun, UsageError
 from kernellab.store.columns import Status
 from kernellab.target import Target
+from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.cpu_check import AGREES
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.options import Options
+from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.tune.fakes import Clock
 
@@ -131,7 +133,9 @@ def tune_with(lab: kernellab.Lab, configs: list[triton.Config], tensors: Any, se
     interpret: Any = Interpreter(clock, seconds)
     environment = Environment(lab.compiler, lab.kernels, DEVICE, None, clock, interpret=interpret)
     options = Options(configs, check=check_of(lambda x_ptr: 2 * x_ptr))
-    return tune_kernel(environment, scale, grid, (*tensors, COUNT), {}, options), interpret.launches
+    return tune_launches(
+        environment, Launches(scale, grid, (*tensors, COUNT), {}, environment.device.target), options
+    ), interpret.launches
 
 
 def test_configs_that_compute_the_same_are_launched_once(lab: kernellab.Lab, tensors: Any) -> None:

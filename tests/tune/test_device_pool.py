@@ -15,7 +15,7 @@ from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation
 from kernellab.tune.device_pool import DevicePool, SharedRounds, valid_devices
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]
@@ -43,7 +43,7 @@ def pool(*benches: Device, clock: Clock | None = None) -> DevicePool:
 def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() -> None:
     one, two = Device(TIMES), Device(TIMES, slower=1.01)
     devices = pool(one, two)
-    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    outcome = tune(CONFIGS, devices, options=Options(finals_s=1e9, finalist_factor=1.25))
     devices.close()
     assert outcome.winner == CONFIGS[0]
     measured = {*one.measured, *two.measured}
@@ -121,7 +121,7 @@ def test_a_long_final_is_held_by_rounds_on_all_devices_that_agree() -> None:
     long = {each: 40.0 + place / 100 for place, each in enumerate(CONFIGS)}
     one, two, three = Device(long), Device(long, slower=1.01), Device(long, slower=1.2)
     devices = pool(one, two, three)
-    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    outcome = tune(CONFIGS, devices, options=Options(finals_s=1e9, finalist_factor=1.25))
     devices.close()
     assert outcome.winner is not None
     assert long[outcome.winner] <= 40.0 * 1.005
@@ -206,7 +206,7 @@ def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
 def test_of_two_groups_of_a_size_neither_is_right() -> None:
     heavy, light = CONFIGS[:2]
     bench = Numbering(TIMES, kinds={heavy: "other"})
-    outcome = tune([light, heavy], pool(bench), policy=Policy(finals_s=1e9, longest_first=True))
+    outcome = tune([light, heavy], pool(bench), longest_first=True)
     assert bench.measured[0] == heavy
     assert outcome.winner == min(heavy, light, key=TIMES.__getitem__)
     assert {row.status for row in outcome.rows.values()} == {Status.OK}
@@ -271,7 +271,7 @@ def test_a_bench_is_made_once_and_closed() -> None:
 def test_configs_that_have_compiled_are_measured_by_one_request() -> None:
     one = Device({**TIMES, CONFIGS[4]: LaunchError("refused")})
     devices = DevicePool([lambda: one], at_once=5, clock=one.clock)
-    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9))
+    outcome = tune(CONFIGS, devices, options=Options(finals_s=1e9))
     devices.close()
     assert one.batches == [CONFIGS[:5], CONFIGS[5:10], CONFIGS[10:]]
     assert outcome.winner == CONFIGS[0]

@@ -13,12 +13,12 @@ from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation
-from kernellab.tune.finals import Final, FinalRounds, Policy, finish_final
+from kernellab.tune.finals import Final, FinalRounds, finish_final
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row
-from kernellab.tune.tuner import Outcome
-from tests.tune.fakes import Clock, FakeBench, FakeCompiler, candidate_of, config, tune
+from tests.tune.fakes import Clock, FakeBench, FakeCompiler, Outcome, candidate_of, config, tune
 
-POLICY = Policy(finals_s=1e9)
+OPTIONS = Options(finals_s=1e9)
 
 
 def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final, dict[Config, Row]]:
@@ -27,7 +27,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
     candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
-    return finish_final(FinalRounds(bench, 1, candidates, POLICY, Clock()), rows, "final")
+    return finish_final(FinalRounds(bench, 1, candidates, OPTIONS, Clock()), rows, "final")
 
 
 @pytest.mark.slow
@@ -61,12 +61,12 @@ def test_a_final_enters_what_it_measured() -> None:
     row = rows[config(64)]
     assert row.cold_ms == row.time_ms == pytest.approx(1.0, rel=0.01)
     assert row.warm_ms == pytest.approx(0.5, rel=0.01)
-    assert row.samples >= POLICY.batch_rounds
+    assert row.samples >= OPTIONS.batch_rounds
     assert row.tuning == "final"
 
 
 def test_without_finalists_there_is_no_winner() -> None:
-    assert finish_final(FinalRounds(FakeBench({}), 1, (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
+    assert finish_final(FinalRounds(FakeBench({}), 1, (), OPTIONS, Clock()), {}, "final") == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):
@@ -194,13 +194,13 @@ def test_what_differs_from_most_is_left_out_of_an_early_final_too() -> None:
 
 def test_an_early_final_takes_no_seconds_from_a_budget() -> None:
     compiler = FakeCompiler(dawdles=True)
-    tune(EIGHT, Diary(TIMES), compiler=compiler, policy=replace(POLICY, budget_s=1e9))
+    tune(EIGHT, Diary(TIMES), compiler=compiler, options=replace(OPTIONS, budget_s=1e9))
     assert compiler.early_batches == 0
 
 
 def test_an_early_final_counts_for_no_config_of_a_budget() -> None:
     compiler, bench = FakeCompiler(dawdles=True), Diary(TIMES)
-    tune(EIGHT, bench, compiler=compiler, policy=replace(POLICY, budget_configs=7))
+    tune(EIGHT, bench, compiler=compiler, options=replace(OPTIONS, budget_configs=7))
     assert compiler.early_batches > 0
     assert bench.measured == EIGHT[:7]
 
@@ -237,7 +237,7 @@ def test_a_search_that_asks_again_has_no_early_final_before_most_of_that_is_thro
 def test_the_samples_of_an_early_final_that_does_not_count_are_not_in_the_rows() -> None:
     outcome, _ = held_early(last_ms=0.9)
     known = {each.config: each.samples for each in outcome.rows.values() if each.standing}
-    assert max(known.values()) <= POLICY.screen_runs + POLICY.max_rounds
+    assert max(known.values()) <= OPTIONS.screen_runs + OPTIONS.max_rounds
 
 
 class Stopped(FakeBench):

@@ -21,8 +21,9 @@ from kernellab.timing.bench_jobs import NO_GROUP
 from kernellab.timing.config import Space
 from kernellab.timing.launches import Implementation
 from kernellab.tune.device_pool import DevicePool
-from kernellab.tune.finals import Policy
-from kernellab.tune.result import Row, Tuning, TuningProgress, Watch
+from kernellab.tune.options import Options
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.result import Row, Tuning
 from kernellab.tune.search import Random
 from kernellab.views.cards.tuning import tuning_card
 from tests import samples
@@ -51,7 +52,7 @@ class SlowToCompare(FakeBench):
 def timed(count: int, *, devices: int = 1) -> Any:
     times = {config: 10.0 + place % 7 - 5.0 * place / count for place, config in enumerate(configs(count))}
     pool = DevicePool([partial(FakeBench, times, noise=0.0)] * devices, tuple(range(devices)))
-    return tune(configs(count), pool, compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
+    return tune(configs(count), pool, compiler=FakeCompiler(dawdles=True), options=Options(finals_s=1e9))
 
 
 def shown(count: int) -> str:
@@ -161,7 +162,7 @@ def test_what_is_told_on_the_way_does_not_grow_with_the_list() -> None:
 def test_a_vote_between_many_groups_is_given_up_soon_after_the_budget() -> None:
     listed = configs(LARGE)
     bench = SlowToCompare(dict.fromkeys(listed, 1.0), groups=dict.fromkeys(listed, NO_GROUP), noise=0.0)
-    outcome = tune(listed, bench, policy=Policy(budget_s=4.0 * LARGE + 9.0, finals_s=10.0))
+    outcome = tune(listed, bench, options=Options(budget_s=4.0 * LARGE + 9.0, finals_s=10.0))
     assert outcome.winner is not None
     assert {row.status for row in outcome.rows.values()} == {Status.OK}
     assert 10 < len(bench.compared) < 30
@@ -170,6 +171,6 @@ def test_a_vote_between_many_groups_is_given_up_soon_after_the_budget() -> None:
 def test_configs_of_a_later_part_of_the_list_come_to_their_turn_within_a_budget() -> None:
     listed = configs(LARGE)
     bench = FakeBench(dict.fromkeys(listed[:-1], 2.0) | {listed[-1]: 1.0}, noise=0.0)
-    outcome = tune(listed, bench, policy=Policy(budget_s=1e9, finals_s=1e9))
+    outcome = tune(listed, bench, options=Options(budget_s=1e9, finals_s=1e9))
     assert outcome.winner == listed[-1]
     assert bench.measured == listed

@@ -18,7 +18,7 @@ from kernellab.store.columns import Status
 from kernellab.target import limits_of, parse_target
 from kernellab.timing.config import Config, Space
 from kernellab.tune import workloads
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row
 from kernellab.tune.search import Random, halve_for_registers, halve_within_space
 from tests.labs import shared_lab
@@ -116,9 +116,9 @@ def test_a_random_search_with_a_budget_tries_so_many_configs_and_no_halves(has_g
         half = config.with_values({"BLOCK": config.values["BLOCK"] // 2})
         return half if half in times else None
 
-    for policy, many in ((Policy(budget_configs=12, finals_s=1e9), False), (Policy(finals_s=1e9), True)):
+    for options, many in ((Options(budget_configs=12, finals_s=1e9), False), (Options(finals_s=1e9), True)):
         again = replace(search, _seen=set(), _count=0, rng=random.Random(0))
-        outcome = tune([], bench, search=again, suggest=halved, policy=policy, known=known if has_gpu else {})
+        outcome = tune([], bench, search=again, suggest=halved, options=options, known=known if has_gpu else {})
         assert (len(outcome.rows) > 12) is many
         assert len(outcome.rows) >= 12
 
@@ -139,19 +139,19 @@ def test_a_config_that_was_suggested_is_not_measured_again_when_the_search_asks_
 
 def test_spills_drop_a_config_unless_it_is_listed() -> None:
     compiler = FakeCompiler({A: compiled(spill_bytes=4096)})
-    times, policy = {A: 1.0, B: 2.0}, Policy(max_spill_bytes=256, finals_s=1e9)
-    dropped = tune([A, B], FakeBench(times), compiler=compiler, policy=policy)
+    times, options = {A: 1.0, B: 2.0}, Options([A, B], finals_s=1e9)
+    dropped = tune([A, B], FakeBench(times), compiler=compiler, options=options)
     assert (dropped.rows[A].status, dropped.winner) == (Status.PRUNED, B)
-    assert tune([A, B], FakeBench(times), compiler=compiler, policy=policy, listed={A, B}).winner == A
+    assert tune([A, B], FakeBench(times), compiler=compiler).winner == A
 
 
 def test_where_all_spill_those_that_spill_least_are_measured() -> None:
     spills = {A: 8000, B: 600, C: 4000}
     compiler = FakeCompiler({each: compiled(spill_bytes=count) for each, count in spills.items()})
     bench = FakeBench(dict.fromkeys(spills, 1.0) | {B: 0.5})
-    policy = Policy(max_spill_bytes=256, max_finalists=2, finals_s=1e9)
+    options = Options([A, B, C], max_finalists=2, finals_s=1e9)
     seen: list[Any] = []
-    outcome = tune([A, B, C], bench, compiler=compiler, policy=policy, watch=seen.append)
+    outcome = tune([A, B, C], bench, compiler=compiler, options=options, watch=seen.append)
     assert outcome.winner == B
     assert bench.measured == [B, C]
     assert outcome.rows[A].status is Status.PRUNED

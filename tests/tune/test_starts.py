@@ -15,9 +15,10 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config, NonJsonValue, Space
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import key_of
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row
 from kernellab.tune.search import best_nearby, fastest_fitting
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, config
 from tests.tune.frames import row
@@ -80,7 +81,7 @@ def descended(lab: Any, n: int, bench: FakeBench) -> list[Config]:
     space = Space(BLOCK=[64, 128, 256, 512, 1024], num_warps=[4], num_stages=[3], num_ctas=[1])
     x = torch.zeros(n)
     options = Options(space, search="descent")
-    tune_kernel(environment, scale, (1,), (x, x.clone(), n), {}, options)
+    tune_launches(environment, Launches(scale, (1,), (x, x.clone(), n), {}, environment.device.target), options)
     return bench.measured
 
 

@@ -22,9 +22,10 @@ from kernellab.errors import (
 )
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row
 from kernellab.tune.search import CoordinateDescent
+from kernellab.tune.tuner import rated_row
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 
 A, B, C, D = config(16), config(32), config(64), config(128)
@@ -124,7 +125,7 @@ def test_outputs_that_differ_from_most_do_not_win_however_fast_and_are_timed_lik
 def test_outputs_that_differ_from_a_reference_are_wrong_even_if_most_agree() -> None:
     says = "out differs from the reference in 3 of 8 elements, by up to 2"
     bench = FakeBench({A: 1.0, B: 0.5, C: 0.5}, differences={B: says, C: says})
-    outcome = tune([A, B, C], bench, policy=Policy(reference="it", finals_s=1e9))
+    outcome = tune([A, B, C], bench, reference="it")
     assert outcome.winner == A
     assert outcome.rows[B].status is outcome.rows[C].status is Status.WRONG
     assert outcome.rows[B].reason == says
@@ -145,7 +146,7 @@ def test_without_a_gpu_nothing_is_timed_and_the_first_that_fits_is_named() -> No
 
 def test_the_budget_in_configs_stops_compiling_too() -> None:
     bench, compiler = FakeBench({A: 2.0, B: 1.0}), FakeCompiler()
-    outcome = tune([A, B, C, D], bench, compiler=compiler, policy=Policy(budget_configs=2, finals_s=1e9))
+    outcome = tune([A, B, C, D], bench, compiler=compiler, options=Options(budget_configs=2, finals_s=1e9))
     assert bench.measured == [A, B]
     assert compiler.stopped
     assert outcome.winner == B
@@ -154,13 +155,13 @@ def test_the_budget_in_configs_stops_compiling_too() -> None:
 
 
 def test_without_a_gpu_the_budget_in_configs_bounds_what_is_compiled() -> None:
-    outcome = tune([A, B, C, D], None, policy=Policy(budget_configs=2))
+    outcome = tune([A, B, C, D], None, options=Options(budget_configs=2))
     assert [row.registers for row in outcome.rows.values()] == [32, 32, None, None]
 
 
 def test_the_budget_in_seconds_is_that_of_the_clock() -> None:
     bench = FakeBench(dict.fromkeys([A, B, C, D], 1.0), clock=Clock(100.0))
-    tune([A, B, C, D], bench, policy=Policy(budget_s=5.0, screen_runs=4, finals_s=0.0))
+    tune([A, B, C, D], bench, options=Options(budget_s=5.0, screen_runs=4, finals_s=0.0))
     assert bench.measured == [A, B]
 
 
@@ -262,7 +263,8 @@ def test_arguments_that_fit_no_config_are_an_error() -> None:
 
 def test_spills_drop_a_config_only_where_the_policy_says_so() -> None:
     compiler = FakeCompiler({A: compiled(spill_bytes=4096)})
-    limited = tune([A, B], FakeBench({A: 1.0, B: 2.0}), compiler=compiler, policy=Policy(max_spill_bytes=256))
+    generated = Options([A, B], finals_s=1e9)
+    limited = tune([A, B], FakeBench({A: 1.0, B: 2.0}), compiler=compiler, options=generated)
     assert limited.rows[A].status is Status.PRUNED
     assert tune([A, B], FakeBench({A: 1.0, B: 2.0}), compiler=compiler).winner == A
 
@@ -288,13 +290,7 @@ def test_wrong_options_are_a_row() -> None:
 
 
 def test_rates_follow_from_what_a_launch_moves_and_computes() -> None:
-    known, unknown = config(64), config(128)
-    bench = FakeBench({known: 2.0, unknown: 8.0}, noise=0.0)
-    outcome = tune(
-        [known, unknown],
-        bench,
-        bytes_of=lambda each, compiled: 6_000_000 if each == known else None,
-        flops_of=lambda each, compiled: 4 * 10**9 if each == known else None,
-    )
-    assert (outcome.rows[known].gbps, outcome.rows[known].tflops) == (3.0, 2.0)
-    assert (outcome.rows[unknown].gbps, outcome.rows[unknown].tflops) == (None, None)
+    row = Row(A, Status.OK, time_ms=2.0)
+    known, unknown = rated_row(row, 6_000_000, 4 * 10**9), rated_row(row, None, None)
+    assert (known.gbps, known.tflops) == (3.0, 2.0)
+    assert (unknown.gbps, unknown.tflops) == (None, None)

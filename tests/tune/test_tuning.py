@@ -19,7 +19,8 @@ from kernellab.target import Target
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches, moved_bytes
 from kernellab.timing.provenance import Device, key_fields
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.options import Options
+from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 
 TARGET = Target("cuda", 90, 32)
@@ -314,7 +315,9 @@ def test_what_takes_long_compiles_first_and_with_a_budget_what_is_listed_first(
 ) -> None:
     compiler: Any = Refusing()
     options = Options(blocks(64, 512, 256), **budget)
-    tuning = tune_kernel(Environment(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
+    tuning = tune_launches(
+        Environment(compiler, lab.kernels, DEVICE, None), Launches(scale, grid, (X, OUT, N), {}, DEVICE.target), options
+    )
     assert [block for block in compiler.blocks if block in order] == order
     assert compiler.from_both_ends is not bool(budget)
     assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 512, 256]

@@ -15,8 +15,9 @@ from kernellab.target import Target
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Bench, Launches
 from kernellab.timing.provenance import Device
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, MakeBench, Options, tune_kernel
+from kernellab.tune.tuning import Environment, MakeBench, tune_launches
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})
@@ -36,7 +37,9 @@ def session(folder: Path, configs: list[triton.Config], make_bench: MakeBench) -
     """Tune in a lab of its own; return the tuning, and whether a compile worker ran."""
     with kernellab.Lab(target="cuda:90", store=folder) as lab:
         environment = Environment(lab.compiler, lab.kernels, DEVICE, make_bench)
-        found = tune_kernel(environment, scale, (3,), (X, OUT, 300), {}, Options(configs))
+        found = tune_launches(
+            environment, Launches(scale, (3,), (X, OUT, 300), {}, environment.device.target), Options(configs)
+        )
         return found, any(worker.pid for worker in lab.compiler.pool.workers)
 
 

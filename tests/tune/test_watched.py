@@ -13,9 +13,12 @@ from kernellab.errors import RunError
 from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
 from kernellab.timing.config import Config
+from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
-from kernellab.tune.result import Row, TuningProgress, Watch
-from kernellab.tune.tuning import Environment, Options, tune_kernel
+from kernellab.tune.options import Options
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.result import Row
+from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
@@ -87,7 +90,11 @@ def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
 
     with shared_lab(target="cuda:90", store=":memory:") as lab:
         environment = Environment(lab.compiler, lab.kernels, device, lambda *_: bench, progress=progress)
-        tuning = tune_kernel(environment, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
+        tuning = tune_launches(
+            environment,
+            Launches(scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, environment.device.target),
+            Options(configs),
+        )
     assert "The tuning was interrupted; this is the best so far." in tuning.notes
     assert tuning.winner is not None
     assert display.ticks == []

@@ -9,8 +9,9 @@ import pytest
 
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.tune.finals import Policy
-from kernellab.tune.result import Row, TuningProgress
+from kernellab.tune.options import Options
+from kernellab.tune.progress import TuningProgress
+from kernellab.tune.result import Row
 from kernellab.views.figures.live import tuning_shown
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 
@@ -28,7 +29,7 @@ def watched(count: int) -> list[TuningProgress]:
     configs = [Config.of({"BLOCK": 64, "num_stages": stages}) for stages in range(1, count + 1)]
     compiler = FakeCompiler({each: compiled(fits=False) for each in configs[9::10]})
     bench = FakeBench({each: 1.0 + place / count for place, each in enumerate(configs)}, noise=0.0)
-    tune(configs, bench, compiler=compiler, policy=Policy(finals_s=1e9), watch=seen.append)
+    tune(configs, bench, compiler=compiler, options=Options(finals_s=1e9), watch=seen.append)
     return seen
 
 
@@ -82,12 +83,12 @@ def test_the_time_left_follows_from_the_pace_and_the_budget() -> None:
     seen: list[TuningProgress] = []
     configs = [config(64, warps) for warps in range(1, 21)]
     bench = FakeBench(dict.fromkeys(configs, 1.0), noise=0.0)
-    tune(configs, bench, policy=Policy(finals_s=1e9), watch=seen.append)
+    tune(configs, bench, options=Options(finals_s=1e9), watch=seen.append)
     told = {each.ended: each.left_s for each in seen if each.stage == "screening"}
     assert told[2] is None
     assert told[10] == pytest.approx(10 * 4.0)  # a launch takes a second, and each config four
     assert told[20] == 0.0
     bench.clock.now_s = 0.0
-    tune(configs, bench, policy=Policy(finals_s=1e9, budget_s=60.0), watch=seen.append)
+    tune(configs, bench, options=Options(finals_s=1e9, budget_s=60.0), watch=seen.append)
     assert seen[-1].left_s is None
     assert max(each.left_s for each in seen if each.left_s is not None and each.ended == 1) <= 60.0

@@ -25,16 +25,16 @@ from kernellab.target import DeviceLimits, limits_of, multiprocessors
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
-from kernellab.tune.finals import Policy
+from kernellab.tune.options import Options
 from kernellab.tune.result import Row, Tuning
-from kernellab.tune.tuner import longest_first
-from kernellab.tune.tuning import Environment, Options, prepare_tuning, run_tuning
+from kernellab.tune.search import longest_first
+from kernellab.tune.tuning import Environment, known_rows, prepare_launches, run_tuning
 from kernellab.workers.forks_and_interrupts import TICK_S, ProgressCallback, Work
 
 _BATCH = 4
 _END_S = 15.0
 _MOST_AHEAD = 64
-SHORT_FINALS = Policy(
+SHORT_FINALS = Options(
     screen_runs=3,
     at_once=16,
     max_finalists=4,
@@ -45,7 +45,7 @@ SHORT_FINALS = Policy(
     tie_margin=0.01,
     warm_runs=0,
 )
-"""The policy within one case: for a rule, configs within a percent of each other are equal."""
+"""How much is measured within one case: for a rule, configs within a percent of each other are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,15 @@ class CaseSpec:
             from kernellab.checking.reference import check_of  # most have none
 
             check = check_of(self.check)
-        options = Options(self.configs, self.timeout_s, search, fresh=self.fresh)
-        return replace(options, check=check, outputs=self.outputs, policy=SHORT_FINALS)
+        return replace(
+            SHORT_FINALS,
+            configs=self.configs,
+            timeout_s=self.timeout_s,
+            search=search,
+            fresh=self.fresh,
+            check=check,
+            outputs=self.outputs,
+        )
 
 
 @dataclass(slots=True)
@@ -131,15 +138,15 @@ class LocalCases:
         launches = self._launches.with_arguments((), self.spec.arguments(self.kernel, sizes, request.number))
         search = ForecastSearch(request)
         options = self.spec.options(search)
-        asked = prepare_tuning(environment, launches, options, self._version, sizes)
+        records = prepare_launches(environment, launches, options, self._version, sizes)
         unpruned = tuple(each for each in request.forecasts if each.config in launches.originals)
         search.request = replace(request, forecasts=unpruned)
         is_timed = environment.make_bench is not None
         if is_timed and self._ahead is None:
             self._ahead = _compile_ahead(environment.compiler, launches, request)
         if is_timed and options.check is None:  # stored rows are of no use with a reference
-            search.known = frozenset(asked.known_rows(options)) & launches.originals.keys()
-        tuning = run_tuning(environment, asked, options, environment.clock())
+            search.known = frozenset(known_rows(launches, options, records)) & launches.originals.keys()
+        tuning = run_tuning(environment, launches, options, records, environment.clock())
         rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or not is_timed)
         return MeasuredCase(
             number=request.number,
@@ -147,7 +154,7 @@ class LocalCases:
             rows=rows,
             grids=_grids(launches, rows),
             resident=_resident_programs(rows, limits_of(environment.device.target)),
-            key=asked.records.key,
+            key=records.key,
             provenance=_facts(tuning),
             known=sum(row.config in search.known for row in rows),
             is_interrupted=tuning.is_interrupted,

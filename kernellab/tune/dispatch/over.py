@@ -31,7 +31,8 @@ from kernellab.tune.dispatch.result import (
 )
 from kernellab.tune.dispatch.rule import whole_number
 from kernellab.tune.dispatch.table import Table
-from kernellab.tune.result import Row, ignore_progress
+from kernellab.tune.progress import ignore_progress
+from kernellab.tune.result import Row
 from kernellab.tune.tuning import Environment, candidates_of
 from kernellab.workers.forks_and_interrupts import Interrupted
 

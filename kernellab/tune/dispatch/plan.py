@@ -22,7 +22,7 @@ from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import CaseRequest, CoverStep, Forecast, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule, Term
 from kernellab.tune.dispatch.table import Array, Fit, Table, design_of
-from kernellab.tune.tuner import longest_first
+from kernellab.tune.search import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm
 _HEAVY_SHARE = 4

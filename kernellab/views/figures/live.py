@@ -10,7 +10,8 @@ from math import inf, log10
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.errors import plural
 from kernellab.tune.dispatch.result import DispatchProgress
-from kernellab.tune.result import Row, TuningProgress
+from kernellab.tune.progress import TuningProgress
+from kernellab.tune.result import Row
 from kernellab.views.palette import BLUE, GOOD
 
 

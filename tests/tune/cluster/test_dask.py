@@ -22,8 +22,8 @@ from kernellab.launch.calls import UserCall
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.dispatch.measuring import CaseSpec
 from kernellab.tune.dispatch.over import tune_over
+from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 

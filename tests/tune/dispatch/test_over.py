@@ -14,7 +14,7 @@ from kernellab.tune import Space
 from kernellab.tune.dispatch.over import cases_of
 from kernellab.tune.dispatch.plan import PlanPolicy, first_configs
 from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
-from kernellab.tune.tuner import longest_first
+from kernellab.tune.search import longest_first
 from tests.tune.dispatch.machine import CASES, CONFIGS, Formula, best_ms, over_sizes, time_ms
 
 BETWEEN = [{"M": m, "N": n, "K": k} for m in (48, 640, 1536) for n in (96, 768) for k in (256, 2560)]
