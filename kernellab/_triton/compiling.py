@@ -46,19 +46,7 @@ class CompileOutput:
     ptxas_log: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CompileInput:
-    """A loaded kernel with its specialization."""
-
-    function: Any
-    signature: Mapping[str, Any]
-    constants: Mapping[tuple[int, ...], Any]
-    attributes: Mapping[tuple[int, ...], Any]
-    options: Mapping[str, Any]
-    target: Target
-
-
-def build(compile_input: CompileInput, closure: Closure) -> CompileOutput:
+def build(function: Any, special: Specialization, target: Target, closure: Closure) -> CompileOutput:
     """Compile to the binary, stage by stage.
 
     The steps are those of `triton.compile` without its cache: the key of that hashes the whole compiler, and lacks the
@@ -68,10 +56,10 @@ def build(compile_input: CompileInput, closure: Closure) -> CompileOutput:
         CompileError: with the line of the closure that the compiler blames, if any.
     """
     clock = _Clock()
-    with translate_errors(closure, compile_input.target):
-        lowering = _begin_lowering(compile_input)
+    with translate_errors(closure, target):
+        lowering = _begin_lowering(function, special, target)
         clock.lap("ast")
-        metadata = _metadata(compile_input, lowering.options)
+        metadata = _metadata(lowering.options, target)
         name = lowering.name[:_MAX_FILE_NAME]
         files = {f"{name}.source": _file_content(lowering.module)}
         module, log = lowering.module, io.StringIO()
@@ -99,12 +87,11 @@ def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, fl
     listener(src=src, metadata=metadata, metadata_group=dict(files), times=times, cache_hit=hit)
 
 
-def build_ttir(compile_input: CompileInput, closure: Closure) -> tuple[Any, Any]:
+def build_ttir(function: Any, special: Specialization, target: Target, closure: Closure) -> tuple[Any, Any]:
     """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and its context."""
-    with translate_errors(closure, compile_input.target):
-        lowering = _begin_lowering(compile_input)
-        metadata = _metadata(compile_input, lowering.options)
-        return lowering.first_stage()(lowering.module, metadata), lowering.context
+    with translate_errors(closure, target):
+        lowering = _begin_lowering(function, special, target)
+        return lowering.first_stage()(lowering.module, _metadata(lowering.options, target)), lowering.context
 
 
 def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
@@ -112,10 +99,7 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
 
     Errors of the compiler come through as Triton raises them.
     """
-    compile_input = CompileInput(
-        function, special.signature, special.constants, special.attributes, special.options, target
-    )
-    lowering = _begin_lowering(compile_input)
+    lowering = _begin_lowering(function, special, target)
     return lowering.module, lowering.context, lambda raw: lowering.first_stage()(raw, {})
 
 
@@ -159,28 +143,25 @@ class _Clock:
         self._last = now
 
 
-def _begin_lowering(compile_input: CompileInput) -> _Lowering:
-    target = gpu_target(compile_input.target)
-    backend = make_backend(target)
-    options = backend.parse_options(dict(compile_input.options))
+def _begin_lowering(function: Any, special: Specialization, target: Target) -> _Lowering:
+    gpu = gpu_target(target)
+    backend = make_backend(gpu)
+    options = backend.parse_options(dict(special.options))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
     codegen = backend.get_codegen_implementation(options)
-    source = source_of(
-        compile_input.function, compile_input.signature, compile_input.constants, compile_input.attributes
-    )
-    module = source.make_ir(target, options, codegen, backend.get_module_map(), context)
+    source = source_of(function, special)
+    module = source.make_ir(gpu, options, codegen, backend.get_module_map(), context)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
     return _Lowering(str(source.name), module, context, stages, options)
 
 
-def _metadata(compile_input: CompileInput, options: Any) -> dict[str, Any]:
+def _metadata(options: Any, target: Target) -> dict[str, Any]:
     """The metadata that Triton stores with a binary; the stages add to it."""
-    variables = get_cache_invalidating_env_vars()
-    target = gpu_target(compile_input.target)
-    return {"hash": "", "target": target, **options.__dict__, **variables, "triton_version": triton.__version__}
+    versions = {**get_cache_invalidating_env_vars(), "triton_version": triton.__version__}
+    return {"hash": "", "target": gpu_target(target), **options.__dict__, **versions}
 
 
 def _override_module(metadata: Mapping[str, Any], stage: str, context: Any) -> Any:

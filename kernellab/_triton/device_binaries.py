@@ -16,8 +16,9 @@ import triton
 
 from kernellab._triton import device_kernels
 from kernellab._triton.closure import closure_of
-from kernellab._triton.compiling import CompileInput, build
+from kernellab._triton.compiling import build
 from kernellab._triton.device_kernels import BLOCK
+from kernellab._triton.specialize import Specialization
 from kernellab.target import parse_target
 
 # The types of parameters by name; those of data are the caller's, all others integers.
@@ -145,8 +146,7 @@ def _compile_kernel(name: str, capability: tuple[int, int], element: str, flags:
     }
     major, minor = capability
     target = parse_target(f"cuda:{10 * major + minor}")
-    compile_input = CompileInput(function, signature, paths, {}, {}, target)
-    files = build(compile_input, closure_of(function, ())[0]).files
+    files = build(function, Specialization(signature, paths, {}, {}), target, closure_of(function)[0]).files
     stages = {file.rpartition(".")[2]: content for file, content in files.items()}
     parameters = stages["ptx"].partition(b".entry")[2].partition(b")")[0].count(b".param")
     metadata = json.loads(stages["json"])

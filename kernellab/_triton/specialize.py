@@ -6,7 +6,7 @@ Follows `triton.runtime.jit.JITFunction.run` up to the compile, without a driver
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from numbers import Integral
 from types import SimpleNamespace
@@ -46,14 +46,14 @@ class Specialization:
 
     ``signature`` maps each parameter to its Triton type (nested tuples for tuples), ``constants`` index paths to
     values, ``attributes`` index paths to assumptions (divisibility), ``options`` are the backend's. ``bound`` are the
-    arguments by name, with defaults.
+    arguments by name, with defaults, where it was made from a call.
     """
 
     signature: Mapping[str, Any]
     constants: Mapping[Path, Any]
     attributes: Mapping[Path, Any]
     options: Mapping[str, Any]
-    bound: Mapping[str, Any]
+    bound: Mapping[str, Any] = field(default_factory=dict)
 
 
 def gpu_target(target: Target) -> Any:
@@ -137,10 +137,10 @@ def _copy(source, to, block: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(to + offsets, tl.load(source + offsets))
 
 
-def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:
-    """Triton's source object of a compile: a jit function with types, constants and assumptions by index path."""
+def source_of(function: Any, special: Specialization) -> Any:
+    """Triton's source object of a compile."""
     source = gluon_source() if function.is_gluon() else ASTSource
-    return source(function, dict(signature), dict(constants), dict(attributes))
+    return source(function, dict(special.signature), dict(special.constants), dict(special.attributes))
 
 
 def gluon_source() -> Any:

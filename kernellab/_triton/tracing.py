@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -82,13 +82,9 @@ def _has_contents(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
 def _with_values(value: Any) -> Any:
     """Nested arguments with each symbol replaced by its value, which adds a guard to the trace."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
+    from torch.utils._pytree import tree_map
 
-    if isinstance(value, tuple | list):
-        members = map(_with_values, value)
-        return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
-    if isinstance(value, dict):
-        return {name: _with_values(member) for name, member in value.items()}
-    return guard_scalar(value) if _is_symbol(value) else value
+    return tree_map(lambda leaf: guard_scalar(leaf) if _is_symbol(leaf) else leaf, value)
 
 
 def traced_on_grid(kernel: Bound, grid: Any) -> Any:
@@ -184,7 +180,7 @@ class DescriptorParts(NamedTuple):
     block_shape: Any
     padding: str
 
-    def built(self) -> Any:
+    def descriptor(self) -> Any:
         """The descriptor."""
         from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -208,7 +204,7 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
 
     kernel: Kernel = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
-    given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    given = {n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
     kernel[_grid_among(kernel, grids)](**given, **held)
 
 
@@ -245,15 +241,10 @@ def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
     return autotune(configs=configs, key=[], prune_configs_by={**pruned, "top_k": tuner.configs_top_k})(inner)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple | list):
-        for member in value:
-            yield from _leaves(member)
-    elif isinstance(value, dict):
-        yield from _leaves(tuple(value.values()))
-    else:
-        base = getattr(value, "base", None) if hasattr(value, "block_shape") else None
-        yield value if base is None else base
+def _leaves(value: Any) -> list[Any]:
+    from torch.utils._pytree import tree_leaves
+
+    return [getattr(leaf, "base", leaf) if hasattr(leaf, "block_shape") else leaf for leaf in tree_leaves(value)]
 
 
 def _is_symbolic(torch: Any, value: Any) -> bool:
@@ -299,27 +290,30 @@ class _Arguments:
     integers: list[Any] = field(default_factory=list)
     numbers: list[Any] = field(default_factory=list)
 
-    def placed(self, name: str, value: Any) -> Any:
+    def with_places(self, name: str, value: Any) -> Any:
         """An argument with a `_Place` for each tensor and symbol; all else is a constant."""
+        from torch.utils._pytree import tree_map
+
+        return tree_map(lambda leaf: self._with_place(name, leaf), value)
+
+    def _with_place(self, name: str, value: Any) -> Any:
         import torch
 
-        if isinstance(value, tuple | list):
-            members = [self.placed(name, member) for member in value]
-            return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
         if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
-            shape, strides = (tuple(self.placed(name, size) for size in part) for part in (value.shape, value.strides))
+            shape, strides = self.with_places(name, (tuple(value.shape), tuple(value.strides)))
             padding = getattr(value, "padding", "zero")
-            return DescriptorParts(self.placed(name, value.base), shape, strides, tuple(value.block_shape), padding)
+            return DescriptorParts(
+                self._with_place(name, value.base), shape, strides, tuple(value.block_shape), padding
+            )
         if isinstance(value, torch.Tensor):
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
             return self._place_of("changed" if is_changed else "read", value)
         if isinstance(value, torch.SymBool):  # Inductor takes none
-            return replace(self._place_of("integers", _integer_of(value)), is_truth_value=True)
+            integer = torch.sym_ite(value, 1, 0)  # type: ignore[no-untyped-call]
+            return replace(self._place_of("integers", integer), is_truth_value=True)
         if isinstance(value, torch.SymInt):
             return self._place_of("integers", value)
-        if isinstance(value, torch.SymFloat):
-            return self._place_of("numbers", value)
-        return value
+        return self._place_of("numbers", value) if isinstance(value, torch.SymFloat) else value
 
     def _place_of(self, among: Literal["changed", "read", "integers", "numbers"], value: Any) -> _Place:
         held = getattr(self, among)
@@ -337,12 +331,12 @@ def _needs_opaque(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]
     values = [*args, *meta.values()]
     if any(isinstance(leaf, torch.SymBool) for leaf in _leaves(values)):
         return True
+    tensors = [leaf for leaf in _leaves(values) if isinstance(leaf, torch.Tensor)]
     if any(isinstance(value, tuple) or hasattr(value, "block_shape") for value in values):
-        return any(True for value in values for _ in _tensors(value))
+        return bool(tensors)
     if TracingContext.try_get() is None or torch.compiler.is_exporting():
         return False
-    devices = {tensor.device.type for value in values for tensor in _tensors(value)}
-    return devices == {"cpu"}
+    return {tensor.device.type for tensor in tensors} == {"cpu"}
 
 
 def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
@@ -353,8 +347,8 @@ def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Map
     number = kernel_side_table.add_kernel(kernel)
     arguments = _Arguments(_mutated_parameters(kernel, named))
     ordered = sorted(named, key=lambda name: arguments.mutated is not None and name not in arguments.mutated)
-    placed = {name: arguments.placed(name, named[name]) for name in ordered}
-    constants = kernel_side_table.add_constant_args({name: placed[name] for name in named})
+    with_places = {name: arguments.with_places(name, named[name]) for name in ordered}
+    constants = kernel_side_table.add_constant_args({name: with_places[name] for name in named})
     extents = [extent for each in _grids_of(kernel, grid, named) for extent in (*each, 1, 1)[:3]]
     lists = (arguments.changed, arguments.read, arguments.integers, arguments.numbers)
     _operator()(number, constants, *lists, extents)
@@ -430,28 +424,17 @@ def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
 
 def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
     """An argument of the kernel with the operator's arguments in their places."""
-    if isinstance(part, _Place):
-        value = given[part.among][part.index]
-        return bool(value) if part.is_truth_value else value
-    if isinstance(part, DescriptorParts):
-        shape, strides = ([int(_value(size, given)) for size in sizes] for sizes in (part.shape, part.strides))
-        return part._replace(base=_value(part.base, given), shape=shape, strides=strides).built()
-    if isinstance(part, tuple | list):
-        members = [_value(member, given) for member in part]
-        return type(part)(*members) if hasattr(part, "_fields") else type(part)(members)
-    return part
+    from torch.utils._pytree import tree_map
 
+    def value_of(leaf: Any) -> Any:
+        if isinstance(leaf, DescriptorParts):
+            return DescriptorParts(*tree_map(value_of, tuple(leaf))).descriptor()
+        if not isinstance(leaf, _Place):
+            return leaf
+        value = given[leaf.among][leaf.index]
+        return bool(value) if leaf.is_truth_value else value
 
-def _integer_of(value: Any) -> Any:
-    import torch
-
-    return torch.sym_ite(value, 1, 0)  # type: ignore[no-untyped-call]
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    import torch
-
-    return (leaf for leaf in _leaves(value) if isinstance(leaf, torch.Tensor))
+    return tree_map(value_of, part, is_leaf=lambda member: isinstance(member, DescriptorParts))
 
 
 @lru_cache(maxsize=1)

@@ -371,8 +371,8 @@ class _Rewriter:
             copies.append(self._add_value(self.values[holder].name, number, holder_layout, storage))
         if step.operation == LAUNCH and not any(isinstance(member, Addresses) for member in members_of(step.kwargs)):
             kwargs = with_refs(step.kwargs, self._refs(step))
-            changes = {"results": tuple(copies), "several": True, "mutated": tuple(before), "functional": True}
-            self.steps.append(dataclasses.replace(step, kwargs=kwargs, **changes))
+            copied = dataclasses.replace(step, kwargs=kwargs, results=tuple(copies), several=True, functional=True)
+            self.steps.append(dataclasses.replace(copied, mutated=tuple(before)))
             self.holders.update(zip(storages, copies, strict=True))
             return
         for holder, copy in zip(before, copies, strict=True):

@@ -388,7 +388,7 @@ def _functional_in_graph(
 
     table = kernel_side_table.get_constant_args(number)["table"]()
     plain_arguments = {
-        n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()
+        n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()
     }
     return launch_functional(table, kernel_id, constants_id, grid, plain_arguments, changed)
 

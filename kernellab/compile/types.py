@@ -35,6 +35,7 @@ from kernellab.target import Occupancy, Target, limits_of, occupancy
 from kernellab.workers.forks_and_interrupts import cached_property
 
 if TYPE_CHECKING:
+    from kernellab._triton.specialize import Specialization
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
 
@@ -105,18 +106,10 @@ def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapp
     from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
 
     special = specialize(function, target, args, meta)
-    return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
+    return job_of(function, target, special)
 
 
-def job_of(
-    function: Any,
-    target: Target,
-    signature: Mapping[str, Any],
-    constants: Mapping[tuple[int, ...], Any],
-    attributes: Mapping[tuple[int, ...], Any],
-    options: Mapping[str, Any],
-    closure: Closure | None = None,
-) -> CompileJob:
+def job_of(function: Any, target: Target, special: Specialization, closure: Closure | None = None) -> CompileJob:
     """Return the job for a specialization that Triton has already worked out.
 
     ``closure`` is that of the function, where it was found before with constants that bring no functions along.
@@ -126,9 +119,9 @@ def job_of(
     """
     from kernellab._triton.specialize import kernel_name, require_options
 
-    require_options(function.__name__, options)
-    paths = sorted(constants)
-    values = tuple(constants[path] for path in paths)
+    require_options(function.__name__, special.options)
+    paths = sorted(special.constants)
+    values = tuple(special.constants[path] for path in paths)
     bindings = None if closure is None else plain_bindings(values)
     if closure is None or bindings is None:
         closure, bindings = closure_of(function, values)
@@ -136,11 +129,11 @@ def job_of(
     require_sendable(function.__name__, zip(names, bindings, strict=True))
     return CompileJob(
         closure=closure,
-        symbol=kernel_name(function, dict(constants), dict(signature)),
-        signature=tuple((name, portable_type(kind)) for name, kind in signature.items()),
+        symbol=kernel_name(function, dict(special.constants), dict(special.signature)),
+        signature=tuple((name, portable_type(kind)) for name, kind in special.signature.items()),
         constants=tuple(zip(paths, bindings, strict=True)),
-        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
-        options=tuple(sorted(options.items())),
+        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in special.attributes.items())),
+        options=tuple(sorted(special.options.items())),
         target=target,
         variables=compiler_environment(),
     )

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.compiling import CompileInput, CompileOutput, build, build_ttir
+from kernellab._triton.compiling import CompileOutput, build, build_ttir
 from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
+from kernellab._triton.specialize import Specialization
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
 from kernellab.ir.effects import effects_of, effects_to_json
@@ -55,7 +56,7 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
     job, folder = request.job, request.folder
     begin = time.perf_counter()
     with _report_full_disk(), _temporary_files_in(request.temporary):
-        built = build(_compiler_input(job), job.closure)
+        built = build(*_specialized_kernel(job), job.target, job.closure)
     seconds = time.perf_counter() - begin
     try:
         _write(built, seconds, job, folder)
@@ -132,21 +133,15 @@ def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) 
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
-    module, context = build_ttir(_compiler_input(job), job.closure)
+    module, context = build_ttir(*_specialized_kernel(job), job.target, job.closure)
     return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 
 
-def _compiler_input(job: CompileJob) -> CompileInput:
+def _specialized_kernel(job: CompileJob) -> tuple[Any, Specialization]:
     take_compiler_environment(job.variables)
     loaded = load(job.closure, name=job.symbol)
-    return CompileInput(
-        function=loaded.kernel,
-        signature=dict(job.signature),
-        constants=loaded.arguments(job.constants),
-        attributes=dict(job.attributes),
-        options=dict(job.options),
-        target=job.target,
-    )
+    constants = loaded.arguments(job.constants)
+    return loaded.kernel, Specialization(dict(job.signature), constants, dict(job.attributes), dict(job.options))
 
 
 def _binary_summary(folder: Path, job: CompileJob, log: str) -> Mapping[str, int | None] | None:

@@ -123,9 +123,10 @@ class Runtime:
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path."""
         from kernellab._triton.compiling import notify_listener  # keeps `import kernellab` light
-        from kernellab._triton.specialize import target_of
+        from kernellab._triton.specialize import Specialization, target_of
 
-        job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
+        special = Specialization(src.signature, src.constants, src.attrs, options or {})
+        job = job_of(src.fn, target_of(target), special)
         if self.trials is not None and self._isolates() and not self.compiler.has(job):
             self.trials.prepare()  # the worker gets ready while the kernel compiles
         with self.compiling(job.closure.name):

@@ -172,15 +172,7 @@ class Launches:
         variant = variant_with(self.kernel, args, meta, config)
         special = specialize(variant.function, self.target, args, variant.meta, self._binders)
         known = self._closures.get(id(variant.function))
-        job = job_of(
-            variant.function,
-            self.target,
-            special.signature,
-            special.constants,
-            special.attributes,
-            special.options,
-            closure=known,
-        )
+        job = job_of(variant.function, self.target, special, closure=known)
         if known is None and plain_bindings(tuple(special.constants.values())) is not None:
             self._closures[id(variant.function)] = job.closure
         extents = evaluated_grid(variant.function, self.grid, special.bound)

@@ -354,8 +354,7 @@ def launch_traffic(session: Session, call: UserCall) -> Traffic:
     grid, args, target = call.grid, call.args, session.target
     variant = next(variants_of(call.kernel, args, call.meta))
     special = specialize(variant.function, target, args, variant.meta)
-    attributes, options = special.attributes, special.options
-    job = job_of(variant.function, target, special.signature, special.constants, attributes, options)
+    job = job_of(variant.function, target, special)
     extents = checked_grid(grid(special.bound) if callable(grid) else grid, job.closure.name)
     require_launchable(extents, job.closure.name, target)
     return traffic_of(session.compiler.compile(job), extents, special.signature.items(), special.bound)
