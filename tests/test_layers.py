@@ -115,7 +115,7 @@ def test_public_definitions_have_docstrings() -> None:
             f"{file}:{node.lineno} {node.name} has no docstring"
             for file in FILES
             if file != kernels
-            for node in _public(ast.parse(FILES[file].read_text(encoding="utf-8")).body)
+            for node in _public(tree_of(file).body)
             if not ast.get_docstring(node) and not any(ast.unparse(each) == "overload" for each in node.decorator_list)
         ]
     )
@@ -138,7 +138,7 @@ def test_no_import_inside_a_function_repeats_the_top_of_its_file() -> None:
         [
             f"{file}:{line} imports {module} inside a function: import its names at the top"
             for file in FILES
-            for module, line in _repeated_imports(ast.parse(FILES[file].read_text(encoding="utf-8")))
+            for module, line in _repeated_imports(file)
         ]
     )
 
@@ -155,7 +155,13 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | a
 @cache
 def nodes_of(file: str) -> list[ast.AST]:
     """Return all nodes of the syntax tree of a file of the package."""
-    return list(ast.walk(ast.parse(FILES[file].read_text(encoding="utf-8"))))
+    return list(ast.walk(tree_of(file)))
+
+
+@cache
+def tree_of(file: str) -> ast.Module:
+    """Return the syntax tree of a file of the package."""
+    return ast.parse(FILES[file].read_text(encoding="utf-8"))
 
 
 def _nothing(violations: list[str]) -> None:
@@ -212,11 +218,12 @@ def _imports(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def _repeated_imports(tree: ast.Module) -> list[tuple[str, int]]:
+def _repeated_imports(file: str) -> list[tuple[str, int]]:
     """Return the modules imported inside functions that the top of the file imports, too, with the lines."""
-    at_top = {module for node in _loaded_at_top(tree.body) for module in _modules_of(node)}
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {node for function in functions for node in ast.walk(function)}
+    at_top = {module for node in _loaded_at_top(tree_of(file).body) for module in _modules_of(node)}
+    functions = [node for node in nodes_of(file) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lines = {line for function in functions for line in range(function.lineno, (function.end_lineno or 0) + 1)}
+    inside = [node for node in nodes_of(file) if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno in lines]
     return sorted((module, node.lineno) for node in inside for module in _modules_of(node) if module in at_top)
 
 
