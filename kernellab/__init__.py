@@ -15,101 +15,70 @@ from kernellab.display import HOOK as _HOOK
 from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
-    from kernellab._triton.tiles import gluon_tile
-    from kernellab.benchmark.comparison import Comparison
-    from kernellab.benchmark.result import Benchmark
-    from kernellab.capture.block import Capture
-    from kernellab.capture.captured_function import CapturedFunction
-    from kernellab.capture.program import Program
-    from kernellab.compile.types import Compiled
-    from kernellab.explain.explanation import Explanation
-    from kernellab.explain.profile import Profile
-    from kernellab.explain.traffic.result import Traffic
-    from kernellab.export.frames import read_frame, save_frame
-    from kernellab.export.merging import Merged
-    from kernellab.export.write import Exported
-    from kernellab.ir.effects import Effects
-    from kernellab.ir.graph import Graph
-    from kernellab.ir.layouts import Layouts
-    from kernellab.lab import Lab
-    from kernellab.launch.run import Run
-    from kernellab.registry.listing import Listing, LoadedVersion
-    from kernellab.registry.regressions import Regressions
-    from kernellab.target import Target
-    from kernellab.timing.provenance import Ceilings
-    from kernellab.tune.dispatch.result import Dispatch
-    from kernellab.tune.result import Tuning
-    from kernellab.views.panels import Panel
-    from kernellab.views.widgets import explorer, graph_view
+    from kernellab._triton.tiles import gluon_tile as gluon_tile
+    from kernellab.benchmark.comparison import Comparison as Comparison
+    from kernellab.benchmark.result import Benchmark as Benchmark
+    from kernellab.capture.block import Capture as Capture
+    from kernellab.capture.captured_function import CapturedFunction as CapturedFunction
+    from kernellab.capture.program import Program as Program
+    from kernellab.compile.types import Compiled as Compiled
+    from kernellab.explain.explanation import Explanation as Explanation
+    from kernellab.explain.profile import Profile as Profile
+    from kernellab.explain.traffic.result import Traffic as Traffic
+    from kernellab.export.frames import read_frame as read_frame
+    from kernellab.export.frames import save_frame as save_frame
+    from kernellab.export.merging import Merged as Merged
+    from kernellab.export.write import Exported as Exported
+    from kernellab.ir.effects import Effects as Effects
+    from kernellab.ir.graph import Graph as Graph
+    from kernellab.ir.layouts import Layouts as Layouts
+    from kernellab.lab import Lab as Lab
+    from kernellab.launch.run import Run as Run
+    from kernellab.registry.listing import Listing as Listing
+    from kernellab.registry.listing import LoadedVersion as LoadedVersion
+    from kernellab.registry.regressions import Regressions as Regressions
+    from kernellab.target import Target as Target
+    from kernellab.timing.provenance import Ceilings as Ceilings
+    from kernellab.tune.dispatch.result import Dispatch as Dispatch
+    from kernellab.tune.result import Tuning as Tuning
+    from kernellab.views.panels import Panel as Panel
+    from kernellab.views.widgets import explorer as explorer
+    from kernellab.views.widgets import graph_view as graph_view
 
 __version__ = "0.1.0"
-__all__ = [
-    "Benchmark",
-    "Capture",
-    "CapturedFunction",
-    "Ceilings",
-    "Comparison",
-    "Compiled",
-    "Dispatch",
-    "Effects",
-    "Explanation",
-    "Exported",
-    "Graph",
-    "KernellabError",
-    "Lab",
-    "Layouts",
-    "Listing",
-    "LoadedVersion",
-    "Merged",
-    "Panel",
-    "Profile",
-    "Program",
-    "Regressions",
-    "Run",
-    "Target",
-    "Traffic",
-    "Tuning",
-    "__version__",
-    "current_lab",
-    "errors",
-    "explorer",
-    "gluon_tile",
-    "graph_view",
-    "read_frame",
-    "save_frame",
-]
-
 _LAZY = {
+    "gluon_tile": "kernellab._triton.tiles",
+    "Comparison": "kernellab.benchmark.comparison",
     "Benchmark": "kernellab.benchmark.result",
     "Capture": "kernellab.capture.block",
     "CapturedFunction": "kernellab.capture.captured_function",
-    "Ceilings": "kernellab.timing.provenance",
-    "Comparison": "kernellab.benchmark.comparison",
-    "Compiled": "kernellab.compile.types",
-    "Dispatch": "kernellab.tune.dispatch.result",
-    "Effects": "kernellab.ir.effects",
-    "Explanation": "kernellab.explain.explanation",
-    "Exported": "kernellab.export.write",
-    "Graph": "kernellab.ir.graph",
-    "Lab": "kernellab.lab",
-    "Layouts": "kernellab.ir.layouts",
-    "Listing": "kernellab.registry.listing",
-    "LoadedVersion": "kernellab.registry.listing",
-    "Merged": "kernellab.export.merging",
-    "Panel": "kernellab.views.panels",
-    "Profile": "kernellab.explain.profile",
     "Program": "kernellab.capture.program",
-    "Regressions": "kernellab.registry.regressions",
-    "Run": "kernellab.launch.run",
-    "Target": "kernellab.target",
+    "Compiled": "kernellab.compile.types",
+    "Explanation": "kernellab.explain.explanation",
+    "Profile": "kernellab.explain.profile",
     "Traffic": "kernellab.explain.traffic.result",
-    "Tuning": "kernellab.tune.result",
-    "explorer": "kernellab.views.widgets",
-    "gluon_tile": "kernellab._triton.tiles",
-    "graph_view": "kernellab.views.widgets",
     "read_frame": "kernellab.export.frames",
     "save_frame": "kernellab.export.frames",
+    "Merged": "kernellab.export.merging",
+    "Exported": "kernellab.export.write",
+    "Effects": "kernellab.ir.effects",
+    "Graph": "kernellab.ir.graph",
+    "Layouts": "kernellab.ir.layouts",
+    "Lab": "kernellab.lab",
+    "Run": "kernellab.launch.run",
+    "Listing": "kernellab.registry.listing",
+    "LoadedVersion": "kernellab.registry.listing",
+    "Regressions": "kernellab.registry.regressions",
+    "Target": "kernellab.target",
+    "Ceilings": "kernellab.timing.provenance",
+    "Dispatch": "kernellab.tune.dispatch.result",
+    "Tuning": "kernellab.tune.result",
+    "Panel": "kernellab.views.panels",
+    "explorer": "kernellab.views.widgets",
+    "graph_view": "kernellab.views.widgets",
 }
+__all__ = list(_LAZY)
+__all__ += ["KernellabError", "__version__", "current_lab", "errors"]
 
 
 _HOOK.install(lambda: importlib.import_module("kernellab.views.bundles").bundle_of)

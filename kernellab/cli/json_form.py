@@ -74,18 +74,18 @@ def records(frame: Any) -> list[dict[str, Any]]:
     ]
 
 
+def _chosen(result: object, *names: str) -> dict[str, Any]:
+    """Return some fields of a result as JSON."""
+    return {name: plain(getattr(result, name)) for name in names}
+
+
 def compiled_data(compiled: Compiled) -> dict[str, Any]:
     """Return a compiled kernel without the texts of its stages, which are long."""
     return {
-        "parameters": plain(compiled.parameters),
-        "options": plain(compiled.options),
-        "resources": plain(compiled.resources),
+        **_chosen(compiled, "parameters", "options", "resources"),
         "effects": effects_data(compiled.effects),
         "stages": [*compiled.stages, *(["sass"] if compiled.target.backend == "cuda" else [])],
-        "seconds": compiled.seconds,
-        "stage_seconds": plain(compiled.stage_seconds),
-        "from_cache": compiled.from_cache,
-        "digest": compiled.digest,
+        **_chosen(compiled, "seconds", "stage_seconds", "from_cache", "digest"),
     }
 
 
@@ -93,38 +93,31 @@ def effects_data(effects: Effects) -> dict[str, Any]:
     """Return the effects of a kernel, each site with its place."""
     return {
         "arguments": list(effects.arguments),
-        **{name: plain(getattr(effects, name)) for name in ("reads", "writes", "atomics", "mutated")},
+        **_chosen(effects, "reads", "writes", "atomics", "mutated"),
         "aliases": [sorted(group) for group in effects.aliases],
         "sites": [
             {
-                **{name: plain(getattr(site, name)) for name in ("argument", "kind", "operation")},
-                **_place_of(site.location),
-                "masked": site.masked,
-                "conditional": site.conditional,
+                **_chosen(site, "argument", "kind", "operation"),
+                **_chosen(site.location, "file", "line"),
+                **_chosen(site, "masked", "conditional"),
             }
             for site in effects.sites
         ],
         "unknown": [
             {
-                "kind": plain(each.kind),
-                "operation": each.operation,
-                **_place_of(each.location),
-                "reason": each.reason,
-                "arguments": plain(each.arguments),
+                **_chosen(unknown, "kind", "operation"),
+                **_chosen(unknown.location, "file", "line"),
+                **_chosen(unknown, "reason", "arguments"),
             }
-            for each in effects.unknown
+            for unknown in effects.unknown
         ],
     }
-
-
-def _place_of(location: Any) -> dict[str, Any]:
-    return {"file": location.file, "line": location.line}
 
 
 def run_data(run: Run, reference: str | None) -> dict[str, Any]:
     """Return a run; ``reference`` names what its outputs equal, None where nothing was compared."""
     fields = ("grid", "seconds", "where", "changed", "findings", "output", "notes")
-    return {**{name: plain(getattr(run, name)) for name in fields}, "equals": reference}
+    return {**_chosen(run, *fields), "equals": reference}
 
 
 def traffic_data(traffic: Traffic) -> dict[str, Any]:
@@ -133,89 +126,61 @@ def traffic_data(traffic: Traffic) -> dict[str, Any]:
         "grid": list(traffic.grid),
         "rows": records(traffic.frame),
         "arguments": records(traffic.argument_frame),
-        "unknown": plain(traffic.unknown),
-        "share": traffic.share,
-        "wave_programs": traffic.wave_programs,
-        "notes": list(traffic.notes),
+        **_chosen(traffic, "unknown", "share", "wave_programs", "notes"),
     }
 
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
-    return {
-        "bound": plain(explanation.bound),
-        "summary": explanation.summary,
-        "share": plain(explanation.share),
-        "findings": [{name: plain(getattr(each, name)) for name in _OF_FINDING} for each in explanation.findings],
-        "unknown": plain(explanation.unknown),
-    }
+    return _chosen(explanation, "bound", "summary", "share", "findings", "unknown")
 
 
 def tuning_data(tuning: Tuning) -> dict[str, Any]:
-    """Return a tuning: the winner, what ties with it, and a row per config as `Tuning.frame` has it."""
-    labels = [row.config.stored for row in tuning.rows]
+    """Return a tuning: the winner, its ties, and a row per config as `Tuning.frame` has it."""
+    best = {} if tuning.winner is None else tuning.rows[tuning.winner].config.stored
     return {
-        "best": None if tuning.winner is None else _config(labels[tuning.winner]),
+        "best": None if tuning.winner is None else {name: plain(v) for name, v in best.items() if v is not None},
         "winner": tuning.winner,
         "tied": list(tuning.ties),
         "rows": records(tuning.frame),
-        "from_cache": tuning.from_cache,
-        "seconds": tuning.seconds,
-        "provenance": {name: plain(tuning.provenance.get(name)) for name in _PROVENANCE},
-        "notes": list(tuning.notes),
+        **_measurement_data(tuning, "from_cache"),
     }
-
-
-def _config(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plain(value) for name, value in stored.items() if value is not None}
 
 
 def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
     """Return a benchmark: a row per point and implementation as `Benchmark.frame` has it."""
     return {
-        "swept": list(benchmark.swept),
-        "implementations": list(benchmark.implementations),
-        "reference": benchmark.reference,
+        **_chosen(benchmark, "swept", "implementations", "reference"),
         "rows": records(benchmark.frame),
         "ceilings": None if benchmark.ceilings is None else plain(benchmark.ceilings.as_dict()),
-        "seconds": benchmark.seconds,
-        "provenance": {name: plain(benchmark.provenance.get(name)) for name in _PROVENANCE},
-        "notes": list(benchmark.notes),
+        **_measurement_data(benchmark),
     }
 
 
+def _measurement_data(result: Tuning | Benchmark, *names: str) -> dict[str, Any]:
+    provenance = {name: plain(result.provenance.get(name)) for name in _PROVENANCE}
+    return {**_chosen(result, *names, "seconds"), "provenance": provenance, "notes": list(result.notes)}
+
+
 def listing_data(listing: Listing) -> dict[str, Any]:
-    """Return the versions that a search found."""
-    return {"search": listing.search, "rows": plain(listing.rows)}
+    """Return the versions that match a search."""
+    return _chosen(listing, "search", "rows")
 
 
 def merged_data(merged: Merged) -> dict[str, Any]:
     """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
     from kernellab.views.cards.kernels import conflict_words
 
-    return {
-        "source": merged.source,
-        "versions": list(merged.versions),
-        "new": merged.new,
-        "known": merged.known,
-        "rows": plain(merged.rows),
-        "conflicts": [
-            {"kind": plain(each.kind), "by": each.by, "text": conflict_words(each)} for each in merged.conflicts
-        ],
-    }
+    conflicts = [{**_chosen(conflict, "kind", "by"), "text": conflict_words(conflict)} for conflict in merged.conflicts]
+    return {**_chosen(merged, "source", "versions", "new", "known", "rows"), "conflicts": conflicts}
 
 
-def regressions_data(found: Regressions) -> dict[str, Any]:
+def regressions_data(regressions: Regressions) -> dict[str, Any]:
     """Return the rows of `Regressions.frame`."""
     from kernellab.registry.regressions import row_fields  # loads numpy
 
-    return {
-        "kernel": found.kernel,
-        "since": found.since,
-        "margin": found.margin,
-        "summary": found.text,
-        "rows": plain([row_fields(row) for row in found.rows]),
-    }
+    rows = plain([row_fields(row) for row in regressions.rows])
+    return {**_chosen(regressions, "kernel", "since", "margin"), "summary": regressions.text, "rows": rows}
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:
@@ -242,14 +207,12 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
 def error_data(error: errors.KernellabError) -> dict[str, Any]:
     """Return an error: its type, its message, its place, what to do about it, and the whole foreign message."""
     place = error.place
-    data = None
-    if place is not None:
-        data = {"file": place.file, "line": place.line, "column": place.column, "text": place.source_line() or None}
+    where = None if place is None else {**_chosen(place, "file", "line", "column"), "text": place.source_line() or None}
+    remedy = next(remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind))
     return {
         "type": type(error).__name__,
-        "message": error.message,
-        "kernel": error.kernel,
-        "place": data,
-        "advice": advice_in(error.message) or next(_REMEDIES[each] for each in _REMEDIES if isinstance(error, each)),
+        **_chosen(error, "message", "kernel"),
+        "place": where,
+        "advice": advice_in(error.message) or remedy,
         "detail": error.detail or None,
     }
