@@ -34,7 +34,7 @@ from kernellab.source import (
     require_type,
 )
 from kernellab.store import Entry, Measurement, MeasurementRow, RecordedLaunch, Store, Version, measurement_of
-from kernellab.store.content import (
+from kernellab.store.decoding import (
     launch_from_jsonable,
     launch_to_jsonable,
     require_count,

@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.source import parse_json, require
 from kernellab.store import Store, Version
 from kernellab.store.columns import STATUSES, UNMEASURED, Status
-from kernellab.store.content import require_config
+from kernellab.store.decoding import require_config
 from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
 

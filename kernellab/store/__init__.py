@@ -13,8 +13,8 @@ from kernellab.store.content import (
     RecordedLaunch,
     Result,
     Version,
-    measurement_of,
 )
 from kernellab.store.database import FILE
+from kernellab.store.decoding import measurement_of
 from kernellab.store.schema import SCHEMA
 from kernellab.store.store import History, PassedTrial, Store, TrialLog

@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parse_json, require, require_type
-from kernellab.store.content import (
-    Entry,
-    LaunchRow,
-    Measurement,
-    MeasurementRow,
-    RecordedLaunch,
-    Result,
-    Version,
+from kernellab.store.content import Entry, LaunchRow, Measurement, MeasurementRow, RecordedLaunch, Result, Version
+from kernellab.store.database import Database
+from kernellab.store.decoding import (
     canonical_json,
     launch_from_jsonable,
     launch_to_jsonable,
@@ -31,7 +26,6 @@ from kernellab.store.content import (
     result_from_jsonable,
     result_to_jsonable,
 )
-from kernellab.store.database import Database
 
 T = TypeVar("T")
 

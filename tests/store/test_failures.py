@@ -66,6 +66,7 @@ def test_nothing_committed_is_lost_when_writers_are_killed(tmp_path: Path) -> No
     assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
 
 
+@pytest.mark.slow
 def test_two_processes_that_open_a_new_store_at_once_share_it(tmp_path: Path) -> None:
     pair = [writer(tmp_path / "new", mark, 50) for mark in "ab"]
     for process in pair:
@@ -384,6 +385,7 @@ def test_a_folder_that_takes_no_compiled_kernel_is_named_and_the_session_keeps_w
         assert lab.compile(samples.endless_kernel, x).folder == compiled.folder
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_temporary_files_is_no_error_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_session_on_a_disk_that_fills_up_goes_on_in_memory_and_says_so_once(
     assert [version.label for version in Store(small_disk / "store").versions()] == ["add_kernel@1"]
 
 
+@pytest.mark.slow
 def test_a_session_starts_and_runs_on_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     fill(small_disk)
@@ -81,6 +82,7 @@ def test_a_session_starts_and_runs_on_a_full_disk(small_disk: Path, monkeypatch:
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_takes_no_compiled_kernels_costs_the_store_nothing(tmp_path: Path) -> None:
     with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab:
         lab.kernels.add(samples.add_kernel)

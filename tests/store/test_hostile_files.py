@@ -27,7 +27,7 @@ from kernellab.registry import Registry, regenerated_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import DTYPE_NAMES, Closure, Function, grid_of_formula, is_formula, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
-from kernellab.store.content import TORCH_DTYPES
+from kernellab.store.decoding import TORCH_DTYPES
 from kernellab.tune.result import Records
 from kernellab.views.cards.kernels import report_page
 from tests.store import hostile

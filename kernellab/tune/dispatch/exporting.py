@@ -23,7 +23,7 @@ from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.columns import Status
-from kernellab.store.content import is_reference
+from kernellab.store.decoding import is_reference
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
