@@ -42,7 +42,7 @@ SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test ci check unit notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
+.PHONY: help demo fast test ci check unit exhaustive notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,16 +50,16 @@ help:  ## list the targets
 demo: $(VENV)/.installed-demo  ## run the quickstart notebook and write build/quickstart.html
 	@$(VENV)/bin/kernellab demo
 
-fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: unit tests but the slow ones
-	$(PY) $(PYTEST) -q -m "not slow and not browser and not gpu" tests --ignore=tests/browser --ignore=tests/notebooks
+fast: $(VENV)/.installed-test  ## what a change broke, in about a minute: unit tests but the slow ones
+	$(PY) $(PYTEST) -q -m "not slow and not exhaustive and not browser and not gpu" tests --ignore=tests/browser --ignore=tests/notebooks
 
 # Two at a time, since notebooks and browser wait half of the time; each shows what it prints when it ends.
-test: $(VENV)/.installed-test  ## everything: lint, types, notebooks, browser and unit tests
+test: $(VENV)/.installed-test  ## lint, types, notebooks, browser and unit tests, without further rows of large tables
 	@$(SIDE_BY_SIDE) unit check notebooks browser
 
 # The unit tests build the site, too, where mkdocs is installed.
-ci: $(VENV)/.installed-test,docs  ## what CI runs: make test, the site, and what depends on Triton against the oldest
-	@$(SIDE_BY_SIDE) unit check notebooks browser test-triton VERSION=$(OLDEST_TRITON)
+ci: $(VENV)/.installed-test,docs  ## everything, as CI runs it: make test, all rows of tables, the site, and the oldest Triton
+	@$(SIDE_BY_SIDE) unit exhaustive check notebooks browser test-triton VERSION=$(OLDEST_TRITON)
 
 check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/ruff check .
@@ -67,7 +67,10 @@ check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/mypy
 
 unit: $(VENV)/.installed-test  ## unit tests alone
-	$(PY) $(PYTEST) --durations=10 tests --ignore=tests/browser
+	$(PY) $(PYTEST) --durations=10 -m "not exhaustive" tests --ignore=tests/browser
+
+exhaustive: $(VENV)/.installed-test  ## the further rows of large tables, which make test leaves out
+	$(PY) $(PYTEST) -q -m exhaustive tests --ignore=tests/browser
 
 notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
 	$(PY) $(PYTEST) --dist loadfile -p nbval --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks

@@ -216,6 +216,7 @@ def test_an_autotuned_kernel_takes_the_first_config_that_fits(lab: kernellab.Lab
     assert bound.best_config.kwargs == {"BLOCK": 64}
 
 
+@pytest.mark.slow
 def test_plain_triton_runs_while_a_lab_is_open(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     lab.launches.activate()

@@ -103,6 +103,7 @@ def test_what_is_no_number_in_one_of_them_differs(lab: kernellab.Lab, wrong: flo
     assert found[2] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
 def test_integers_differ_by_their_distance(lab: kernellab.Lab, dtype: torch.dtype) -> None:
     want, got = (like(torch.empty(5, 40)[:, :33], dtype, 3) for _ in range(2))
@@ -128,6 +129,7 @@ def test_a_view_is_filled_and_nothing_between_its_elements(lab: kernellab.Lab, p
     assert torch.equal(whole, torch.as_strided(expected, whole.shape, whole.stride(), 0))
 
 
+@pytest.mark.slow
 def test_damage_is_counted_with_its_first_and_last_place(lab: kernellab.Lab) -> None:
     room = torch.zeros(300, dtype=torch.uint8)
     lab.run(kernels.mark_zone, programs(290), room, 10, 293, BLOCK=BLOCK)
@@ -180,6 +182,7 @@ def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, mo
         assert kept.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_what_compilers_print_is_not_taken_for_the_output_of_a_kernel(tmp_path: Path) -> None:
     code = (
         "from kernellab._triton import device_binaries; device_binaries._USUAL = (('keep_busy', 'u8', {}),); "

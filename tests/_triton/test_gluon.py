@@ -89,6 +89,7 @@ def fresh(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[kernellab.
         yield lab
 
 
+@pytest.mark.slow
 def test_a_kernel_compiles_with_its_helper_from_ttgir_on(lab: kernellab.Lab) -> None:
     compiled = lab.compile(add, X, X, OUT, N, BLOCK=256, num_warps=8)
     assert list(compiled.stages) == ["ttgir", "llir", "ptx"]
@@ -233,6 +234,7 @@ def product_arguments() -> tuple[Any, ...]:
 ROWS = gl.BlockedLayout([1, 128], [32, 1], [4, 1], [0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "target", "more", "instruction", "columns"),
     [

@@ -163,6 +163,7 @@ def test_an_autotuned_kernel_has_its_config_in_the_row(lab: kernellab.Lab) -> No
     assert frame.BLOCK.tolist() == [64]
 
 
+@pytest.mark.slow
 def test_a_recorded_launch_is_scaled(lab: kernellab.Lab) -> None:
     bound = lab.bind(scale_kernel)
     lab.kernels.add(bound)

@@ -39,6 +39,7 @@ def launch(lab: kernellab.Lab, text: str) -> None:
     run_cell(lab, text, names, "In[1]", CellOptions(), lambda value: None)
 
 
+@pytest.mark.slow
 def test_versions_that_compute_the_same_are_equal(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("3 * tl.load", "2.0 * tl.load").replace("tl.store(out_ptr", "tl.store(out_ptr"))
     launch(lab, SCALE.replace("BLOCK=128", "BLOCK=256").replace("3 *", "1 * 3 *"))
@@ -138,6 +139,7 @@ scale[GRID](x[:SIZE], out[:SIZE], SIZE, BLOCK=64)
 """
 
 
+@pytest.mark.slow
 def test_a_version_runs_on_a_grid_that_it_was_launched_on_with_such_sizes(lab: kernellab.Lab) -> None:
     launch(lab, TWO_BLOCKS.replace("GRID", "(1,)").replace("SIZE", "100"))
     comparison = lab.compare("scale@1", "scale@2")

@@ -231,6 +231,7 @@ def test_formulas_may_give_numbers_of_numpy(lab: kernellab.Lab, flops: Any) -> N
     assert gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, flops=flops).frame.flops.tolist() == [192]
 
 
+@pytest.mark.slow
 def test_there_are_no_speedups_where_what_they_relate_to_failed(lab: kernellab.Lab) -> None:
     failing = RunError("it faults")
     gpu = FakeGpu(lab, lambda each, arguments: failing if each.launch and each.launch.grid[0] == 8 else 1.0)

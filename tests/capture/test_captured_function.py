@@ -52,6 +52,7 @@ def test_programs_beyond_the_limit_go_the_one_that_rested_longest_first(lab: ker
     assert [program.tape.values[program.tape.inputs[0]].layout.shape for program in captured.programs] == [(30,), (10,)]
 
 
+@pytest.mark.slow
 def test_other_arguments_modes_and_dtypes_have_programs_of_their_own(lab: kernellab.Lab) -> None:
     captured, x = lab.capture(branching(lab), dynamic=True), torch.rand(100)
     for call in ((x,), (x, 3.0), (x.double(),), (x, float("nan"))):
@@ -122,6 +123,7 @@ def test_a_tensor_that_no_call_could_find_again_is_refused(lab: kernellab.Lab) -
         lab.capture(lambda x: x + next(hidden))(torch.ones(3))
 
 
+@pytest.mark.slow
 def test_a_captured_function_is_itself_where_it_is_traced_or_captured(lab: kernellab.Lab) -> None:
     captured, x = lab.capture(lambda y: scaled(lab, y) * 2, dynamic=True), torch.rand(100)
     module = make_fx(captured)(x)

@@ -60,6 +60,7 @@ def test_no_two_live_buffers_lie_in_one_allocation(buffers: list[Buffer]) -> Non
         assert (allocation.first, allocation.last) == (members[0].first, members[-1].last)
 
 
+@pytest.mark.slow
 @given(lifetimes())
 def test_a_plan_needs_no_more_than_freeing_each_buffer_after_its_last_use(buffers: list[Buffer]) -> None:
     plan = make_plan(buffers, STEPS)
@@ -164,6 +165,7 @@ def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, r
         torch.testing.assert_close(next(iter(executed(each.tape, donated, fresh).values())), result)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(recipe=recipes())
 def test_a_buffer_lives_as_long_as_its_views(lab: kernellab.Lab, recipe: Any) -> None:

@@ -539,6 +539,7 @@ def test_what_numpy_writes_in_a_dynamic_block_is_seen(lab: kernellab.Lab) -> Non
         written_by_numpy(x)
 
 
+@pytest.mark.slow
 def test_a_heuristic_that_takes_an_option_is_asked_with_it(lab: kernellab.Lab) -> None:
     blocks = triton.heuristics({"BLOCK": lambda given: 16 * given["num_warps"]})
     even = triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})

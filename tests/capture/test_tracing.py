@@ -98,6 +98,7 @@ def test_heuristics_and_configs_are_traced_for_sizes_that_are_symbols(lab: kerne
     torch.testing.assert_close(module(x), function(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_export_takes_a_bound_kernel(lab: kernellab.Lab, strict: bool) -> None:
     class Scaled(torch.nn.Module):
@@ -136,6 +137,7 @@ def multiplied(x_ptr, out_ptr, factor, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) * factor)
 
 
+@pytest.mark.slow
 def test_a_compiled_function_gives_a_launch_what_it_reads_of_a_tensor(lab: kernellab.Lab) -> None:
     kernel, x = lab.bind(multiplied), torch.arange(8.0)
 
@@ -240,6 +242,7 @@ def same_as(graph: Any, traced: Any) -> None:
     torch.testing.assert_close(other, one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_graph_of_a_program_is_traced(lab: kernellab.Lab, mode: str) -> None:
     program = chained(lab)
@@ -298,6 +301,7 @@ def test_views_of_another_dtype_are_traced(lab: kernellab.Lab) -> None:
         torch.testing.assert_close((found["one"], found["other"]), (one, other))
 
 
+@pytest.mark.slow
 def test_constants_and_overlapping_inputs_are_traced(lab: kernellab.Lab) -> None:
     memory = torch.arange(30.0)
     left, right = memory[:10], memory[5:15]
@@ -319,6 +323,7 @@ def selected(lab: kernellab.Lab, *, dynamic: bool) -> Any:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_data_decides_is_asked_in_the_runs_of_what_was_traced(lab: kernellab.Lab, dynamic: bool) -> None:
     program, x = selected(lab, dynamic=dynamic), torch.arange(-3.0, 5.0)

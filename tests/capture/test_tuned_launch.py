@@ -38,6 +38,7 @@ def test_a_program_keeps_a_grid_for_each_config(lab: kernellab.Lab) -> None:
     assert [grid for _, grid in node.args[3]] == [(5, 1, 1), (3, 1, 1)]
 
 
+@pytest.mark.slow
 def test_a_run_launches_what_is_chosen_then(lab: kernellab.Lab) -> None:
     kernel, program = copied(lab)
     for config, grid in zip(kernel.configs, ((5, 1, 1), (3, 1, 1)), strict=True):
@@ -63,6 +64,7 @@ def test_a_config_with_a_hook_is_kept_as_it_ran_and_that_is_said(lab: kernellab.
     assert step.use.tuning is None
 
 
+@pytest.mark.slow
 def test_a_dynamic_program_chooses_for_the_sizes_of_the_run(lab: kernellab.Lab) -> None:
     kernel, x = lab.bind(samples.tuned_kernel), torch.rand(256)
     with lab.capture(dynamic=True) as program:

@@ -35,6 +35,7 @@ def test_a_transposed_result_is_called_so_and_a_reversed_one_is_not(lab: kernell
     assert "transposed" not in said
 
 
+@pytest.mark.slow
 def test_an_input_that_is_not_contiguous_is_to_blame_where_a_contiguous_one_is_right(lab: kernellab.Lab) -> None:
     launch = kernels.by_stride, (4,), X[::2], torch.zeros(500), 500
     said = failure(lab, *launch, 1, check=lambda x_ptr: x_ptr + 1, BLOCK=128)
@@ -84,6 +85,7 @@ def test_elements_that_no_program_reads_are_named_where_the_reference_depends_on
     assert "reads" not in said
 
 
+@pytest.mark.slow
 def test_a_kernel_without_a_store_is_told_so(lab: kernellab.Lab) -> None:
     said = failure(lab, kernels.keep_nothing, (1,), X, check=same, BLOCK=64)
     assert "keep_nothing stores nothing: pass it an output" in said

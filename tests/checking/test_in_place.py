@@ -61,6 +61,7 @@ def explored(lab: kernellab.Lab, kernel: Any, x: torch.Tensor, check: Any) -> bo
 DOORS: tuple[Callable[..., bool], ...] = (ran, tuned, explored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_check_compares_with_what_an_argument_held_before(

@@ -144,6 +144,7 @@ def test_a_product_over_a_long_dimension_that_loses_a_block_is_wrong() -> None:
     assert not checked(reference, (exact - lost).float()).equal
 
 
+@pytest.mark.slow
 def test_a_wide_tolerance_stands_beside_the_verdict_and_a_narrow_one_does_not() -> None:
     x = terms_of("uniform", MILLION)
     reference = reference_for(lambda x: x.sum(), x)

@@ -79,6 +79,7 @@ def test_effects_name_arguments_and_lines(kernellab: Call) -> None:
     assert kernellab("effects", "add.py").out.splitlines()[-1] == "out_ptr  written (line 12)"
 
 
+@pytest.mark.slow
 def test_run_compares_with_the_reference_of_the_file(kernellab: Call) -> None:
     called = kernellab("run", "add.py", "--json")
     assert called.json["equals"] == "reference"
@@ -88,6 +89,7 @@ def test_run_compares_with_the_reference_of_the_file(kernellab: Call) -> None:
     assert "  equals reference" in kernellab("run", "add.py", "--size", "n=2**8").out
 
 
+@pytest.mark.slow
 def test_run_fails_where_an_output_differs(kernellab: Call) -> None:
     called = kernellab("run", "add.py", "--check", "x_ptr", "--json")
     assert called.status == 1
@@ -108,6 +110,7 @@ def test_sizes_and_meta_reach_the_launch(kernellab: Call) -> None:
     assert found["equals"] == "reference"
 
 
+@pytest.mark.slow
 def test_traffic_tells_the_sectors_of_each_access(kernellab: Call) -> None:
     found = kernellab(*CALLS["traffic"], "--json").json
     assert [(row["line"], row["argument"], row["bytes"]) for row in found["rows"]] == [
@@ -164,6 +167,7 @@ def test_a_long_table_says_where_its_other_rows_are(kernellab: Call) -> None:
     assert "... and 3 more with --json" in kernellab(*words).out.splitlines()
 
 
+@pytest.mark.slow
 def test_a_sweep_over_sizes_asks_the_file_for_each(kernellab: Call) -> None:
     found = kernellab(*CALLS["bench"], "--over", "BLOCK=128,256", "--check", "--json").json
     own = [row for row in found["rows"] if row["implementation"] == "add_kernel"]
@@ -178,6 +182,7 @@ def test_a_benchmark_whose_outputs_are_wrong_says_so(kernellab: Call) -> None:
     assert "wrong" in {row["status"] for row in found.json["rows"]}
 
 
+@pytest.mark.slow
 def test_what_the_lab_exported_is_a_kernel_file(kernellab: Call) -> None:
     kernellab("export", "add.py", "-o", "exported.py")
     called = kernellab("run", "exported.py::add_kernel", "--json")

@@ -205,6 +205,7 @@ def test_a_fault_of_the_lab_itself_is_a_sentence(capsys: pytest.CaptureFixture[s
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_version_and_help_load_neither_torch_nor_triton() -> None:
     code = (
         "import sys; from kernellab import cli; status = cli.main([{!r}]); "

@@ -69,6 +69,7 @@ def test_occupancy_by_registers_is_that_of_llvm(lab: kernellab.Lab, target: str)
         assert _by_registers(compiled) == _occupancy_of_llvm(compiled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["hip:gfx90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100"])
 def test_a_product_declares_its_registers_and_lds(lab: kernellab.Lab, target: str) -> None:
     compiled = _product(lab, target, 64)

@@ -54,12 +54,14 @@ def test_a_kernel_compiles_for_every_target(lab: kernellab.Lab, target: str) -> 
     assert compiled.resources.occupancy
 
 
+@pytest.mark.slow
 def test_the_stages_name_the_file_of_the_kernel(lab: kernellab.Lab) -> None:
     compiled = lab.compile(samples.add_kernel, **ADD)
     for stage in (compiled.ttir, compiled.ttgir, compiled.llir, compiled.ptx, compiled.sass):
         assert "samples.py" in stage
 
 
+@pytest.mark.slow
 def test_the_assembly_of_a_cell_names_the_cell(lab: kernellab.Lab) -> None:
     text = "@triton.jit\ndef named(x_ptr):\n    tl.store(x_ptr, 1.0)\n"
     linecache.cache["In[7]"] = (len(text), None, text.splitlines(keepends=True), "In[7]")
@@ -306,6 +308,7 @@ def test_something_else_than_a_kernel_is_refused(lab: kernellab.Lab) -> None:
         lab.compile(len, X)
 
 
+@pytest.mark.slow
 def test_effects_compile_no_further_than_ttir(fresh: kernellab.Lab) -> None:
     fresh.effects(samples.add_kernel, **ADD)
     assert not list(fresh.compiler.folder.rglob("*.cubin"))
@@ -326,17 +329,20 @@ def jobs_of(lab: kernellab.Lab, blocks: list[int]) -> list[Any]:
     return [compile_job(samples.add_kernel, lab.target, (X, Y, OUT, N), {"BLOCK": block}) for block in blocks]
 
 
+@pytest.mark.slow
 def test_a_stream_yields_every_job_and_a_failure_does_not_stop_the_others(fresh: kernellab.Lab) -> None:
     found = dict(fresh.compiler.stream(jobs_of(fresh, [32, 48, 64, 128])))
     assert isinstance(found[1], CompileError)
     assert all(isinstance(found[i], Compiled) for i in (0, 2, 3))
 
 
+@pytest.mark.slow
 def test_jobs_from_both_ends_are_all_compiled(fresh: kernellab.Lab) -> None:
     found = dict(fresh.compiler.stream(jobs_of(fresh, [128, 64, 32]), from_both_ends=True))
     assert [found[index].parameters[-1].specialization for index in range(3)] == ["128", "64", "32"]
 
 
+@pytest.mark.slow
 def test_a_stream_of_what_is_there_needs_no_thread(fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = jobs_of(fresh, [32, 64])
     before = dict(fresh.compiler.stream(jobs))
@@ -355,6 +361,7 @@ def test_a_stream_of_what_is_there_needs_no_thread(fresh: kernellab.Lab, monkeyp
         next(iter(fresh.compiler.stream([jobs[0], *jobs_of(fresh, [128])])))
 
 
+@pytest.mark.slow
 def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
     slow = compile_job(samples.slow_to_trace, fresh.target, (X,), {})
     for index, _ in fresh.compiler.stream([*jobs_of(fresh, [32]), slow]):
@@ -374,6 +381,7 @@ def test_of_many_results_the_latest_are_held_in_memory_and_the_others_found_on_d
     assert again[0].graph is third.graph
 
 
+@pytest.mark.slow
 def test_two_threads_that_want_one_kernel_compile_it_once(fresh: kernellab.Lab) -> None:
     (job,) = jobs_of(fresh, [256])
     found = [compiled for _, compiled in fresh.compiler.stream([job, job])]

@@ -45,6 +45,7 @@ def sectors(why: Explanation) -> float:
     return sum(each.sectors for each in why.facts.accesses)
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: kernellab.Lab) -> None:
     n = BLOCK * 8 + 8
     slow = copied(lab, advised.copy_masked, n)
@@ -61,6 +62,7 @@ def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: ker
     assert requests(copied(lab, advised.copy_by_branch, n)) < requests(slow) / 8
 
 
+@pytest.mark.slow
 def test_a_length_that_is_a_multiple_of_what_fits_is_to_be_a_constexpr(lab: kernellab.Lab) -> None:
     n = BLOCK * 4 + 8
     slow = copied(lab, advised.copy_masked, n, torch.float32)
@@ -68,11 +70,13 @@ def test_a_length_that_is_a_multiple_of_what_fits_is_to_be_a_constexpr(lab: kern
     assert requests(copied(lab, advised.copy_of_known_length, n, torch.float32)) < requests(slow) / 3
 
 
+@pytest.mark.slow
 def test_a_constant_length_that_is_no_multiple_is_named(lab: kernellab.Lab) -> None:
     text = proposed(narrow_access, copied(lab, advised.copy_of_known_length, BLOCK + 4)).text
     assert "the mask compares with the constant 8,196" in text
 
 
+@pytest.mark.slow
 def test_a_tensor_that_starts_off_is_told_from_an_unknown_offset(lab: kernellab.Lab) -> None:
     n = BLOCK * 4
     slow = copied(lab, advised.copy_masked, n, first=1)
@@ -82,6 +86,7 @@ def test_a_tensor_that_starts_off_is_told_from_an_unknown_offset(lab: kernellab.
     assert narrow_access(copied(lab, advised.copy_masked, n, first=16).facts) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stride", "columns"), [(1001, 1008), (1001, 1001)])
 def test_rows_of_an_uneven_stride_are_to_be_padded(lab: kernellab.Lab, stride: int, columns: int) -> None:
     def why(stride: int, columns: int) -> Explanation:
@@ -97,6 +102,7 @@ def test_rows_of_an_uneven_stride_are_to_be_padded(lab: kernellab.Lab, stride: i
     assert narrow_access(why(1008, 1008).facts) is None
 
 
+@pytest.mark.slow
 def test_a_start_that_is_loaded_is_to_be_declared_aligned(lab: kernellab.Lab) -> None:
     pair = PAIRS["rows of unknown start, int8"]
     slow, fixed = halves(lab, pair)
@@ -106,6 +112,7 @@ def test_a_start_that_is_loaded_is_to_be_declared_aligned(lab: kernellab.Lab) ->
     assert narrow_access(fixed.facts) is None
 
 
+@pytest.mark.slow
 def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_reads(lab: kernellab.Lab) -> None:
     def why(kernel: Any, stride: int) -> Explanation:
         x, y = torch.zeros(1 << 20), torch.zeros(1 << 16)
@@ -122,6 +129,7 @@ def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_read
     assert uncoalesced_access(side_by_side.facts) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [8, 64, 256])
 def test_a_row_per_thread_is_uncoalesced_and_a_tile_is_not(lab: kernellab.Lab, columns: int) -> None:
     rows = 1 << 16
@@ -136,6 +144,7 @@ def test_a_row_per_thread_is_uncoalesced_and_a_tile_is_not(lab: kernellab.Lab, c
     assert slow.findings[0].gain[0] <= slow.times.total / tiled.times.total
 
 
+@pytest.mark.slow
 def test_programs_that_each_load_all_are_told_and_gain_by_several_results_each(lab: kernellab.Lab) -> None:
     n, points = 1 << 16, 4096
     x, own, y = torch.zeros(n), torch.zeros(points), torch.zeros(points)
@@ -151,6 +160,7 @@ def test_programs_that_each_load_all_are_told_and_gain_by_several_results_each(l
     assert loads[0] == pytest.approx(16 * loads[1], rel=0.01)
 
 
+@pytest.mark.slow
 def test_programs_that_share_only_a_little_are_left_alone(lab: kernellab.Lab) -> None:
     rows, columns = 2048, 1024
     x, y = torch.zeros(rows, columns), torch.zeros(rows, columns)

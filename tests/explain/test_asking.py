@@ -22,6 +22,7 @@ def test_an_empty_grid_is_refused_in_place_of_explaining_what_is_not_launched(la
         lab.explain(samples.add_kernel, (0,), x, x, x, 0, BLOCK=64)
 
 
+@pytest.mark.slow
 def test_a_launch_is_explained_for_another_target_and_the_lab_keeps_its_own(lab: kernellab.Lab) -> None:
     x = torch.empty(64)
     launch = (samples.add_kernel, (1,), x, x, x, 64)

@@ -61,6 +61,7 @@ def text_of(kernel: str, **lines: int) -> str:
     return hatchet(frame(kernel, *frames))
 
 
+@pytest.mark.slow
 def test_sessions_end_once_the_leading_lines_are_apart(implementation: Implementation) -> None:
     clear = text_of(implementation.kernel.kernel, n1=90_000, n2=10_000)
     sampler = RecordedSampler(clear, clear, clear)
@@ -69,6 +70,7 @@ def test_sessions_end_once_the_leading_lines_are_apart(implementation: Implement
     assert profile.instructions[0].address == 0
 
 
+@pytest.mark.slow
 def test_few_samples_ask_for_more_launches(implementation: Implementation) -> None:
     close = text_of(implementation.kernel.kernel, n1=30, n2=29, n3=28)
     sampler = RecordedSampler(*[close] * 6)

@@ -36,6 +36,7 @@ def run(shell: Any, cell: str) -> tuple[Any, list[dict[str, Any]]]:
     return result.error_in_exec, [output.data for output in captured.outputs]
 
 
+@pytest.mark.slow
 def test_the_last_launch_of_a_cell_is_explored(shell: InteractiveShell) -> None:
     error, shown = run(shell, CELL.format(options="", launch=LAUNCH))
     assert error is None

@@ -33,6 +33,7 @@ def lab() -> Iterator[kernellab.Lab]:
         yield opened
 
 
+@pytest.mark.slow
 def test_a_bundle_brings_kernel_and_history_to_another_store(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export("scale", tmp_path / "scale.zip", kind="bundle")
     namespace: dict[str, Any] = {}

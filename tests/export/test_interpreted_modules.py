@@ -53,12 +53,14 @@ def is_checked(files: list[Path]) -> None:
     assert result.stdout.count("gives what it gave when it was exported") == len(files)
 
 
+@pytest.mark.slow
 def test_a_float64_kernel_passes_its_own_check(lab: kernellab.Lab, tmp_path: Path) -> None:
     double = {"a": torch.linspace(-1, 1, 300, dtype=torch.float64), "c": torch.zeros(300, dtype=torch.float64)}
     files = launch_and_export(lab, tmp_path, "third", kernel("third", "tl.exp(x) / 3"), "module", "torch-op", **double)
     is_checked(files)
 
 
+@pytest.mark.slow
 def test_heuristics_over_an_autotuner_run_with_its_first_config(lab: kernellab.Lab, tmp_path: Path) -> None:
     above = '@triton.heuristics({"EVEN": lambda a: a["n"] % 2 == 0})\n@triton.autotune([CONFIGS], key=["n"])'
     configs = 'triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}, num_warps=2)'
@@ -68,6 +70,7 @@ def test_heuristics_over_an_autotuner_run_with_its_first_config(lab: kernellab.L
     is_checked(files)
 
 
+@pytest.mark.slow
 def test_scalars_that_are_true_or_false_reach_the_kernel(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = kernel("flagged", "tl.where(flag, 2 * x, 0.0)", "a, c, n, True, BLOCK=128", more=", flag")
     is_checked(launch_and_export(lab, tmp_path, "flagged", text))
@@ -92,6 +95,7 @@ CANNOT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["module", "torch-op"])
 def test_what_triton_cannot_interpret_is_refused_by_each_function(
     lab: kernellab.Lab, tmp_path: Path, kind: str
@@ -112,6 +116,7 @@ def test_what_triton_cannot_interpret_is_refused_by_each_function(
         assert len(re.findall(rf"{name} refused: Triton's interpreter {why}: this needs a GPU", result.stdout)) == 2
 
 
+@pytest.mark.slow
 def test_a_parameter_called_grid_is_no_grid(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = kernel("moved", "x + grid * FACTOR", "a, c, n, 2, 3, BLOCK=128", more=", FACTOR: tl.constexpr, grid")
     (file,) = launch_and_export(lab, tmp_path, "moved", text, "module")
@@ -119,6 +124,7 @@ def test_a_parameter_called_grid_is_no_grid(lab: kernellab.Lab, tmp_path: Path) 
     is_checked([file])
 
 
+@pytest.mark.slow
 def test_tensors_without_elements_are_not_one_tensor(lab: kernellab.Lab, tmp_path: Path) -> None:
     empty = {"a": torch.zeros(0), "c": torch.zeros(0), "n": 0}
     text = kernel("none", "x").replace(GRID, "(1,)")

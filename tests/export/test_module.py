@@ -152,6 +152,7 @@ torch.testing.assert_close(k.launch(x, 1000), 3 * x)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["module", "autotune"])
 def test_an_autotuned_kernel_keeps_its_configs_and_serves_other_sizes(
     lab: kernellab.Lab, tmp_path: Path, kind: str
@@ -166,6 +167,7 @@ def test_an_autotuned_kernel_keeps_its_configs_and_serves_other_sizes(
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_the_reference_of_a_check_goes_along(lab: kernellab.Lab, tmp_path: Path) -> None:
     cell(lab, SCALE, check="3 * a", **tensors())
     lab.export("scale", tmp_path / "k.py")
@@ -176,6 +178,7 @@ def test_the_reference_of_a_check_goes_along(lab: kernellab.Lab, tmp_path: Path)
     assert run_files(tmp_path / "k.py").returncode == 1
 
 
+@pytest.mark.slow
 def test_strides_and_shared_arguments_are_made_anew(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = """
 @triton.jit
@@ -196,6 +199,7 @@ rows[lambda meta: (x.shape[0],)](x, x, out, x.stride(0), BLOCK=16)
     assert run_files(tmp_path / "k.py").returncode == 0
 
 
+@pytest.mark.slow
 def test_names_that_the_module_needs_itself_are_kept_apart(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = """
 META = tl.constexpr(2)
@@ -293,6 +297,7 @@ total[(1,)](a, c, BLOCK=256)
 """
 
 
+@pytest.mark.slow
 def test_an_accumulator_is_not_held_to_a_reference_that_knew_its_first_contents(
     lab: kernellab.Lab, tmp_path: Path
 ) -> None:

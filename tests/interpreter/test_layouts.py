@@ -65,6 +65,7 @@ def test_loads_anywhere(
         assert out.item() == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=views(), y=views())
 def test_overlaps_are_told_by_element(launch: Launch, x: tuple[int, int, int], y: tuple[int, int, int]) -> None:

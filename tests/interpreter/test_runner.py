@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _SCRIPT = """
 import triton.language as tl
 from triton.runtime import interpreter as upstream
@@ -19,5 +21,6 @@ assert language == (dict(vars(tl)), dict(vars(tl.core)))
 """
 
 
+@pytest.mark.slow
 def test_the_notebook_can_name_the_interpreter_and_its_triton_stays_as_it_was() -> None:
     subprocess.run([sys.executable, "-c", _SCRIPT], check=True, timeout=60)

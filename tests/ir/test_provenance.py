@@ -77,6 +77,7 @@ def test_too_many_alternatives_become_one_that_absorbs() -> None:
     assert union([collapsed, address_of(3)], 9) == collapsed
 
 
+@pytest.mark.slow
 @given(st.lists(st.frozensets(FORMS, max_size=4), max_size=4))
 def test_union_has_every_alternative(values: list[Alternatives]) -> None:
     assert union(values, 0) == frozenset().union(*values)

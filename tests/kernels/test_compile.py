@@ -36,6 +36,7 @@ def test_compiles_for_other_targets(lab: kernellab.Lab, name: str, target: str) 
     assert compiled.resources.fits
 
 
+@pytest.mark.slow
 def test_matmul_uses_shared_memory_and_vector_add_none(lab: kernellab.Lab) -> None:
     matmul, add = CASES["matmul-float16"], CASES["add-float16"]
     assert lab.compile(matmul.kernel, target="cuda:90", **matmul.arguments, **matmul.meta).resources.shared_bytes > 0

@@ -7,10 +7,11 @@ import kernellab
 from tests.kernels.cases import all_cases
 
 CASES = all_cases()
+SLOW_IF_NARROW = [pytest.param(name, marks=pytest.mark.slow) if "float16" in name else name for name in CASES]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SLOW_IF_NARROW)
 def test_run_leaves_what_torch_computes_and_counts_what_changed(lab: kernellab.Lab, name: str) -> None:
     case = CASES[name]
     arguments = case.fresh_arguments(DEVICE)

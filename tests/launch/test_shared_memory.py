@@ -143,6 +143,7 @@ def test_bytes_of_wider_elements_are_kept_apart_in_a_large_storage(interpreter: 
     assert run.findings == ()
 
 
+@pytest.mark.slow
 def test_a_launch_of_much_memory_says_what_it_copies(interpreter: Interpreter) -> None:
     run = interpreter.run(add_one, {"x": torch.zeros(1 << 26), "n": 4, "stride": 1, "BLOCK": 4}, GRID)
     assert any("256 MiB of arguments were copied" in note for note in run.notes)

@@ -35,6 +35,7 @@ def bench(notebook: Notebook, line: str) -> Benchmark:
     return found
 
 
+@pytest.mark.slow
 def test_a_launch_is_swept_with_options_before_or_after_it(shifting: Notebook) -> None:
     launch = "plus_one[grid](x, out, 300, BLOCK=64)"
     options = '--over "num_warps=[2**i for i in range(1, 3)]" --versus "torch=lambda x_ptr: x_ptr + 1" --check'

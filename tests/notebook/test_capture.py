@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from kernellab import current_lab
@@ -38,6 +39,7 @@ def test_steps_of_a_plain_cell_are_placed_by_its_number(notebook: Notebook) -> N
     assert notebook.names["plain"].frame["place"].tolist() == ["", f"In[{notebook.cell_number}], line 2"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_binds_no_program(notebook: Notebook) -> None:
     notebook.names.pop("half", None)
     ran = notebook.double("double", launch="double[(1,)](x, out, 100, BLOCK=128)\n1 / 0", options="--capture half")

@@ -4,6 +4,7 @@ import inspect
 import linecache
 from pathlib import Path
 
+import pytest
 import torch
 import triton
 from IPython.core.completer import provisionalcompleter
@@ -77,6 +78,7 @@ def test_triton_tl_and_torch_are_provided_and_a_users_own_names_kept(notebook: N
         notebook.names["torch"] = torch
 
 
+@pytest.mark.slow
 def test_an_unchanged_cell_is_the_same_version_and_an_edited_one_the_next(notebook: Notebook) -> None:
     kernels = kernellab.current_lab().kernels  # type: ignore[union-attr]
     labels = []
@@ -172,6 +174,7 @@ def test_a_name_enters_the_kernel_under_it(notebook: Notebook) -> None:
     assert kernellab.current_lab().kernels["other_name"] is not None  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_target_holds_for_its_cell_alone(notebook: Notebook) -> None:
     launch = LAUNCH.format(name="targeted")
     other = notebook.double("targeted", launch=launch, options="--target cuda:80")
@@ -186,6 +189,7 @@ def test_a_check_that_holds_is_on_the_card(notebook: Notebook) -> None:
     assert "out_ptr equals 2 * x: yes" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_every_kernel_of_a_cell_is_on_its_card(notebook: Notebook) -> None:
     notebook.double("one_of_two")
     notebook.double("two_of_two")
@@ -227,6 +231,7 @@ constant_first[(1,)](x, out, BLOCK=64)
     assert torch.equal(notebook.names["out"][:64], torch.where(x >= 3, 3 - x, x))
 
 
+@pytest.mark.slow
 def test_a_version_that_was_compiled_for_stand_ins_alone_is_exported_without_a_launch(
     notebook: Notebook, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 """
 
 
+@pytest.mark.slow
 def test_long_sums_pass_and_a_missing_block_of_them_does_not(notebook: Notebook) -> None:
     notebook.names.update(x=torch.rand(8, 4096, device=DEVICE), out=torch.zeros(8, device=DEVICE))
     assert notebook.triton(SUMS.format(name="whole", end="n"), '--check "x.sum(1)"').error is None
@@ -168,6 +169,7 @@ def test_what_was_before_is_seen_by_any_way_to_the_memory(signed: Notebook, refe
     assert signed.triton(updated("adds_by_any_way", "x + 8"), options).error is None
 
 
+@pytest.mark.slow
 def test_a_reference_that_is_the_argument_itself_is_what_it_was(signed: Notebook) -> None:
     assert signed.triton(updated("keeps", "x + 0"), '--check "x"').error is None
     assert isinstance(signed.triton(updated("changes", "x + 1"), '--check "x"').error, CheckFailed)
@@ -180,11 +182,13 @@ def test_several_updates_are_compared_with_the_last_or_with_all_together(signed:
     assert isinstance(signed.triton(cell, '--check "x + 16"').error, CheckFailed)
 
 
+@pytest.mark.slow
 def test_parts_of_an_update_are_compared_as_a_whole(signed: Notebook) -> None:
     cell = updated("in_parts", "x + 8", "for start in (0, 50):\n    {name}[(1,)](x[start:], 50, BLOCK=64)")
     assert signed.triton(cell, '--check "x[50:] + 8"').error is None
 
 
+@pytest.mark.slow
 def test_an_input_that_a_later_kernel_overwrites_is_what_it_was_for_the_first(signed: Notebook) -> None:
     signed.names["out"] = torch.zeros(100, device=DEVICE)
     first = (

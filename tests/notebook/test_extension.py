@@ -63,6 +63,7 @@ def names(shell: InteractiveShell) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cell_compiles_runs_and_shows_a_card(shell: InteractiveShell, shown: Callable[[str], Any]) -> None:
     _, outputs = shown("%%triton\n" + ADD + LAUNCH)
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
@@ -100,6 +101,7 @@ def test_running_an_unchanged_cell_again_is_the_same_version_and_compiles_nothin
     assert first not in reports[1].compiled.ttir
 
 
+@pytest.mark.slow
 def test_an_edited_cell_is_the_next_version(shell: InteractiveShell, run: Callable[[str], Any]) -> None:
     cell = "%%triton -q -o report\n" + ADD.replace("add_kernel", "edited") + LAUNCH.replace("add_kernel", "edited")
     run(cell).raise_error()
@@ -373,6 +375,7 @@ def test_an_edited_kernel_compiles_without_a_launch_for_the_arguments_of_the_las
     assert "divisible by 16" in text
 
 
+@pytest.mark.slow
 def test_a_fully_annotated_kernel_compiles_without_a_launch(shown: Callable[[str], Any]) -> None:
     cell = (
         "%%triton\n@triton.jit\n"

@@ -39,6 +39,7 @@ def texts(shown: list[dict[str, object]]) -> str:
     return "\n".join(str(each.get("text/plain", "")) for each in shown)
 
 
+@pytest.mark.slow
 def test_a_launch_is_explained_with_the_addresses_that_it_had_loaded(notebook: Notebook) -> None:
     notebook.names.update(x=torch.rand(65536), index=torch.arange(65536), out=torch.zeros(65536))
     ran = notebook.triton(GATHER, "--why")
@@ -68,6 +69,7 @@ def test_sliders_over_a_launch_are_checked_with_the_values_before_it(counted: No
     assert "outputs: wrong (c_ptr differs from c + 8" in texts(ran.shown)
 
 
+@pytest.mark.slow
 def test_configs_are_checked_with_the_values_before_the_launch(counted: Notebook) -> None:
     ran = counted.triton(f"{TUNED}\ncount_up[(1,)](c)", '--tune --check "c + 1000"')
     assert ran.error is None
@@ -95,6 +97,7 @@ total[(1,)](x, c)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--tune", "--explore"])
 def test_a_reference_sees_zeros_in_what_each_config_finds_zero(counted: Notebook, option: str) -> None:
     counted.names.update(x=torch.ones(64), c=torch.full((1,), 5.0))

@@ -169,6 +169,7 @@ def test_a_cell_with_sliders_takes_the_launch_of_a_function(places: Notebook) ->
     assert any("Exploring explored_inside" in shown["text/plain"] for shown in ran.shown)
 
 
+@pytest.mark.slow
 def test_configs_of_a_kernel_in_a_function_are_compared(places: Notebook) -> None:
     config = "    @triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128})], key=[])"
     cell = f"def run():\n{config}{nested('tuned_inside')}    tuned_inside[(2,)](x, out, 100)\nrun()"
@@ -177,6 +178,7 @@ def test_configs_of_a_kernel_in_a_function_are_compared(places: Notebook) -> Non
     assert any("tuned_inside" in shown["text/plain"] for shown in ran.shown)
 
 
+@pytest.mark.slow
 def test_a_launch_in_the_expression_of_a_check_is_none_of_the_cell(places: Notebook) -> None:
     places.triton(
         f"def doubled(x):\n    out = torch.zeros_like(x)\n    {LAUNCH.format(name='by_reference')}    return out\n"
@@ -241,6 +243,7 @@ def test_kernels_that_are_made_anew_for_each_launch_have_one_card_and_do_not_sta
     assert "5 launches" in card["text/plain"]
 
 
+@pytest.mark.slow
 def test_a_traced_launch_of_an_imported_kernel_is_a_node(places: Notebook, module: str) -> None:
     cell = f"""
 import {module}

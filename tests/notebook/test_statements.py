@@ -100,6 +100,7 @@ def test_a_semicolon_in_a_text_keeps_nothing(notebook: Notebook) -> None:
     assert notebook.triton("'a;'").shown[0]["text/plain"] == "'a;'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["1 / 0", "raise KeyboardInterrupt", "missing[(1,)](x)"])
 def test_a_launch_before_a_line_that_raises_is_kept(notebook: Notebook, last: str, tmp_path: Path) -> None:
     name = f"kept_before_{len(last)}"

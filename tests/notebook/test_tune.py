@@ -126,6 +126,7 @@ def completed(notebook: Notebook, text: str) -> set[str]:
         return {completion.text for completion in notebook.shell.Completer.completions(text, len(text))}
 
 
+@pytest.mark.slow
 def test_options_of_every_magic_are_completed(notebook: Notebook) -> None:
     assert completed(notebook, "%triton_tune --se") == {"--search"}
     assert completed(notebook, "t = %triton_tune --search ran") == {"random"}

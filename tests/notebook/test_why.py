@@ -24,6 +24,7 @@ out = torch.zeros(n)
 LAUNCH = "gather[(n // 1024,)](x, out, n, BLOCK=1024)"
 
 
+@pytest.mark.slow
 def test_the_card_says_why_it_takes_this_long(notebook: Notebook) -> None:
     small = STRIDED.replace("1 << 20", "4096")
     ran = notebook.triton(f"{small}\n{LAUNCH}", "--why")
@@ -52,6 +53,7 @@ def test_the_line_magic_takes_a_launch_and_blames_its_line(notebook: Notebook) -
     assert list(why.frame.columns) == ["cause", "line", "text", "low", "high", "evidence"]
 
 
+@pytest.mark.slow
 def test_the_line_magic_takes_the_name_of_a_kernel_that_was_launched(notebook: Notebook) -> None:
     notebook.triton(f"{STRIDED.replace('1 << 20', '4096')}\n{LAUNCH}")
     ran = notebook.run("%triton_why gather")

@@ -66,6 +66,7 @@ def test_a_suite_writes_its_baselines_and_fails_where_a_kernel_gets_worse(
     assert "pytest --kernellab-update" in bad.stdout
 
 
+@pytest.mark.slow
 def test_the_plugin_imports_nothing_heavy_for_a_suite_that_does_not_use_it(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(
         "import sys\n\ndef test_plain():\n"

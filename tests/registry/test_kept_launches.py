@@ -132,6 +132,7 @@ def test_a_number_that_no_argument_has_is_one_of_the_grid_function() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_later_launch_by_a_function_is_kept_beside_equal_launches(lab: kernellab.Lab) -> None:
     scope: dict[str, Any] = {}
     run_cell(lab, ADD, scope, "In[1]", CellOptions(), lambda value: None)

@@ -155,6 +155,7 @@ def test_equal_values_of_a_class_that_a_cell_defines_again_have_one_key() -> Non
     assert value_key(once["Mode"].A) != value_key(once["Mode"].B)
 
 
+@pytest.mark.slow
 def test_a_launch_of_an_enum_member_is_not_that_of_its_number(lab: Lab, out: torch.Tensor) -> None:
     kernel = lab.bind(cell(KINDS["enum against its value"], "Mode.A")["by_argument"])
     mode = kernel.fn.__globals__["Mode"]

@@ -21,10 +21,12 @@ from kernellab.interpreter.runner import Interpreter
 from kernellab.target import parse_target
 from tests.labs import shared_interpreter
 from tests.source.kinds import CELLS, KINDS, cell
+from tests.tables import every
 
 TARGET = parse_target("cuda:90")
 ALL = [(name, value) for name, kind in KINDS.items() for value in dict.fromkeys((kind.first, kind.second))]
 WAYS = ("by_argument", "by_default", "by_global")
+CASES = every(7, [(name, value, way) for name, value in ALL for way in WAYS])
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +80,14 @@ def stored(ttir: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), ALL)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "value", "way"), CASES)
 def test_a_value_compiles_to_what_plain_triton_compiles_it_to(name: str, value: str, way: str) -> None:
     kernel, args, plain = case(name, value, way)
     assert lab_ttir(kernel, args) == plain
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), ALL)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "value", "way"), CASES)
 def test_a_value_runs_on_the_cpu_as_it_compiles(interpreter: Interpreter, name: str, value: str, way: str) -> None:
     kernel, args, plain = case(name, value, way)
     if plain is None:

@@ -162,6 +162,7 @@ def test_with_a_reference_nothing_is_compared_with_other_configs(groups: list[in
     assert outcome.agreement is None
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.randoms())
 def test_the_rule_is_strictly_more_than_half_whatever_the_order(groups: list[int], rng: random.Random) -> None:

@@ -65,6 +65,7 @@ def test_declared_accumulators_are_zero_after_the_choice() -> None:
     assert kernel.nargs["out_ptr"].tolist() == [0.0] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"num_warps": 2}])
 def test_without_a_gpu_no_times_are_told_of(
     options: dict[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -85,6 +86,7 @@ def test_without_a_gpu_no_times_are_told_of(
     assert "best config" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_first_config_that_fits_is_launched() -> None:
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
         many = [triton.Config({"BLOCK": 16}, num_warps=warps) for warps in (64, 2, 4)]

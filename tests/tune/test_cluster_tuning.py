@@ -64,6 +64,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
+@pytest.mark.slow
 def test_rows_are_measured_elsewhere_and_enter_the_store_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     tuning = measured(lab, threads, 64, 128)
     assert list(tuning.frame.status) == ["ok", "ok"]

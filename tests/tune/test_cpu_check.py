@@ -67,6 +67,7 @@ def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand(COUNT, generator=torch.Generator().manual_seed(0)) + 1, torch.zeros(COUNT)
 
 
+@pytest.mark.slow
 def test_a_wrong_config_is_called_so_and_is_not_the_best(lab: kernellab.Lab, tensors: Any) -> None:
     x, out = tensors
     tuning = lab.tune(scale, grid, x, out, COUNT, configs=blocks(64, 128, 256), check=lambda x_ptr: 2 * x_ptr)
@@ -101,6 +102,7 @@ def test_accumulators_that_are_declared_start_from_zero(lab: kernellab.Lab, tens
     assert bool((out == 7).all())
 
 
+@pytest.mark.slow
 def test_a_config_that_leaves_its_arguments_is_a_fault(lab: kernellab.Lab, tensors: Any) -> None:
     tuning = lab.tune(scale_unmasked, grid, *tensors, COUNT, configs=blocks(64, 4), check=lambda x_ptr: 2 * x_ptr)
     assert [row.status for row in tuning.rows] == [Status.FAULT, Status.NOT_TIMED]

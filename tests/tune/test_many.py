@@ -168,6 +168,7 @@ def test_a_vote_between_many_groups_is_given_up_soon_after_the_budget() -> None:
     assert 10 < len(bench.compared) < 30
 
 
+@pytest.mark.slow
 def test_configs_of_a_later_part_of_the_list_come_to_their_turn_within_a_budget() -> None:
     listed = configs(LARGE)
     bench = FakeBench(dict.fromkeys(listed[:-1], 2.0) | {listed[-1]: 1.0}, noise=0.0)

@@ -68,6 +68,7 @@ def test_of_a_space_the_largest_block_is_halved_that_the_space_has_in_two() -> N
     assert halve_within_space(excluded, wide, 200, LIMITS) is None
 
 
+@pytest.mark.slow
 def test_a_search_over_a_space_also_tries_halves_of_blocks_that_take_many_registers(lab: kernellab.Lab) -> None:
     space = Space(R0_BLOCK=[8192, 4096, 32], XBLOCK=[1], num_warps=[4])
     drawn = Config.of({"R0_BLOCK": 8192, "XBLOCK": 1, "num_warps": 4})
@@ -77,6 +78,7 @@ def test_a_search_over_a_space_also_tries_halves_of_blocks_that_take_many_regist
     assert tuned(lab, space) == [8192, 4096, 32]
 
 
+@pytest.mark.slow
 def test_a_generated_list_grows_by_the_halves_of_blocks_that_take_many_registers(lab: kernellab.Lab) -> None:
     (generated,) = workloads.reduction(1, 8192, "inner")
     listed = [generated.with_values({"R0_BLOCK": 8192, "num_warps": 4})]

@@ -238,6 +238,7 @@ class Breaking(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
+@pytest.mark.slow
 def test_what_an_executor_compiled_before_it_broke_counts_and_the_rest_is_tried_again(lab: kernellab.Lab) -> None:
     with Breaking() as executor:
         tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128, 256), executor=executor)

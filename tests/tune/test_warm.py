@@ -64,6 +64,7 @@ def first(folder: Path) -> Tuning:
     return found
 
 
+@pytest.mark.slow
 def test_a_known_list_is_neither_compiled_nor_timed(folder: Path, first: Tuning) -> None:
     again, compiled = session(folder, CONFIGS, refusing)
     assert again.from_cache

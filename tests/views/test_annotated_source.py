@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from html import unescape
 
+import pytest
+
 from kernellab.ir.operations import Access
 from kernellab.views.cards.card import source_table
 from kernellab.views.report import AnnotatedLine, KernelReport, annotate_lines
@@ -49,6 +51,7 @@ def test_every_operation_is_counted_once(report: Reports) -> None:
     assert sum(line.operations for line in annotate_lines(kernel)) == len(located)
 
 
+@pytest.mark.slow
 def test_a_line_that_became_very_much_shows_the_beginning(report: Reports) -> None:
     line = line_with(annotate_lines(report("unrolled")), "x = tl.where(")
     assert line.operations > 1000

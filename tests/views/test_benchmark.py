@@ -187,6 +187,7 @@ def test_a_long_table_is_cut_in_text_and_folded_in_html() -> None:
     assert html.count("<tr") == 406
 
 
+@pytest.mark.slow
 def test_html_is_one_text_with_light_and_dark_pictures_and_escapes_what_users_write() -> None:
     rows = tuple(replace(row, reason="a < b & c", status=Status.WRONG) for row in sweep().rows[:1])
     html = benchmark_card(replace(sweep(), rows=(*rows, *sweep().rows[1:]))).html()

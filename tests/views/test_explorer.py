@@ -95,6 +95,7 @@ def test_loads_narrower_than_they_could_be_are_an_alarm(matmul: Compile) -> None
     assert "16 would fit" in found["▽ 2 B"].tip
 
 
+@pytest.mark.slow
 def test_loads_of_several_registers_stay_on_their_line_down_to_sass(lab: kernellab.Lab) -> None:
     case, values = add_case(torch.float32), torch.zeros(4096)
     compiled = lab.compile(case.kernel, values, values, values, 4096, 1024, target="cuda:90")
@@ -120,6 +121,7 @@ def test_inlined_helpers_show_with_their_calls(matmul: Compile) -> None:
     assert f":has(.k{call[1]}:hover) .c{call[1]}" in html
 
 
+@pytest.mark.slow
 def test_every_label_has_its_button_and_every_id_is_used_once(matmul: Compile) -> None:
     html = explorer_html(matmul())
     ids = re.findall(r' id="([^"]*)"', html)
@@ -127,6 +129,7 @@ def test_every_label_has_its_button_and_every_id_is_used_once(matmul: Compile) -
     assert set(re.findall(r' for="([^"]*)"', html)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_two_explorers_of_one_page_share_no_names(matmul: Compile) -> None:
     compiled = matmul()
     first, second = (re.findall(r' (?:id|name)="([^"]*)"', explorer_html(compiled, uid=uid)) for uid in ("1", "2"))
@@ -144,6 +147,7 @@ def test_the_html_is_whole_and_needs_no_script_and_no_network(matmul: Compile, t
     assert ("SASS" in reader.text) == target.startswith("cuda")
 
 
+@pytest.mark.slow
 def test_sizes_and_times_of_the_stages_show(matmul: Compile) -> None:
     compiled = replace(matmul(), stage_seconds={"ttir": 0.004, "llir": 0.1, "cubin": 0.0312})
     text = Reader(explorer_html(compiled)).text

@@ -68,6 +68,7 @@ def test_as_few_frames_as_needed_are_folded_from_the_inside(boxes: int, expected
     assert fitting(diagram(), boxes) == expected
 
 
+@pytest.mark.slow
 def test_a_view_too_large_to_lay_out_is_refused_with_what_to_do(compiled: Kernels) -> None:
     with pytest.raises(UsageError, match=r'1,809 boxes, and at most 500.*view="source".*argument="x_ptr"'):
         svg(compiled("unrolled").graph, view="operations")

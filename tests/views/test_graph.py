@@ -221,6 +221,7 @@ def test_an_engine_that_fails_gives_way_to_the_next(compiled: Kernels) -> None:
     assert expected is not None
 
 
+@pytest.mark.slow
 def test_threads_may_draw_at_once(compiled: Kernels) -> None:
     graphs = [compiled(name).graph for name in ("add", "softmax", "matmul", "forward")] * 3
     alone = [svg(graph) for graph in graphs]
@@ -276,6 +277,7 @@ def test_without_an_engine_the_graph_is_an_indented_list(compiled: Kernels) -> N
     assert "←" in text
 
 
+@pytest.mark.slow
 def test_a_program_that_drew_a_graph_ends_without_a_word() -> None:
     program = "from kernellab.views.graph.diagram import warm; warm()"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)

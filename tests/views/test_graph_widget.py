@@ -34,6 +34,7 @@ def view(compiled: Kernels) -> Iterator[Callable[..., GraphView]]:
         widget.close()
 
 
+@pytest.mark.slow
 def test_a_small_graph_opens_by_operation_and_a_large_one_by_line(view: Callable[..., GraphView]) -> None:
     assert view("matmul").view == "operations"
     assert view("backward").view == "source"

@@ -61,6 +61,7 @@ def test_an_unknown_value_names_those_there_are() -> None:
         FOUND["y"]
 
 
+@pytest.mark.slow
 def test_the_card_offers_each_value_and_shows_one_tile() -> None:
     html = bundle_of(FOUND)["text/html"]
     page = Reader(html)

@@ -66,6 +66,7 @@ def test_before_anything_ended_there_is_no_table() -> None:
     assert "<table" not in tuning_shown(TuningProgress("softmax", "start"), 0.1).html
 
 
+@pytest.mark.slow
 def test_the_table_fills_as_configs_end_and_keeps_its_size_for_long_lists() -> None:
     sizes = [table(progress).count("<tr") for progress in watched(400) if progress.stage == "screening"]
     assert sizes[:4] == [0, 1, 2, 3]

@@ -108,6 +108,7 @@ def test_a_reference_cannot_change_what_the_kernel_reads(opened: Callable[..., P
     assert panel.set(BLOCK=128).wait().verdict.equal is True
 
 
+@pytest.mark.slow
 def test_a_large_grid_is_run_in_part_and_not_compared(opened: Callable[..., Panel]) -> None:
     evaluation = opened(BLOCK=[1, 64]).wait()
     assert evaluation.run is not None
@@ -169,6 +170,7 @@ def test_an_access_out_of_bounds_shows_in_place(opened: Callable[..., Panel]) ->
     assert evaluation.error.place is not None
 
 
+@pytest.mark.slow
 def test_the_target_can_be_chosen_and_changed(opened: Callable[..., Panel]) -> None:
     assert opened(BLOCK=[64, 128], target="cuda:80").wait().target == "cuda:80"
     panel = opened(BLOCK=[64, 128])
@@ -177,6 +179,7 @@ def test_the_target_can_be_chosen_and_changed(opened: Callable[..., Panel]) -> N
         panel.set(target="cuda:1")
 
 
+@pytest.mark.slow
 def test_sliders_moved_one_by_one_are_the_same_as_set(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, 128], num_warps=[1, 2])
     panel._sliders["BLOCK"].value = 128
@@ -248,6 +251,7 @@ def test_the_picture_is_static_and_the_text_says_the_same(opened: Callable[..., 
         assert words in bundle["text/plain"]
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) -> None:
     x, out = torch.randn(SIZE), torch.zeros(SIZE)
     panel = lab.explore(samples.tuned_kernel, grid, x, out, SIZE)

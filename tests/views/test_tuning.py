@@ -39,6 +39,7 @@ def test_without_a_gpu_the_text_claims_no_time() -> None:
     assert "There is no GPU" in text
 
 
+@pytest.mark.slow
 def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled() -> None:
     tuning = untimed_tuning()
     spent = replace(tuning.rows[-1], status=Status.NOT_TIMED, compile_s=None, reason=SPENT)
@@ -69,6 +70,7 @@ def test_where_nothing_compiles_the_html_has_the_reasons_in_full_and_no_empty_pi
     assert f"compile_error: {rows[0].config.text}: {reason}</div>" in html
 
 
+@pytest.mark.slow
 def test_the_html_carries_its_pictures() -> None:
     html = tuning_card(small_tuning()).html()
     assert html.count("data:image/png;base64,") == 2

@@ -54,6 +54,7 @@ def test_a_session_leaves_no_process_to_whoever_inherits_it(session: str, status
     assert "left 0\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_had_started_is_waited_for() -> None:
     session = (
         "import os, threading\nfrom kernellab.workers.worker import Job, Pool, WorkerKind\n"
@@ -84,6 +85,7 @@ def test_the_end_of_a_session_awaits_the_step_under_way_and_no_other() -> None:
     assert (done.returncode, done.stdout) == (3, "first\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_the_end_of_a_session_ends_what_waits_for_a_worker_in_the_background() -> None:
     program = (
         "import threading\nfrom kernellab.errors import WorkerDied\n"

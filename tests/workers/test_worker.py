@@ -89,10 +89,12 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
+@pytest.mark.slow
 def test_a_job_returns_what_its_handler_returns(worker: Worker) -> None:
     assert worker.run(job(echo, {"a": (1, 2)}), 30) == {"a": (1, 2)}
 
 
+@pytest.mark.slow
 def test_one_process_serves_many_jobs(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     pid = worker.pid
@@ -100,12 +102,14 @@ def test_one_process_serves_many_jobs(worker: Worker) -> None:
     assert worker.pid == pid
 
 
+@pytest.mark.slow
 def test_progress_arrives_in_order_before_the_result(worker: Worker) -> None:
     seen: list[int] = []
     assert worker.run(job(count, 3), 30, seen.append) == 3
     assert seen == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_error_keeps_its_class_place_and_detail(worker: Worker) -> None:
     with pytest.raises(CompileError, match="no good") as caught:
         worker.run(job(fail, "no good"), 30)
@@ -113,12 +117,14 @@ def test_an_error_keeps_its_class_place_and_detail(worker: Worker) -> None:
     assert (caught.value.kernel, caught.value.detail) == ("k", "all of it")
 
 
+@pytest.mark.slow
 def test_a_foreign_error_is_named_and_its_traceback_is_the_detail(worker: Worker) -> None:
     with pytest.raises(KernellabError, match="ZeroDivisionError: division by zero") as caught:
         worker.run(job(divide, 1), 30)
     assert "in divide" in caught.value.detail
 
 
+@pytest.mark.slow
 def test_a_result_that_cannot_be_sent_is_an_error_and_the_worker_goes_on(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     pid = worker.pid
@@ -136,12 +142,14 @@ def test_a_job_over_its_limit_is_stopped_and_the_next_one_runs(worker: Worker) -
     assert worker.run(job(echo, 1), 30) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_exits_says_its_last_words(worker: Worker) -> None:
     with pytest.raises(WorkerDied, match=r"exit status 7.*out of luck"):
         worker.run(job(leave, 7), 30)
     assert worker.run(job(echo, 1), 30) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced_and_the_job_done(worker: Worker, tmp_path: Any) -> None:
     assert worker.run(job(die_once, str(tmp_path / "died")), 30) == "alive"
 
@@ -153,12 +161,14 @@ def test_a_worker_that_is_killed_again_and_again_is_an_error_that_names_the_job(
     assert worker.run(job(echo, 1), 30) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_out_of_memory_is_an_error_and_the_worker_goes_on(worker: Worker) -> None:
     with pytest.raises(KernellabError, match="MemoryError"):
         worker.run(job(gorge, 2**60), 30)
     assert worker.run(job(echo, 1), 30) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_idle_is_replaced(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     assert worker.pid is not None
@@ -176,6 +186,7 @@ def test_an_interrupt_stops_the_job_and_the_next_one_runs(worker: Worker) -> Non
     assert worker.run(job(echo, 3), 30) == 3
 
 
+@pytest.mark.slow
 def test_closing_ends_the_process(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
     pid = worker.pid
@@ -185,6 +196,7 @@ def test_closing_ends_the_process(worker: Worker) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_jobs_of_a_pool_run_side_by_side(tmp_path: Path) -> None:
     pool = Pool(KIND, 2)
     try:
@@ -229,6 +241,7 @@ def ends(process: WorkerProcess) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_server_tells_how_its_fork_ended(server: ForkServer) -> None:
     process = forked(server)
     process.channel.send(job(leave, 7).message())
@@ -297,6 +310,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
     server.close()
 
 
+@pytest.mark.slow
 def test_what_a_fork_has_started_ends_with_it(server: ForkServer, tmp_path: Path) -> None:
     process = forked(server)
     process.channel.send(job(start_another, str(tmp_path / "pipe")).message())
@@ -358,6 +372,7 @@ def test_a_limit_ends_when_it_is_asked_to_stop() -> None:
             limit_of(1e6, "the job", stop).wait(ours.fileno(), select.POLLIN)
 
 
+@pytest.mark.slow
 def test_closing_a_worker_ends_the_job_of_another_thread() -> None:
     worker, begun, errors = Worker(KIND), threading.Event(), []
 
@@ -421,6 +436,7 @@ def test_a_worker_imports_from_the_folder_of_the_user(littered: Path, worker: Wo
     assert worker.run(Job(answer, None, "the job"), 30) == 42
 
 
+@pytest.mark.slow
 def test_a_worker_has_the_kernellab_of_its_parent(littered: Path, worker: Worker) -> None:
     assert worker.run(job(where, "kernellab"), 30) == kernellab.__file__
 
@@ -429,6 +445,7 @@ def where(payload: str, progress: Callable[[Any], None]) -> str | None:
     return importlib.import_module(payload).__file__
 
 
+@pytest.mark.slow
 def test_a_deleted_current_folder_keeps_no_worker_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: Worker
 ) -> None:

@@ -48,12 +48,14 @@ def test_a_contiguous_copy_uses_all_that_it_moves(lab: kernellab.Lab) -> None:
     assert traffic.share == 1
 
 
+@pytest.mark.slow
 def test_a_small_argument_fills_its_part_of_the_map(lab: kernellab.Lab) -> None:
     read, written = copied(lab, torch.rand(48), block=16).arguments[:2]
     assert [row.tolist().count(1) for row in read.programs[:4]] == [86, 86, 86, 0]
     assert set(written.programs[:3].max(axis=0).tolist()) == {2}
 
 
+@pytest.mark.slow
 def test_a_base_that_is_one_element_off_takes_narrow_loads_and_more_sectors(lab: kernellab.Lab) -> None:
     load = only(copied(lab, torch.rand(N + 1)[1:]), "load")
     assert (load.requests, load.sectors, load.ideal_sectors) == (512, 2560, 2048)
@@ -62,12 +64,14 @@ def test_a_base_that_is_one_element_off_takes_narrow_loads_and_more_sectors(lab:
     assert load.efficiency == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_threads_without_elements_load_again_and_do_not_store(lab: kernellab.Lab) -> None:
     traffic = copied(lab, torch.rand(N), block=64, num_warps=4)
     assert only(traffic, "load").requests == 1024
     assert only(traffic, "store").requests == 512
 
 
+@pytest.mark.slow
 def test_lanes_that_are_masked_off_are_counted(lab: kernellab.Lab) -> None:
     traffic = lab.traffic(
         traffic_kernels.traffic_parity_mask, (4,), torch.rand(4096), torch.rand(4096), BLOCK=1024, EVERY=4
@@ -79,6 +83,7 @@ def test_lanes_that_are_masked_off_are_counted(lab: kernellab.Lab) -> None:
     assert only(traffic, "load").lanes_off == pytest.approx(15 / 16)
 
 
+@pytest.mark.slow
 def test_a_stride_moves_a_sector_for_each_element(lab: kernellab.Lab) -> None:
     x = torch.rand(2048 * 8)
     traffic = lab.traffic(traffic_kernels.traffic_strided, (4,), x, torch.zeros(2048), 2048, 8, BLOCK=512)
@@ -91,6 +96,7 @@ def test_a_stride_moves_a_sector_for_each_element(lab: kernellab.Lab) -> None:
     assert [offset for offset in example.offsets if offset is not None][:3] == [0, 128, 256]  # a thread has four
 
 
+@pytest.mark.slow
 def test_a_gather_goes_where_the_indices_say(lab: kernellab.Lab) -> None:
     y = torch.zeros(1024)
     near, far = torch.arange(1024, dtype=torch.int32), torch.arange(1024, dtype=torch.int32) * 8
@@ -106,12 +112,14 @@ def test_a_gather_goes_where_the_indices_say(lab: kernellab.Lab) -> None:
     assert found[1].ideal_sectors == found[0].ideal_sectors
 
 
+@pytest.mark.slow
 def test_a_loop_counts_once_per_round(lab: kernellab.Lab) -> None:
     limit = torch.tensor([3, 0, 1, 5], dtype=torch.int32)
     traffic = lab.traffic(traffic_kernels.traffic_while, (4,), torch.rand(8192), torch.zeros(1024), limit, BLOCK=256)
     assert only(traffic, "load", argument="x").bytes_used == 9 * 256 * 4
 
 
+@pytest.mark.slow
 def test_a_branch_counts_where_programs_take_it(lab: kernellab.Lab) -> None:
     x, y, z = torch.rand(4096), torch.rand(8192), torch.zeros(4096)
     traffic = lab.traffic(traffic_kernels.traffic_branch, (16,), x, y, z, BLOCK=256)
@@ -119,12 +127,14 @@ def test_a_branch_counts_where_programs_take_it(lab: kernellab.Lab) -> None:
     assert only(traffic, "load", argument="y").bytes_used == 10 * 256 * 4
 
 
+@pytest.mark.slow
 def test_an_inlined_helper_has_its_own_line_and_its_caller(lab: kernellab.Lab) -> None:
     load = only(lab.traffic(kernels.calls_a_helper, (4,), torch.rand(4096), torch.zeros(4096), BLOCK=1024), "load")
     assert load.line == kernels.helper_load.starting_line_number + 2
     assert [line for _, line in load.calls] == [kernels.calls_a_helper.starting_line_number + 3]
 
 
+@pytest.mark.slow
 def test_what_is_never_read_or_written_is_told(lab: kernellab.Lab) -> None:
     x, y = torch.rand(4096), torch.zeros(4096)
     traffic = lab.traffic(traffic_kernels.traffic_copy, (3,), x, y, 3000, BLOCK=1024)
@@ -136,6 +146,7 @@ def test_what_is_never_read_or_written_is_told(lab: kernellab.Lab) -> None:
     assert {each.argument: each.never_read for each in strided.arguments}["x"] == 2048 - 512
 
 
+@pytest.mark.slow
 def test_programs_that_read_the_same_are_seen_in_each_wave(lab: kernellab.Lab) -> None:
     m, n = 1024, 64
     a, b = torch.rand(m, n).half(), torch.rand(n, n).half()
@@ -157,6 +168,7 @@ def test_programs_that_read_the_same_are_seen_in_each_wave(lab: kernellab.Lab) -
     assert rows["a"].reads_per_element == 1
 
 
+@pytest.mark.slow
 def test_pipelined_copies_are_loads_of_their_arguments(lab: kernellab.Lab) -> None:
     a, b, c = torch.rand(128, 256).half(), torch.rand(256, 128).half(), torch.zeros(128, 128).half()
     for stages, instruction in ((1, "ld.global.v4.b32"), (3, "cp.async.cg.shared.global")):
@@ -166,6 +178,7 @@ def test_pipelined_copies_are_loads_of_their_arguments(lab: kernellab.Lab) -> No
         assert (load.sectors, load.instruction) == (2 * 128 * 256 * 2 // 32, instruction)
 
 
+@pytest.mark.slow
 def test_a_descriptor_moves_the_rows_of_its_boxes(lab: kernellab.Lab) -> None:
     x, y = torch.rand(128, 128).half(), torch.zeros(128, 128).half()
     boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
@@ -175,6 +188,7 @@ def test_a_descriptor_moves_the_rows_of_its_boxes(lab: kernellab.Lab) -> None:
     assert {each.argument: each.never_read for each in traffic.arguments}["x"] == 0
 
 
+@pytest.mark.slow
 def test_a_descriptor_is_cut_off_at_the_end_of_its_tensor(lab: kernellab.Lab) -> None:
     x, y = torch.rand(100, 64).half(), torch.zeros(100, 64).half()
     boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
@@ -182,6 +196,7 @@ def test_a_descriptor_is_cut_off_at_the_end_of_its_tensor(lab: kernellab.Lab) ->
     assert only(traffic, "load").sectors == 100 * 64 * 2 // 32
 
 
+@pytest.mark.slow
 def test_a_target_without_tensor_maps_loads_through_pointers(lab: kernellab.Lab) -> None:
     x, y = torch.rand(128, 128).half(), torch.zeros(128, 128).half()
     boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
@@ -197,6 +212,7 @@ def test_a_target_without_tensor_maps_loads_through_pointers(lab: kernellab.Lab)
     assert not traffic.unknown
 
 
+@pytest.mark.slow
 def test_a_descriptor_that_the_kernel_makes_is_followed(lab: kernellab.Lab) -> None:
     x, y = torch.rand(128, 128), torch.zeros(128, 128)
     traffic = lab.traffic(traffic_kernels_more.traffic_device_descriptor, (4, 4), x, y, 128, 128, M=32, N=32)
@@ -204,6 +220,7 @@ def test_a_descriptor_that_the_kernel_makes_is_followed(lab: kernellab.Lab) -> N
     assert only(traffic, "load").sectors == 128 * 128 * 4 // 32
 
 
+@pytest.mark.slow
 def test_atomics_have_rows_of_their_own(lab: kernellab.Lab) -> None:
     traffic = lab.traffic(
         traffic_kernels_more.traffic_atomic_scalar, (4,), torch.rand(4096), torch.zeros(1), BLOCK=1024
@@ -212,6 +229,7 @@ def test_atomics_have_rows_of_their_own(lab: kernellab.Lab) -> None:
     assert (atomic.argument, atomic.requests, atomic.sectors) == ("total", 4, 4)
 
 
+@pytest.mark.slow
 def test_tickets_are_handed_out_one_by_one(lab: kernellab.Lab) -> None:
     y = torch.zeros(128, dtype=torch.int32)
     traffic = lab.traffic(kernels.takes_tickets, (16,), torch.zeros(1, dtype=torch.int32), y)
@@ -219,6 +237,7 @@ def test_tickets_are_handed_out_one_by_one(lab: kernellab.Lab) -> None:
     assert {each.argument: each.never_written for each in traffic.arguments}["y"] == 128 - 16
 
 
+@pytest.mark.slow
 def test_values_that_a_kernel_stores_and_loads_again_are_followed(lab: kernellab.Lab) -> None:
     index, y, z = torch.zeros(128, dtype=torch.int32), torch.rand(1024), torch.zeros(128)
     traffic = lab.traffic(kernels.reads_what_it_stored, (1,), index, y, z, BLOCK=128, num_warps=1)
@@ -226,6 +245,7 @@ def test_values_that_a_kernel_stores_and_loads_again_are_followed(lab: kernellab
     assert index.eq(0).all()
 
 
+@pytest.mark.slow
 def test_tables_of_pointers_lead_to_their_tensors(lab: kernellab.Lab) -> None:
     tensors = [torch.rand(256) for _ in range(2)]
     table = torch.tensor([tensor.data_ptr() for tensor in tensors])
@@ -234,12 +254,14 @@ def test_tables_of_pointers_lead_to_their_tensors(lab: kernellab.Lab) -> None:
     assert sum(row.bytes_used for row in traffic.rows if row.argument == "an unknown address") == 2 * 256 * 4
 
 
+@pytest.mark.slow
 def test_members_of_a_tuple_have_names(lab: kernellab.Lab) -> None:
     traffic = lab.traffic(kernels.loads_members, (1,), (torch.rand(256), torch.rand(512)), torch.zeros(256), BLOCK=256)
     assert only(traffic, "load", argument="inputs[0]").sectors == 32
     assert only(traffic, "load", argument="inputs[1]").efficiency == 0.25  # elements lie 16 bytes apart in each request
 
 
+@pytest.mark.slow
 def test_arguments_that_share_memory_stay_as_they_are(lab: kernellab.Lab) -> None:
     x = torch.arange(256.0)
     traffic = lab.traffic(kernels.reverses_in_place, (1,), x, N=256)
@@ -268,12 +290,14 @@ def test_programs_that_add_up_under_a_lock_are_followed(
     assert not locks.any()
 
 
+@pytest.mark.slow
 def test_what_was_stored_without_being_known_is_unknown_where_it_decides(lab: kernellab.Lab) -> None:
     x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
     traffic = lab.traffic(kernels.stores_a_product_and_branches_on_it, (1,), x, y, N=32)
     assert any("depends on" in str(each) for each in traffic.unknown)
 
 
+@pytest.mark.slow
 def test_what_depends_on_a_product_is_unknown_and_says_so(lab: kernellab.Lab) -> None:
     x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
     traffic = lab.traffic(kernels.branches_on_a_product, (1,), x, y, N=32)
@@ -303,6 +327,7 @@ def test_an_amd_target_is_unknown(lab: kernellab.Lab) -> None:
     assert "Looked at" not in traffic_card(traffic).html()
 
 
+@pytest.mark.slow
 def test_the_frame_has_a_row_per_access(lab: kernellab.Lab) -> None:
     frame = copied(lab, torch.rand(N)).frame
     wanted = ["line", "operation", "space", "argument", "requests", "sectors", "ideal_sectors", "wavefronts"]
@@ -312,6 +337,7 @@ def test_the_frame_has_a_row_per_access(lab: kernellab.Lab) -> None:
     assert list(copied(lab, torch.rand(N)).argument_frame.argument) == ["x", "y"]
 
 
+@pytest.mark.slow
 def test_an_empty_grid_moves_nothing(lab: kernellab.Lab) -> None:
     traffic = lab.traffic(traffic_kernels.traffic_copy, (0,), torch.rand(8), torch.zeros(8), 8, BLOCK=16)
     assert not traffic.rows

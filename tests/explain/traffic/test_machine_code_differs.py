@@ -23,6 +23,7 @@ def row_of(traffic: Traffic, operation: str, argument: str) -> TrafficRow:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
 def test_repeated_loads_under_a_mask_stay_as_the_machine_code_has_them(lab: kernellab.Lab, dtype: torch.dtype) -> None:
     n = 16384
@@ -32,6 +33,7 @@ def test_repeated_loads_under_a_mask_stay_as_the_machine_code_has_them(lab: kern
     assert not traffic.unknown
 
 
+@pytest.mark.slow
 def test_loads_that_ptxas_joins_in_its_own_way_are_unknown(lab: kernellab.Lab) -> None:
     x, y = torch.zeros(4096), torch.zeros(4096)
     compiled = lab.compile(kernels.loads_with_and_without_a_mask, x, y, 4096, BLOCK=1024)
@@ -43,6 +45,7 @@ def test_loads_that_ptxas_joins_in_its_own_way_are_unknown(lab: kernellab.Lab) -
         assert not traffic.unknown
 
 
+@pytest.mark.slow
 def test_threads_that_collide_unevenly_are_said_to_be_unknown(lab: kernellab.Lab) -> None:
     generator = torch.Generator().manual_seed(0)
     uneven = torch.randint(0, 16, (4096,), generator=generator, dtype=torch.int32)
@@ -66,6 +69,7 @@ def test_even_collisions_are_told_from_uneven_ones() -> None:
     assert atomic_count(64 * (lanes % 5), None, 4).uneven == 0  # each in a sector of its own
 
 
+@pytest.mark.slow
 def test_integers_that_go_to_one_address_are_added_up_by_the_warp(lab: kernellab.Lab) -> None:
     for dtype, sectors in ((torch.int32, 128), (torch.float32, 128 * 32)):
         x, y = torch.zeros(4096, dtype=dtype), torch.zeros(1, dtype=dtype)
@@ -76,6 +80,7 @@ def test_integers_that_go_to_one_address_are_added_up_by_the_warp(lab: kernellab
         assert (atomic.requests, atomic.sectors) == (128, sectors)
 
 
+@pytest.mark.slow
 def test_an_atomic_that_is_a_loop_in_the_machine_code_is_unknown(lab: kernellab.Lab) -> None:
     x, y, index = torch.zeros(1024).bfloat16(), torch.zeros(1024).bfloat16(), torch.arange(1024, dtype=torch.int32)
     arguments = (index, x, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from kernellab.explain.traffic.launch import Trace, trace_launch
@@ -169,6 +170,7 @@ def test_loaded_values_decide_what_is_touched() -> None:
     assert trace.accesses[1].count.lanes == int((x[:64] == 3).sum())
 
 
+@pytest.mark.slow
 def test_waiting_for_another_program_ends_and_says_so() -> None:
     body = """
 $wait:

@@ -88,6 +88,7 @@ def test_the_module_checks_every_config_and_chooses_by_sizes_without_the_lab(
     assert "as measured on NVIDIA H200 (3 cases, Triton 3.6.0, driver 550.1)" in text.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_the_module_is_a_kernel_file(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_rows(), tmp_path / "rows.py")
     file = kernel_file(str(tmp_path / "rows.py"))
@@ -171,6 +172,7 @@ def copied(sizes: Mapping[str, int]) -> dict[str, Any]:
     return {"x_ptr": x, "out_ptr": torch.zeros_like(x), "n": sizes["n"]}
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_with_heuristics_keeps_these_and_loses_its_tuner(
     lab: kernellab.Lab, tmp_path: Path
 ) -> None:
@@ -198,6 +200,7 @@ def described(sizes: Mapping[str, int]) -> dict[str, Any]:
     return dict(zip(("x", "out"), made, strict=True))
 
 
+@pytest.mark.slow
 def test_sizes_and_device_are_read_off_descriptors(lab: kernellab.Lab, tmp_path: Path) -> None:
     grid = lambda meta: (triton.cdiv(meta["x"].shape[0], 4),)  # noqa: E731
     known = {(8, 64): 0, (16, 64): 1, (8, 192): 1}

@@ -49,6 +49,7 @@ def request(n: int, *configs: Config, at_most: int = 16) -> CaseRequest:
     return CaseRequest(0, {"n": n}, tuple(map(Forecast, configs or VALUES)), at_most=at_most)
 
 
+@pytest.mark.slow
 def test_a_case_has_rows_grids_and_how_many_programs_fit() -> None:
     found = measured(request(600))
     assert {row.config for row in found.rows if row.status is Status.OK} == set(VALUES)

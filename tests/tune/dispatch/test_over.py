@@ -188,6 +188,7 @@ def test_what_is_no_size_is_refused(over: Any, words: str) -> None:
         cases_of(over, ("M", "K", "M"))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_cases_are_listed_at_once() -> None:
     assert len(cases_of({"M": range(1, 1001), "K": range(1, 101)}, ("M", "K"))) == 100_000
 

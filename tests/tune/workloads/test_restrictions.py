@@ -39,6 +39,7 @@ def test_least_blocks_are_inductors(known_inductor: Inductor, configs: list[Conf
     same(workloads.floored(configs, rows=rows, reduced=reduced), wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(configs=CONFIGS, contiguous=st.booleans())
 def test_the_reproducible_config_is_inductors(
