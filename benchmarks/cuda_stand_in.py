@@ -21,8 +21,8 @@ import torch
 import triton
 
 from kernellab._triton.bound import bound_copy
-from kernellab.launch.calls import evaluated_grid
-from kernellab.launch.recording import Switch
+from kernellab._triton.launcher import Switch
+from kernellab.launch.grids import evaluated_grid
 
 
 def use_stand_in() -> None:

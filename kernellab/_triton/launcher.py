@@ -7,11 +7,14 @@ function finds next time. Everything learnt is dropped when the driver, or a glo
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 from triton import knobs
 from triton._C.libtriton import native_specialize_impl
@@ -45,6 +48,7 @@ from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, 
 from kernellab._triton.specialize import RUN_KNOBS
 from kernellab._triton.tracing import is_traced, skip_in_dynamo, traced_launch
 from kernellab.errors import LaunchError
+from kernellab.workers.forks_and_interrupts import rlock
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
@@ -109,16 +113,41 @@ _MAX_REMEMBERED = 4096
 _COMPILED = tuple(COMPILED.split(", "))
 
 
-class Switch(Protocol):
-    """While ``slow`` is not 0, every launch takes the slow path, to be recorded or replaced by ``send``."""
+class Switch:
+    """Counts the recorders of all threads; while there is one, all launches take the slow path.
+
+    In a thread where somebody wants to, ``send`` launches kernels in their place.
+    """
+
+    def __init__(self) -> None:
+        self.slow = 0
+        self._local = threading.local()
+        self._lock = rlock()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Send all launches the slow path inside a with statement."""
+        with self._lock:
+            self.slow += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.slow -= 1
+
+    @contextmanager
+    def sending(self, send: Callable[..., Any]) -> Iterator[None]:
+        """Let ``send`` make the launches of this thread inside a with statement."""
+        before, self._local.send = self.send, send
+        try:
+            yield
+        finally:
+            self._local.send = before
 
     @property
-    def slow(self) -> int:
-        """The number of requests for the slow path."""
-
-    @property
-    def send(self) -> Any:
-        """The function that launches (kernel, grid, arguments, options) in the kernel's place, or None."""
+    def send(self) -> Callable[..., Any] | None:
+        """The function that makes this thread's launches from (kernel, grid, arguments, options), or None."""
+        return getattr(self._local, "send", None)
 
 
 def _types_of(values: tuple[Any, ...]) -> _Types:

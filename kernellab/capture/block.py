@@ -31,8 +31,9 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.calls import Grid3, checked_grid
-from kernellab.launch.recording import mark_all_launches, record_of
+from kernellab.launch.grids import Grid3, checked_grid
+from kernellab.launch.marks import mark_all_launches
+from kernellab.launch.recording import record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, launch_of, result_of
 from kernellab.source import CONFIG_OPTIONS, JitOptions

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
-from kernellab.launch.calls import verb
+from kernellab.launch.verbs import verb
 from kernellab.source import parse_json, require
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 

@@ -35,7 +35,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.calls import Grid3
+from kernellab.launch.grids import Grid3
 from kernellab.launch.memory import Reached, reached
 from kernellab.launch.trials import LookCloser, TrialResult
 from kernellab.store import PassedTrial, TrialLog

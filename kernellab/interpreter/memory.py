@@ -31,7 +31,8 @@ from kernellab.interpreter.ordering import Order
 from kernellab.interpreter.promises import Promises
 from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
-from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Watch
+from kernellab.launch.findings import FindingKind
+from kernellab.launch.run import ElementAccesses, MaskedLoad, Watch
 
 
 @dataclass(slots=True)

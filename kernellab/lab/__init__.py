@@ -18,8 +18,9 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, local_environment
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import named_arguments, require_launch, variants_of, verbs
+from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
+from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, define, remember
 
 if TYPE_CHECKING:
@@ -433,7 +434,7 @@ class Lab(Workspace):
 
         Launches in captures, programs and exported programs are marked without that.
         """
-        from kernellab.launch.recording import mark_all_launches
+        from kernellab.launch.marks import mark_all_launches
 
         return mark_all_launches()
 

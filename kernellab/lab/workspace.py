@@ -19,8 +19,9 @@ from kernellab.compile.entries import evict
 from kernellab.errors import StoreError, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
-from kernellab.launch.calls import UserCall, require_kernel, require_launch, verbs
+from kernellab.launch.calls import UserCall, require_kernel, require_launch
 from kernellab.launch.runtime import Runtime
+from kernellab.launch.verbs import verbs
 from kernellab.registry import Registry, Session, keep
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab._triton.kernel import BoundJit
 from kernellab.compile.types import Compiled
-from kernellab.launch.calls import Grid3
+from kernellab.launch.grids import Grid3
 from kernellab.launch.run import Run
 from kernellab.launch.value_samples import ValueSample
 

@@ -13,17 +13,20 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
+from kernellab._triton.launcher import Switch
 from kernellab.compile.cache import Compiler
 from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_launchable, verb
-from kernellab.launch.memory import call_with_tensors, tensors_for_pointers, with_reached
+from kernellab.launch.calls import launch_error
+from kernellab.launch.grids import Grid3, evaluated_grid, require_launchable
+from kernellab.launch.memory import with_reached
 from kernellab.launch.modes import bypass_modes
+from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
-from kernellab.launch.recording import LaunchRecord, Observers, Recorder, Switch, can_read, record_of
+from kernellab.launch.recording import LaunchRecord, Observers, Recorder, can_read, record_of
 from kernellab.launch.run import (
     ElementAccesses,
     Run,
@@ -35,6 +38,7 @@ from kernellab.launch.run import (
 )
 from kernellab.launch.trials import TrialResult, Trials
 from kernellab.launch.value_samples import samples_before
+from kernellab.launch.verbs import verb
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0

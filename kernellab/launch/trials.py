@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kernellab.errors import KernellabError
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.calls import Grid3
+from kernellab.launch.grids import Grid3
 from kernellab.workers.worker import Worker
 
 LookCloser = Callable[[], KernellabError | None]

@@ -27,7 +27,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import annotated_arguments, mock_arguments
+from kernellab.launch.mocks import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads

@@ -14,8 +14,9 @@ from kernellab.checking.checked_run import check_last_launch
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import ReferenceFunction, expression_in
 from kernellab.errors import KernellabError, UsageError
-from kernellab.launch.recording import LaunchRecord, Recorder, symbolic_expression
+from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.runtime import Runtime
+from kernellab.launch.symbolic import symbolic_expression
 
 _OF_KERNEL = re.compile(r"\s*(?P<kernel>[A-Za-z_][\w.]*)\s*:(?!=)(?P<expression>.*)", re.DOTALL)
 

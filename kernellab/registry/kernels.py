@@ -24,10 +24,12 @@ from kernellab._triton.closure import decorated_closure_of, value_closure_of
 from kernellab._triton.kernel import Kernel, best_config, constexpr_value, dtype_name, is_jit_function
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
-from kernellab.launch.calls import require_kernel, verbs
+from kernellab.launch.calls import require_kernel
 from kernellab.launch.modes import bypass_modes
-from kernellab.launch.recording import LaunchRecord, symbolic_grid
+from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.symbolic import symbolic_grid
 from kernellab.launch.value_samples import ValueSample, sample_of
+from kernellab.launch.verbs import verbs
 from kernellab.source import INTEGER_OPTIONS, Closure, is_formula, is_name, is_plain, jsonable
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
 from kernellab.target import device_name

@@ -12,7 +12,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.launch.calls import verb
+from kernellab.launch.verbs import verb
 from kernellab.views.elements import file_text
 from kernellab.views.explorers import Rendering, explorer_html, explorer_script
 from kernellab.views.explorers.exploration import explore

@@ -14,10 +14,10 @@ import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.drivers import OfflineDriver
 from kernellab._triton.launch_key import Style, style_of
+from kernellab._triton.launcher import Switch
 from kernellab._triton.specialize import specialize
 from kernellab.compile.entries import triton_files
-from kernellab.launch.calls import evaluated_grid
-from kernellab.launch.recording import Switch
+from kernellab.launch.grids import evaluated_grid
 from kernellab.target import parse_target
 from tests import samples
 

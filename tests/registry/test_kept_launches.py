@@ -10,7 +10,7 @@ import torch
 import triton
 
 import kernellab
-from kernellab.launch.recording import symbolic_grid
+from kernellab.launch.symbolic import symbolic_grid
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
 from kernellab.store import RecordedLaunch

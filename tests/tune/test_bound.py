@@ -10,7 +10,7 @@ import triton
 
 import kernellab
 from kernellab._triton.bound import bound_copy
-from kernellab.launch.recording import Switch
+from kernellab._triton.launcher import Switch
 from tests.tune.test_tuning import blocks, scale
 
 

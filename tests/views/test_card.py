@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.checking.comparison import Check
 from kernellab.ir.operations import Access
-from kernellab.launch.run import Finding, FindingKind, Severity
+from kernellab.launch.findings import Finding, FindingKind, Severity
 from kernellab.views.blocks import WIDTH
 from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport

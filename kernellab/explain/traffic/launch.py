@@ -36,7 +36,8 @@ from kernellab.explain.traffic.result import (
 )
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import PtxKernel, ptx_kernel
-from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
+from kernellab.launch.calls import UserCall, variants_of
+from kernellab.launch.grids import checked_grid, require_launchable
 from kernellab.registry import Session
 from kernellab.target import limits_of, multiprocessors
 

@@ -18,7 +18,7 @@ from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler, JobSource, resolve_job
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
-from kernellab.launch.calls import Grid3
+from kernellab.launch.grids import Grid3
 from kernellab.store import Version
 from kernellab.store.columns import Status
 from kernellab.target import DeviceLimits, limits_of, multiprocessors

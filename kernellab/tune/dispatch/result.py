@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernellab.display import Displayable
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
-from kernellab.launch.calls import Grid3
+from kernellab.launch.grids import Grid3
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store.columns import OUTCOME_COLUMNS
 from kernellab.timing.config import Config

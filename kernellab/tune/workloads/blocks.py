@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kernellab.errors import UsageError, choice_message, value_message
 from kernellab.launch import calls
-from kernellab.launch.calls import CallRule, is_number, verb
+from kernellab.launch.verbs import CallRule, is_number, verb
 from kernellab.target import Target, parse_target
 from kernellab.timing.config import Config
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from kernellab.errors import UsageError, value_message
-from kernellab.launch.calls import CallRule
+from kernellab.launch.verbs import CallRule
 from kernellab.source import is_name
 from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of, reduced_block
