@@ -265,7 +265,10 @@ class Collector:
         if isinstance(value, JITCallable):
             return self._bind_helper(value, jit_kind(value) if is_jit_function(value) else "constexpr_function")
         if isinstance(value, ModuleType):
-            return self._bind_module(value, name, node)
+            if node is None and not is_installed(value.__name__):
+                return Opaque(f"module {value.__name__}", "it is not installed")
+            chains = (_chain(each, name) for each in ast.walk(node)) if node is not None else ()
+            return self._bind_members(value, frozenset(filter(None, chains)), node)
         if is_plain(value):
             return Constant(value)
         if is_interpreted(value):
@@ -285,11 +288,6 @@ class Collector:
         except SourceError:
             return imported  # its fingerprint shows a worker whether its own module has another function there
         return Helper(imported, self.add(value, kind))
-
-    def _bind_module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
-        if node is None and not is_installed(module.__name__):
-            return Opaque(f"module {module.__name__}", "it is not installed")
-        return self._bind_members(module, frozenset() if node is None else _attribute_chains(node, name), node)
 
     def _bind_members(self, module: ModuleType, chains: frozenset[tuple[str, ...]], node: ast.AST | None) -> Binding:
         is_there = is_installed(module.__name__)
@@ -315,16 +313,15 @@ class Collector:
             return Opaque(_type_name(value), "it contains itself")
         self._in_progress.add(id(value))
         try:
-            return self._class_reference(value) if isinstance(value, type) else self._bind_object(value)
+            if not isinstance(value, type):
+                return self._bind_object(value)
+            if id(value) not in self.indices:
+                self._classes[id(value)] = class_text(value)
+            return self.add(value, "class")
         except (CannotTake, SourceError) as exc:
             return Opaque(_type_name(value), str(exc))
         finally:
             self._in_progress.discard(id(value))
-
-    def _class_reference(self, cls: type) -> Binding:
-        if id(cls) not in self.indices:
-            self._classes[id(cls)] = class_text(cls)
-        return self.add(cls, "class")
 
     def _bind_object(self, value: Any) -> Binding:
         """A container of bindings, or the call that makes an equal value."""
@@ -398,12 +395,8 @@ def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
     return False
 
 
-def _attribute_chains(node: ast.AST, name: str) -> frozenset[tuple[str, ...]]:
-    """The attributes of ``name`` that code uses: ("b", "c") for ``name.b.c``, and ("b",)."""
-    return frozenset(chain for each in ast.walk(node) if (chain := _chain(each, name)))
-
-
 def _chain(node: ast.AST, name: str) -> tuple[str, ...]:
+    """The attributes of ``name`` in an expression: ("b", "c") for ``name.b.c``, () for anything else."""
     attributes: tuple[str, ...] = ()
     while isinstance(node, ast.Attribute):
         attributes, node = (node.attr, *attributes), node.value

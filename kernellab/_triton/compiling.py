@@ -193,7 +193,9 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
     of all the message. MLIR's exception is empty; its message is in ``log``, the standard error of the compile. The
     places of an error of ptxas are its notes.
     """
-    chain = list(_causes(exc))
+    chain = [exc]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
     message = _message(chain[-1])
     if place is None:
@@ -268,13 +270,6 @@ def _return_place(exc: BaseException, closure: Closure) -> tuple[Place, str] | N
     line = entry.text.splitlines()[returned.lineno - 1]
     place = Place(entry.file, entry.first_line + returned.lineno - 1, returned.col_offset, line)
     return place, in_plain_words("a kernel returns a value")
-
-
-def _causes(exc: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = exc
-    while current is not None:
-        yield current
-        current = current.__cause__
 
 
 def _place(exc: BaseException, closure: Closure) -> Place | None:

@@ -357,11 +357,11 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
         """Return module, function, registers, spills in 32-bit words, and the most threads per block.
 
-        As a GPU's driver does, it counts all of the stack as spills.
-
-        The module is None: Triton would have whichever driver is active later unload it.
+        As a GPU's driver does, it counts all of the stack as spills. The module is None: Triton would have whichever
+        driver is active later unload it.
         """
-        registers, spills = _binary_usage(binary) if self.target_of_device(device).backend == "cuda" else (0, 0)
+        is_cuda = self.target_of_device(device).backend == "cuda"
+        registers, spills = run_uninterrupted(partial(_binary_usage, binary)) if is_cuda else (0, 0)
         return None, name, registers, spills, _MAX_THREADS
 
 
@@ -371,10 +371,6 @@ def _device_number(target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def _binary_usage(binary: bytes) -> tuple[int, int]:
-    return run_uninterrupted(partial(_read_usage, binary))
-
-
-def _read_usage(binary: bytes) -> tuple[int, int]:
     with Scratch() as folder:
         path = folder / "kernel.cubin"
         path.write_bytes(binary)

@@ -294,6 +294,7 @@ def autotune_settings(kernel: Kernel) -> AutotuneSettings:
     tuner = _tuner_of(kernel)
     if tuner is None:
         return AutotuneSettings()
+    deprecated = tuner.use_cuda_graph or tuner.num_warmups is not None or tuner.num_reps is not None
     return AutotuneSettings(
         configs=tuple(tuner.configs),
         key=tuple(tuner.keys),
@@ -304,14 +305,9 @@ def autotune_settings(kernel: Kernel) -> AutotuneSettings:
         by_graph=bool(tuner.use_cuda_graph),
         warmup_ms=tuner.num_warmups,
         rep_ms=tuner.num_reps,
-        has_own_bench=_has_own_bench(tuner),
+        # Triton sets one of its own for the deprecated options.
+        has_own_bench=not deprecated and getattr(tuner, "_do_bench", None) is not None,
     )
-
-
-def _has_own_bench(tuner: Any) -> bool:
-    """Whether the user set ``do_bench``; Triton sets one of its own for the deprecated options."""
-    is_tritons = tuner.use_cuda_graph or tuner.num_warmups is not None or tuner.num_reps is not None
-    return not is_tritons and getattr(tuner, "_do_bench", None) is not None
 
 
 def options_of_call(kernel: Kernel) -> Mapping[str, Any]:

@@ -248,17 +248,14 @@ def chain_of(kernel: Kernel) -> Chain | None:
         kernel = kernel.fn
     names = [*kernel.arg_names, *(name for name, _ in (*outer, *inner))]
     usual = all(parameter._param.kind.name == "POSITIONAL_OR_KEYWORD" for parameter in kernel.params)
-    if not usual or any(name.startswith("_kl_") for name in names) or not _is_uniform(tuner):
+    if not usual or any(name.startswith("_kl_") for name in names):
         return None
+    if tuner is not None and len({frozenset(config.kwargs) for config in tuner.configs}) != 1:
+        return None  # configs that set different parameters
     supplied = [name for name, _ in (*outer, *inner)] + ([] if tuner is None else list(tuner.configs[0].kwargs))
     if len(set(supplied)) != len(supplied) or not set(supplied) <= set(kernel.arg_names):
         return None
     return Chain(kernel, tuple(outer), tuner, tuple(inner))
-
-
-def _is_uniform(tuner: Any) -> bool:
-    """Whether all configs of a tuner set the same parameters."""
-    return tuner is None or len({frozenset(config.kwargs) for config in tuner.configs}) == 1
 
 
 def parameter_values(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -433,11 +430,5 @@ def features_in(layout: ArgumentLayout, key: tuple[Any, ...]) -> Features:
     dtypes = tuple(rest.pop(0) for _ in tensors)
     widths = rest.pop(0) if integers else 0
     classes = tuple(rest.pop(0) for _ in integers)
-    return Features(
-        device=key[0],
-        debug=key[1],
-        dtypes=dtypes,
-        aligned=(True,) * len(tensors) if aligned is True else aligned,
-        integers=classes,
-        are_narrow=not widths,
-    )
+    each_aligned = (True,) * len(tensors) if aligned is True else aligned
+    return Features(key[0], key[1], dtypes, each_aligned, classes, are_narrow=not widths)

@@ -153,7 +153,7 @@ def gluon_source() -> Any:
 def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
     """The problem with the number or names of the arguments, as a message, or None."""
     names = function.arg_names
-    signature = call_text(function)
+    signature = f"{function.__name__}({', '.join(names)})"
     if len(args) > len(names):
         expected = plural(len(names), "argument")
         return f"{function.__name__} takes {expected} and got {len(args)}; it is declared as {signature}."
@@ -198,11 +198,6 @@ def dense_problem(name: str, tensor: Any) -> str | None:
     if layout != "torch.strided":
         return f"{name} is a tensor of layout {layout}; a kernel takes dense ones: pass {name}.to_dense()."
     return None
-
-
-def call_text(function: Any) -> str:
-    """A function's name with its parameters: ``add(x, y, out, n)``."""
-    return f"{function.__name__}({', '.join(function.arg_names)})"
 
 
 _WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a tensor of an array or a list"

@@ -12,6 +12,7 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -168,29 +169,24 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
 
 def record_kernel_launch(kernels: Registry, launched: BoundLaunch) -> RecordedKernelLaunch:
     """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
-    constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
-    closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
+    kernel, effects = launched.kernel, launched.compiled.effects
+    constants = {p.name: launched.arguments[p.name] for p in kernel.params if p.is_constexpr}
+    closure, bindings = closure_of(kernel, tuple(constants.values()))
+    use = KernelUse(
+        closure,
+        launched.grid,
+        constants=tuple(zip(constants, bindings, strict=True)),
+        options=tuple(launched.options.items()),
+        parameters=tuple(kernel.arg_names),
+        mutated=effects.mutated,
+        read=effects.reads | effects.atomics,
+        complete=not effects.unknown,
+    )
     record = record_of(launched)
     record.grid, record.given_grid = launched.grid, None
-    tuning, why_fixed = tuning_of(record.owner, launched)
-    effects = launched.compiled.effects
-    return RecordedKernelLaunch(
-        launched.kernel,
-        record.owner,
-        record.closure,
-        launch_of(kernels, record),
-        result_of(launched.compiled),
-        effects.mutated,
-        effects.reads | effects.atomics,
-        not effects.unknown,
-        launched.grid,
-        constants,
-        bindings,
-        launched.options,
-        closure,
-        tuning,
-        why_fixed,
-    )
+    launch, result = launch_of(kernels, record), result_of(launched.compiled)
+    tuning = tuning_of(record.owner, launched)
+    return RecordedKernelLaunch(use, kernel, record.owner, record.closure, launch, result, constants, *tuning)
 
 
 def register_launch(
@@ -201,20 +197,13 @@ def register_launch(
     functions[version.id] = record.kernel
     history = kernels.store.history
     history.add_launch(version.id, record.launch, count=0, result=record.result)
-    return KernelUse(
+    return replace(
+        record.use,
         kernel=version.label,
         kernel_id=version.id,
-        constants_id=kernels.add_constants({**record.constants, **record.options}),
+        constants_id=kernels.add_constants({**record.constants, **dict(record.use.options)}),
         launch_id=history.launches(version.id)[-1].id,
-        grid=record.grid,
-        constants=tuple(zip(record.constants, record.bindings, strict=True)),
-        options=tuple(record.options.items()),
-        closure=record.closure,
-        parameters=tuple(record.kernel.arg_names),
         jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
-        mutated=record.mutated,
-        read=record.read,
-        complete=record.complete,
         tuning=None if record.tuning is None else _tuning_use(kernels, record, record.tuning, version),
     )
 
@@ -222,7 +211,7 @@ def register_launch(
 def _tuning_use(kernels: Registry, record: RecordedKernelLaunch, tuning: RecordedTuning, version: Version) -> TuningUse:
     """Return the configs of an autotuned launch, with ids in the side table."""
     is_timed = not record.kernel.runtime.is_offline()
-    bindings = dict(zip(record.constants, record.bindings, strict=True))
+    bindings = dict(record.use.constants)
     return TuningUse(
         constants_id=kernels.add_constants(tuning.call_constants),
         constants=tuple((name, bindings[name]) for name in tuning.call_constants if name in bindings),

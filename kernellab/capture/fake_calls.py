@@ -140,7 +140,7 @@ def symbolic_argument(recorded_value: Any, fake: Any) -> Any:
     """Return a recorded argument with the symbolic numbers of the fake call in place of its own.
 
     Raises:
-        Untold: the two differ in more.
+        FakeMismatch: the two differ in more.
     """
     if isinstance(recorded_value, list | tuple) and isinstance(fake, list | tuple):
         if len(recorded_value) != len(fake):

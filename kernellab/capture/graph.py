@@ -297,13 +297,7 @@ def prepare_for_dynamo(table: Any) -> None:
 
 
 @torch.fx.has_side_effect
-def launch(
-    table: SideTable,
-    kernel_id: int,
-    constants_id: int,
-    grid: LaunchGrid,
-    arguments: Mapping[str, Any],
-) -> None:
+def launch(table: SideTable, kernel_id: int, constants_id: int, grid: LaunchGrid, arguments: Mapping[str, Any]) -> None:
     """Launch a kernel of the side table on these arguments and the constant ones of that id.
 
     Of an autotuned kernel the grid is a pair for each config: the id of what it sets, and the grid that it has.
@@ -363,34 +357,20 @@ def launch_functional(
     return tuple(copies)
 
 
-def launch_functional_in_dynamo(
-    table: Any,
-    kernel_id: int,
-    constants_id: int,
-    grid: LaunchGrid,
-    arguments: dict[str, Any],
-    changed: list[torch.Tensor],
-) -> Any:
+def launch_functional_in_dynamo(table: Any, *launch_arguments: Any) -> Any:
     """Stand for `kernellab.capture.graph.launch_functional`."""
-    return _functional_in_graph(table.side_table_number(), kernel_id, constants_id, grid, arguments, changed)
+    return _functional_in_graph(table.side_table_number(), *launch_arguments)
 
 
 def _functional_in_graph(
-    number: int,
-    kernel_id: int,
-    constants_id: int,
-    grid: LaunchGrid,
-    arguments: Mapping[str, Any],
-    changed: Sequence[torch.Tensor],
+    number: int, kernel_id: int, constants_id: int, grid: LaunchGrid, arguments: Mapping[str, Any], changed: Any
 ) -> Any:
     """Launch a kernel on copies: a node of dynamo's graph, which torch traces through later on."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     table = kernel_side_table.get_constant_args(number)["table"]()
-    plain_arguments = {
-        n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()
-    }
-    return launch_functional(table, kernel_id, constants_id, grid, plain_arguments, changed)
+    plain = {n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    return launch_functional(table, kernel_id, constants_id, grid, plain, changed)
 
 
 def _move_arguments(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:

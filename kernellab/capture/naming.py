@@ -112,7 +112,5 @@ def _file_label(file: str) -> str:
     """Return a file's name without its folder; for a cell of IPython, ``In[3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    numbers = getattr(
-        getattr(shell, "compile", None), "_filename_map", {}
-    )  # has the numbers of cells in IPython's tracebacks
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})  # of cells, as IPython's tracebacks have
     return f"In[{numbers[file]}]" if file in numbers else re.split(r"[\\/]", file)[-1]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.capture.tape import Step, Tape, moved_bytes, require_inputs
+from kernellab.capture.tape import Tape, moved_bytes, require_inputs
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry, regenerated_arguments
@@ -233,8 +233,9 @@ class Program(Displayable):
         return program
 
 
+_USE_COLUMNS = ("kernel", "kernel_id", "constants_id", "launch_id", "grid")
 COLUMNS = (
-    *("name", "op", "kernel", "kernel_id", "constants_id", "launch_id", "grid", "inputs", "mutated"),
+    *("name", "op", *_USE_COLUMNS, "inputs", "mutated"),
     *("shape", "dtype", "bytes", "device", "place", "moved_bytes"),
 )
 
@@ -275,18 +276,13 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
         yield {
             "name": ", ".join(tape.names(results)),
             "op": step.operation,
-            **_use(step),
+            **({} if step.use is None else {name: getattr(step.use, name) for name in _USE_COLUMNS}),
             "inputs": ", ".join(tape.names(step.operands)),
             "mutated": "" if step.functional else ", ".join(tape.names(step.mutated)),
             **(_layout(tape, described[0]) if described else {}),
             "place": step.place,
             "moved_bytes": None if step.use is None else moved_bytes(tape, step),
         }
-
-
-def _use(step: Step) -> dict[str, Any]:
-    names = ("kernel", "kernel_id", "constants_id", "launch_id", "grid")
-    return {} if step.use is None else {name: getattr(step.use, name) for name in names}
 
 
 def _layout(tape: Tape, index: int) -> dict[str, Any]:

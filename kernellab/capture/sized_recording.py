@@ -85,7 +85,7 @@ class LaunchSizes:
             grids = [tracked_grid.extents({**bound, **supplied}) for supplied in record.tuning.supplied]
             tracker.config_grids[index] = tuple(grids)
         with tracker.env.because(f"{name} was compiled for it"):
-            for constant, value in {**record.constants, **record.options}.items():
+            for constant, value in {**record.constants, **dict(record.use.options)}.items():
                 require_constant(tracker, arguments.get(constant, value))
             for part in members_of(list(arguments.values())):
                 require_constant(tracker, list(getattr(part, "block_shape", ())))
@@ -101,7 +101,7 @@ class LaunchSizes:
         """Run the heuristics of a kernel once more, on symbolic sizes, to get their decisions as guards."""
         tracker = self.tracker
         values = {
-            **record.options,
+            **dict(record.use.options),
             **record.constants,
             **{n: v for n, v in arguments.items() if n not in record.constants or isinstance(v, SYMBOLIC)},
         }
@@ -208,7 +208,7 @@ def _pin_untraceable_sizes(tracker: SizeTracker, index: int, record: RecordedKer
         for block in blocks if isinstance(number, torch.SymInt) else ():
             count = -(-number.node.hint // block)
             if count in grid:
-                with tracker.env.because(f"the grid of {name} is {record.grid}"):
+                with tracker.env.because(f"the grid of {name} is {record.use.grid}"):
                     bool(number <= count * block)
                     bool(number > (count - 1) * block)
 
@@ -310,7 +310,8 @@ class _Sizing:
         if tuning is not None:
             of_configs = tuple(tuple(map(self.number, *pair)) for pair in zip(tuning.grids, grids, strict=True))
             tuning = dataclasses.replace(tuning, grids=of_configs)
-        return dataclasses.replace(record, grid=tuple(map(self.number, record.grid, grid)), tuning=tuning)
+        use = dataclasses.replace(record.use, grid=tuple(map(self.number, record.use.grid, grid)))
+        return dataclasses.replace(record, use=use, tuning=tuning)
 
     def layout(self, known: TensorLayout, symbolic: SymbolicLayout) -> TensorLayout:
         shape = tuple(map(self.number, known.shape, symbolic.shape))

@@ -23,7 +23,6 @@ from kernellab.capture.tape import (
     Step,
     Tape,
     TapeDescriptor,
-    TensorLayout,
     members_of,
     read_and_written,
     refs_in,
@@ -97,7 +96,8 @@ class _Writer:
         self.descriptors = _shared_descriptors([self._descriptors(step) for step in tape.steps], names_in_use)
         self.bound: dict[int, list[str]] = {}  # the names that views of a storage have so far
         own = [buffer for buffer in plan.buffers if not buffer.preallocated]
-        self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in own}
+        storages = {value.name: value.storage for value in tape.values}
+        self.last = {storages[buffer.name]: buffer.last for buffer in own}
 
     def step_statements(self, number: int, step: Step) -> Iterator[str]:
         """Yield the statements of a step; if its result lies in shared memory, they write there."""
@@ -138,7 +138,7 @@ class _Writer:
 
     def _placement(self, step: Step, name: str) -> Iterator[str]:
         allocation = self.allocations[name]
-        layout = self._layout(name)
+        layout = next(value.layout for value in self.tape.values if value.name == name)
         memory = self.memory[id(allocation)]
         if name == allocation.buffers[0] and not allocation.preallocated:
             count = allocation.size_bytes // layout.itemsize
@@ -266,9 +266,6 @@ class _Writer:
         is_placed = len(self.tape.gpus) > 1 and device != "cpu"
         return f'{"placed" if is_placed else "torch.device"}("{device}")'
 
-    def _layout(self, name: str) -> TensorLayout:
-        return next(value.layout for value in self.tape.values if value.name == name)
-
 
 @dataclass(frozen=True, slots=True)
 class _SharedDescriptor:
@@ -298,10 +295,6 @@ def _window(base: str, shape: Sequence[int], stride: Sequence[int], offset: int,
 
 def _tuple_of(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-
-
-def _maker(tape: Tape, number: int, name: str) -> int:
-    return next(index for index in tape.steps[number].results if index >= 0 and tape.values[index].name == name)
 
 
 def uses_of(tape: Tape) -> list[KernelUse]:

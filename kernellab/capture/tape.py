@@ -128,26 +128,28 @@ class TuningUse:
 class KernelUse:
     """The kernel of a launch, with its grid, constants and effects.
 
-    ``kernel`` is ``name@version`` and ``kernel_id`` its id in the side table; ``constants_id`` is the id of the
-    constant arguments and options. ``launch_id`` is the row of the launch in the history. ``constants`` are the
-    constexprs as bindings of ``closure``; ``jit_options`` are the arguments of ``@triton.jit``. ``mutated`` and
-    ``read`` name arguments; ``complete`` is False where an effect is unknown. For an autotuned kernel, grid and
-    constants are those of the config in the recording, and ``tuning`` has the others.
+    ``constants`` are the constexprs as bindings of ``closure``. ``mutated`` and ``read`` name arguments; ``complete``
+    is False where an effect is unknown. For an autotuned kernel, grid and constants are those of the config in the
+    recording, and ``tuning`` has the others.
+
+    At the end of the block it gets its place in the registry: ``kernel`` is ``name@version``, ``kernel_id`` and
+    ``constants_id`` are ids in the side table, ``launch_id`` is the row in the history, ``jit_options`` are the
+    arguments of ``@triton.jit``.
     """
 
-    kernel: str
-    kernel_id: int
-    constants_id: int
-    launch_id: int
+    closure: Closure
     grid: tuple[int, int, int]
     constants: tuple[tuple[str, Binding], ...]
     options: tuple[tuple[str, Any], ...]
-    closure: Closure
     parameters: tuple[str, ...]
-    jit_options: tuple[tuple[str, Any], ...]
     mutated: frozenset[str]
     read: frozenset[str]
     complete: bool
+    kernel: str = ""
+    kernel_id: int = 0
+    constants_id: int = 0
+    launch_id: int = 0
+    jit_options: tuple[tuple[str, Any], ...] = ()
     tuning: TuningUse | None = None
 
 
@@ -171,25 +173,17 @@ class RecordedTuning:
 class RecordedKernelLaunch:
     """A recorded launch, without its tensors.
 
-    ``constants`` are the constexprs by name, and ``bindings`` the same as bindings of ``closure``, the compiled source.
-    ``owner`` is the kernel with its decorators, and ``owner_closure`` its source at the launch. ``mutated``, ``read``
-    and ``complete`` are its effects, as in `KernelUse`. For an autotuned kernel, ``tuning`` has the configs, or
-    ``why_fixed`` the reason why its config is fixed.
+    ``owner`` is the kernel with its decorators, ``owner_closure`` its source at the launch, ``constants`` the values of
+    the constexprs. For an autotuned kernel, ``tuning`` has the configs, or ``why_fixed`` why its config is fixed.
     """
 
+    use: KernelUse
     kernel: BoundJit
     owner: Any
     owner_closure: Closure | None
     launch: RecordedLaunch
     result: Result
-    mutated: frozenset[str]
-    read: frozenset[str]
-    complete: bool
-    grid: tuple[int, int, int]
     constants: Mapping[str, Any]
-    bindings: tuple[Binding, ...]
-    options: Mapping[str, Any]
-    closure: Closure
     tuning: RecordedTuning | None = None
     why_fixed: str = ""
 

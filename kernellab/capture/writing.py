@@ -89,7 +89,8 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
         "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
-        *_definitions(flat, options),
+        *([first_constants] if (first_constants := flat.first_constants()) else []),
+        *flat.functions(lambda index: decorator_of(flat.closure.functions[index], options.get(index, ()))),
         *tuners.definitions(),
         *_functions(run),
         *requirements(tape),
@@ -115,13 +116,6 @@ def _imports(flat: FlatModule, tape: Tape, run: str) -> Iterator[str]:
     yield from flat.import_lines()
     if takes_descriptors(tape):
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
-
-
-def _definitions(flat: FlatModule, options: dict[int, tuple[tuple[str, Any], ...]]) -> Iterator[str]:
-    """Yield the constants, then the functions, those that others use first."""
-    if constants := flat.first_constants():
-        yield constants
-    yield from flat.functions(lambda index: decorator_of(flat.closure.functions[index], options.get(index, ())))
 
 
 def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
