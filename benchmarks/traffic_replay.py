@@ -17,7 +17,8 @@ import torch
 from benchmarks.traffic_launch import TrafficLaunch
 from benchmarks.traffic_launches import traffic_launches
 from benchmarks.traffic_truth import RECORD, unpacked
-from kernellab.explain.traffic.launch import Trace, rows_of, trace_launch
+from kernellab.explain.traffic.accesses import Trace
+from kernellab.explain.traffic.launch import rows_of, trace_launch
 from kernellab.explain.traffic.parameters import RuntimeArgument, bind_arguments
 from kernellab.explain.traffic.result import TrafficRow
 from kernellab.ir.ptx import ptx_kernel
@@ -42,7 +43,7 @@ def replayed(launch: TrafficLaunch, recorded: Mapping[str, Any]) -> Trace:
     """Return what the PTX that was recorded for a launch touches."""
     kernel = ptx_kernel(unpacked(recorded["ptx"]).decode())
     grid = (*launch.grid, 1, 1)[:3]
-    return trace_launch(kernel, grid, bind_arguments(kernel, _given(launch, recorded["addresses"])))
+    return trace_launch(bind_arguments(kernel, grid, _given(launch, recorded["addresses"])))
 
 
 def _given(launch: TrafficLaunch, addresses: list[int | None]) -> list[RuntimeArgument]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -19,11 +20,11 @@ from kernellab.explain.traffic.counting import (
     global_count,
     shared_count,
 )
-from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownValue
-from kernellab.explain.traffic.memory import TAG_SHIFT, Execution, LaunchMemory, SharedMemory, StaleRead
-from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
+from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownOperand, UnknownValue
+from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, Memory, SharedMemory, StaleRead
+from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, PtxLaunch, TensorMaps
 from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
-from kernellab.ir.ptx import Address, Immediate, PtxInstruction, Vector, members_of
+from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector, members_of
 
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
@@ -33,8 +34,10 @@ _LEFT_OUT = UnknownValue("what the kernel stored")
 AccessOperation = Literal["load", "store", "atomic"]
 MemorySpace = Literal["global", "shared"]
 
-_GLOBAL: Mapping[str, AccessOperation] = {"ld": "load", "ldu": "load", "st": "store"}
-_SHARED: Mapping[str, AccessOperation] = {"ld": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
+_OPERATIONS: Mapping[str, AccessOperation] = {
+    **dict.fromkeys(("ld", "ldu", "ldmatrix", "cp"), "load"),
+    **dict.fromkeys(("st", "stmatrix"), "store"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +55,43 @@ class WarpExample:
 
 
 @dataclass(frozen=True, slots=True)
-class AddressedMemory:
-    """The memory that an instruction touches: ``size_bytes`` at the address of each thread that is ``active``."""
+class Execution:
+    """An instruction in execution, its position in the kernel, and the ``active`` threads: None for all."""
 
-    addresses: Array
+    machine: Machine
+    number: int
+    instruction: PtxInstruction
     active: Array | None
-    size_bytes: int
-    operation: AccessOperation
 
-    def rows(self, machine: Machine) -> tuple[Array, Array | None, int]:
+    @property
+    def operation(self) -> AccessOperation:
+        """Whether it loads, stores, or does both."""
+        return _OPERATIONS.get(self.instruction.name, "atomic")
+
+    @property
+    def lanes(self) -> Array:
+        """The active threads, a row per program."""
+        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
+
+    def address(self, operand: Operand) -> Array:
+        """Return the addresses of an operand, one per thread."""
+        assert isinstance(operand, Address)
+        (base,) = self.machine.values((operand.base,))
+        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
+
+    def rows(self, addresses: Array) -> tuple[Array, Array | None, int]:
         """Return addresses and active threads, a row per program; or one row, and how many programs share it."""
-        programs, threads = machine.shape
-        rows = max(self.addresses.shape[0], 1 if self.active is None else self.active.shape[0])
-        spread = np.broadcast_to(self.addresses, (rows, threads))
+        programs, threads = self.machine.shape
+        rows = max(addresses.shape[0], 1 if self.active is None else self.active.shape[0])
+        spread = np.broadcast_to(addresses, (rows, threads))
         lanes = None if self.active is None else np.broadcast_to(self.active, spread.shape)
         return spread, lanes, programs if rows == 1 else 1
 
-    def shared_count(self, machine: Machine) -> Count:
+    def shared_count(self, addresses: Array, size: int, *, stores: bool) -> Count:
         """Return the wavefronts of an access to shared memory."""
-        spread, lanes, times = self.rows(machine)
+        spread, lanes, times = self.rows(addresses)
         count = Count()
-        count.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
+        count.add(shared_count(spread, lanes, size, stores=stores), times)
         return count
 
 
@@ -90,22 +109,52 @@ class CountedAccess:
 
 
 @dataclass(slots=True)
-class Accesses:
-    """All accesses of a launch, by the position of their instruction and their space.
+class Trace:
+    """The accesses of a launch, by the position of their instruction and their space, as its programs are run.
 
-    ``combined_atomics`` are the positions of atomics that a warp combines into one.
+    ``combined_atomics`` are the positions of atomics that a warp combines into one. ``programs`` counts those that were
+    run. ``coverage`` is by argument; it is empty unless all programs are run. ``unknown`` has pairs of line and reason.
     """
 
-    memory: LaunchMemory
-    maps: TensorMaps
+    launch: PtxLaunch
     relevance: Relevance
     shared_bytes: int
-    tracks_coverage: bool = True
     combined_atomics: frozenset[int] = frozenset()
+    tracks_coverage: bool = True
+    programs: int = 0
     by_instruction: dict[tuple[int, str], CountedAccess] = field(default_factory=dict)
-    coverage: dict[int, Coverage] = field(default_factory=dict)
+    coverage: dict[str, Coverage] = field(default_factory=dict)
     unknown: dict[tuple[int | None, str], None] = field(default_factory=dict)
+    maps: TensorMaps = field(init=False)
     shared: SharedMemory | None = None
+
+    def __post_init__(self) -> None:
+        self.maps = TensorMaps(self.launch.maps)
+
+    @property
+    def memory(self) -> LaunchMemory:
+        """The memory of the launch."""
+        return self.launch.memory
+
+    @property
+    def accesses(self) -> tuple[CountedAccess, ...]:
+        """The counted accesses in the order of the text."""
+        return tuple(self.by_instruction[key] for key in sorted(self.by_instruction))
+
+    @property
+    def executed_positions(self) -> frozenset[int]:
+        """The positions of instructions that accessed memory."""
+        return frozenset(number for number, _ in self.by_instruction)
+
+    @property
+    def total(self) -> int:
+        """How many programs the grid has."""
+        return math.prod(self.launch.grid)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all programs were run."""
+        return self.programs == self.total
 
     def start_batch(self, programs: int) -> None:
         """Start the next programs, with empty shared memory and no tensor maps of their own."""
@@ -116,87 +165,67 @@ class Accesses:
         """Count one executed instruction, and update the registers and memory that later addresses depend on."""
         if number in self.relevance.dead:
             return
-        active = machine.active_threads(instruction, mask)
-        execution = Execution(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
-        if isinstance(active, UnknownValue):
-            self._mark_unknown(execution, active.reason)
-            return
-        if active is not None and not active.any():
-            return
+        try:
+            active = machine.active_threads(instruction, mask)
+            if active is None or active.any():
+                self._count(Execution(machine, number, instruction, active))
+        except UnknownOperand as unknown:
+            self.unknown[instruction.location.line, f"it depends on {unknown}"] = None
+            machine.put_unknown(destination_of(instruction), str(unknown))
+
+    def _count(self, execution: Execution) -> None:
+        instruction = execution.instruction
         if instruction.name == "call":
             self.unknown[instruction.location.line, "what a function does that is called there is not counted"] = None
-        elif instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
-            self._access_tensor_map(execution)
+        elif instruction.name == "tensormap":
+            self.maps.execute(execution.machine, instruction)
+            self._count_map_update(execution)
+        elif "tensor" in instruction.parts or "bulk" in instruction.parts:
+            self._count_boxes(execution)
         elif instruction.name == "cp":
             self._count_async_copy(execution)
-        elif is_shared(instruction):
-            self._access_shared(execution)
-        elif "local" in instruction.parts:
+        elif "local" in instruction.parts and not is_shared(instruction):
             if instruction.name != "st":
-                self._mark_unknown(execution, "the local memory of a thread")
+                raise UnknownOperand("the local memory of a thread")
         else:
-            self._access_global(execution)
-
-    def _mark_unknown(self, execution: Execution, reason: str) -> None:
-        self.unknown[execution.instruction.location.line, f"it depends on {reason}"] = None
-        destination = destination_of(execution.instruction)
-        if destination is not None:
-            for member in members_of(destination):
-                execution.machine.put(member, UnknownValue(reason), None, "b32")
-
-    def _touched_memory(
-        self, execution: Execution, operations: Mapping[str, AccessOperation]
-    ) -> AddressedMemory | None:
-        """Return the memory of a load, store or atomic; None where its address is unknown."""
-        instruction = execution.instruction
-        addresses = execution.address(next(each for each in instruction.operands if isinstance(each, Address)))
-        if isinstance(addresses, UnknownValue):
-            self._mark_unknown(execution, addresses.reason)
-            return None
-        operation = operations.get(instruction.name, "atomic")
-        return AddressedMemory(addresses, execution.active, access_bytes(instruction), operation)
+            addresses = execution.address(next(each for each in instruction.operands if isinstance(each, Address)))
+            access = self._access_shared if is_shared(instruction) else self._access_global
+            access(execution, addresses)
 
     # global memory
 
-    def _access_global(self, execution: Execution) -> None:
-        touched = self._touched_memory(execution, _GLOBAL)
-        if touched is None:
+    def _access_global(self, execution: Execution, addresses: Array) -> None:
+        self._count_global(execution, addresses, access_bytes(execution.instruction))
+        if execution.operation != "load" and not self.relevance.follows_global:
             return
-        self._count_global(execution, touched)
-        if touched.operation == "load":
-            if execution.number in self.relevance.loads:
-                self._load_global(execution, touched.addresses)
-        elif self.relevance.follows_global:
-            self._write_global(execution, touched.addresses)
+        is_needed = execution.number in self.relevance.positions
+        if execution.operation != "load" and not (self.relevance.follows_stores or is_needed):
+            size = access_bytes(execution.instruction)
+            self.memory.store(np.broadcast_to(addresses, execution.lanes.shape), execution.lanes, _LEFT_OUT, size)
+        else:
+            self._execute(execution, self.memory, addresses)
 
-    def _count_global(self, execution: Execution, touched: AddressedMemory) -> None:
-        entry = self._entry(execution, touched.operation, "global", touched.size_bytes)
-        spread, lanes, times = touched.rows(execution.machine)
-        takes_turns = touched.operation == "atomic" and execution.number not in self.combined_atomics
+    def _count_global(self, execution: Execution, addresses: Array, size: int) -> None:
+        entry = self._entry(execution, execution.operation, "global", size)
+        spread, lanes, times = execution.rows(addresses)
+        takes_turns = execution.operation == "atomic" and execution.number not in self.combined_atomics
         counted = atomic_count if takes_turns else global_count
-        entry.count.add(counted(spread, lanes, touched.size_bytes), times)
+        entry.count.add(counted(spread, lanes, size), times)
         tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
-        argument_tags = _distinct_tags(tags)
+        lowest, highest = int(tags.min()), int(tags.max())
+        argument_tags = [lowest] if lowest == highest else np.unique(tags).tolist()
         entry.tags.update(argument_tags)
         if entry.example is None:
-            entry.example = self._example_request(spread, lanes, touched.size_bytes, argument_tags[0])
-        if self.tracks_coverage:
-            self._mark_coverage(execution.machine, touched, argument_tags)
-
-    def _mark_coverage(self, machine: Machine, touched: AddressedMemory, tags: Sequence[int]) -> None:
-        addresses, active, size = touched.addresses, touched.active, touched.size_bytes
-        shape = np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape)
-        shape = (machine.shape[0], shape[1])
-        spread = np.broadcast_to(addresses, shape)
-        numbers = np.broadcast_to(machine.programs[:, None], shape)
-        if active is not None:
-            lanes = np.broadcast_to(active, shape)
-            spread, numbers = spread[lanes], numbers[lanes]
-        else:
-            spread, numbers = spread.ravel(), numbers.ravel()
-        for tag in tags:
-            strays = self._mark_places(tag, spread, numbers, size, touched.operation)
-            self.memory.strays += strays if len(tags) == 1 else 0
+            entry.example = self._example_request(spread, lanes, size, argument_tags[0])
+        if not self.tracks_coverage:
+            return
+        machine = execution.machine
+        shape = (machine.shape[0], np.broadcast_shapes(addresses.shape, np.shape(execution.active))[-1])
+        active = np.broadcast_to(np.True_ if execution.active is None else execution.active, shape)
+        touched, programs = (np.broadcast_to(each, shape)[active] for each in (addresses, machine.programs[:, None]))
+        for tag in argument_tags:
+            strays = self._mark_places(tag, touched, programs, size, execution.operation)
+            self.memory.strays += strays if len(argument_tags) == 1 else 0
 
     def _mark_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
         """Mark the touched elements of an argument, in its order; return the number of addresses outside it."""
@@ -204,12 +233,11 @@ class Accesses:
         if number is None:
             return 0
         buffer = self.memory.buffers[number]
-        places = (addresses - np.uint64(self.memory.start(number) - buffer.offset_bytes)).astype(np.int64)
-        inside = (places >= 0) & (places + size <= buffer.storage_bytes)
+        places, inside = self.memory.places_in(number, addresses, size)
         strays = int(places.size - inside.sum())
         if strays:
             places, programs = places[inside], programs[inside]
-        covered = self.coverage.setdefault(number, Coverage.of(buffer))
+        covered = self.coverage.setdefault(buffer.name, Coverage.of(buffer))
         covered.record(places, size, reads=operation != "store", writes=operation != "load")
         early = programs < MAPPED_PROGRAMS
         if early.any():
@@ -234,128 +262,148 @@ class Accesses:
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
-    def _load_global(self, execution: Execution, addresses: Array) -> None:
-        active, kind = execution.active, execution.instruction.type
-        size = width_of(kind) // 8
-        lanes = np.broadcast_to(
-            np.True_ if active is None else active,
-            np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape),
+    # values in memory
+
+    def _execute(self, execution: Execution, memory: Memory, addresses: Array) -> None:
+        """Execute a load, store or atomic on values, as far as later accesses depend on it."""
+        instruction, is_needed = execution.instruction, execution.number in self.relevance.positions
+        spread = np.broadcast_to(addresses, execution.machine.shape)
+        if instruction.name in {"ldmatrix", "stmatrix"}:
+            if is_needed or instruction.name == "stmatrix":
+                self._move_matrices(execution, memory, spread)
+        elif execution.operation == "load":
+            if is_needed:
+                self._load(execution, memory, addresses)
+        elif instruction.name == "st":
+            size = width_of(instruction.type) // 8
+            for place, member in enumerate(members_of(values_of(instruction)[0])):
+                value = execution.machine.value(member)
+                memory.store(spread + np.uint64(place * size), execution.lanes, value, size)
+        else:
+            old = self._update(execution, memory, spread)
+            destination = destination_of(instruction)
+            if is_needed and destination is not None:
+                execution.machine.put(destination, old, execution.lanes, f"b{max(32, width_of(instruction.type))}")
+
+    def _load(self, execution: Execution, memory: Memory, addresses: Array) -> None:
+        kind, active, shape = execution.instruction.type, execution.active, execution.machine.shape
+        if memory is self.memory:
+            shape = np.broadcast_shapes(addresses.shape, np.shape(active))
+        spread, lanes = (
+            np.broadcast_to(addresses, shape),
+            np.broadcast_to(np.True_ if active is None else active, shape),
         )
-        spread = np.broadcast_to(addresses, lanes.shape)
+        size = width_of(kind) // 8
         for place, member in enumerate(members_of(execution.instruction.operands[0])):
-            value: RegisterBits
-            try:
-                bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
-                value = _sign_extend(self.memory.translate_addresses(bits) if size == 8 else bits, kind)
-            except StaleRead as stale:
-                value = self._unknown_stored_value(stale)
+            value = self._loaded_value(memory, spread + np.uint64(place * size), lanes, size)
+            if memory is self.memory and size == 8 and not isinstance(value, UnknownValue):
+                value = self.memory.translate_addresses(value)
+            if kind[0] == "s" and size < 4 and not isinstance(value, UnknownValue):
+                value = value.view(f"i{size}").astype(np.int32).view(np.uint32)
             execution.machine.put(member, value, active, f"b{max(32, 8 * size)}")
 
-    def _unknown_stored_value(self, stale: StaleRead) -> UnknownValue:
-        """Return an unknown value for a read of stored memory; without followed stores, raise.
+    def _loaded_value(self, memory: Memory, addresses: Array, lanes: Array, size: int) -> RegisterBits:
+        """Return loaded bits; an unknown value for those that were stored before and are not known.
 
         Raises:
-            StaleRead: stores were not followed.
+            StaleRead: stores to global memory were not followed.
         """
-        if not self.relevance.follows_stores:
-            raise stale
-        return UnknownValue(stale.reason)
+        try:
+            return memory.load(addresses, lanes, size)
+        except StaleRead as stale:
+            if memory is self.memory and not self.relevance.follows_stores:
+                raise
+            return UnknownValue(str(stale))
 
-    def _write_global(self, execution: Execution, addresses: Array) -> None:
-        instruction, lanes = execution.instruction, execution.lanes
-        spread = np.broadcast_to(addresses, lanes.shape)
-        size = width_of(instruction.type) // 8
-        if not (self.relevance.follows_stores or execution.number in self.relevance.positions):
-            self.memory.store(spread, lanes, _LEFT_OUT, access_bytes(instruction))
-        elif instruction.name == "st":
-            for place, member in enumerate(members_of(values_of(instruction)[0])):
-                bits = execution.machine.value(member)
-                known = bits if isinstance(bits, UnknownValue) else _low_part(bits, size)
-                self.memory.store(spread + np.uint64(place * size), lanes, known, size)
-        else:
-            self._update_global(execution, spread)
-
-    def _update_global(self, execution: Execution, addresses: Array) -> None:
+    def _update(self, execution: Execution, memory: Memory, addresses: Array) -> RegisterBits:
+        """Update values by an atomic; return the old ones."""
         machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
-        values = values_of(instruction)
-        size = width_of(instruction.type) // 8
-        inputs = [machine.value(each) for each in values]
-        reason = next((each.reason for each in inputs if isinstance(each, UnknownValue)), None)
-        old: RegisterBits
-        if reason is None and any(isinstance(each, Vector) for each in values):
-            reason = "a vector of atomics"
-        if reason is None:
-            bits = [np.broadcast_to(_low_part(each, size), machine.shape) for each in inputs]  # type: ignore[arg-type]
-            try:
-                old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
-            except StaleRead as stale:
-                reason = self._unknown_stored_value(stale).reason
-            if self.memory.vain_atomics > _MOST_VAIN_ATOMICS:
-                raise CannotTrace(f"programs wait in line {instruction.location.line} for what does not happen")
-        if reason is not None:
-            old = UnknownValue(reason)
-            self.memory.store(addresses, lanes, old, access_bytes(instruction))
-        if execution.number in self.relevance.positions:
-            destination = destination_of(instruction)
-            assert destination is not None
-            machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
+        size, operands = width_of(instruction.type) // 8, values_of(instruction)
+        try:
+            if any(isinstance(each, Vector) for each in operands):
+                raise UnknownOperand("a vector of atomics")
+            values = [np.broadcast_to(value, machine.shape) for value in machine.values(operands)]
+            old = memory.update(addresses, lanes, instruction.parts, values, size)
+        except (UnknownOperand, StaleRead) as unknown:
+            if isinstance(unknown, StaleRead) and memory is self.memory and not self.relevance.follows_stores:
+                raise
+            value = UnknownValue(str(unknown))
+            memory.store(addresses, lanes, value, access_bytes(instruction))
+            return value
+        if self.memory.vain_atomics > _MOST_VAIN_ATOMICS:
+            raise CannotTrace(f"programs wait in line {instruction.location.line} for what does not happen")
+        return old
+
+    def _move_matrices(self, execution: Execution, memory: Memory, addresses: Array) -> None:
+        """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
+
+        Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a
+        transposed one, of column i / 4.
+        """
+        machine, instruction = execution.machine, execution.instruction
+        lane, everyone = np.arange(machine.shape[1]), np.ones(machine.shape, bool)
+        warp, loads = lane // WARP * WARP, instruction.name == "ldmatrix"
+        for matrix, member in enumerate(members_of(instruction.operands[0 if loads else 1])):
+            row, column = lane % WARP // 4, 2 * (lane % 4)
+            halves: list[RegisterBits] = []
+            for half in range(2):
+                at = (column + half, row) if "trans" in instruction.parts else (row, column + half)
+                places = addresses[:, warp + 8 * matrix + at[0]] + (2 * at[1]).astype(np.uint64)
+                if loads:
+                    halves.append(self._loaded_value(memory, places, everyone, 2))
+                    continue
+                value = machine.value(member)
+                if not isinstance(value, UnknownValue):
+                    value = value >> value.dtype.type(16 * half)
+                memory.store(places, everyone, value, 2)
+            if loads:
+                low, high = halves
+                if isinstance(low, UnknownValue) or isinstance(high, UnknownValue):
+                    bits: RegisterBits = low if isinstance(low, UnknownValue) else high
+                else:
+                    bits = low.astype(np.uint32) | (high.astype(np.uint32) << np.uint32(16))
+                machine.put(member, bits, execution.active, "b32")
 
     # shared memory
 
-    def _access_shared(self, execution: Execution) -> None:
-        touched, instruction = self._touched_memory(execution, _SHARED), execution.instruction
-        if touched is None:
-            return
+    def _access_shared(self, execution: Execution, addresses: Array) -> None:
+        instruction, size = execution.instruction, access_bytes(execution.instruction)
+        counted = execution
         if instruction.name in {"ldmatrix", "stmatrix"}:
             matrices = int(next(part for part in instruction.parts if part in {"x1", "x2", "x4"})[1:])
             leading = np.arange(execution.machine.shape[1])[None, :] % WARP < 8 * matrices
-            touched = replace(touched, active=leading if execution.active is None else leading & execution.active)
-        count = touched.shared_count(execution.machine)
-        self._entry(execution, touched.operation, "shared", touched.size_bytes).count.add(count)
+            active = leading if execution.active is None else leading & execution.active
+            counted = replace(execution, active=active)
+        count = counted.shared_count(addresses, size, stores=execution.operation == "store")
+        self._entry(execution, execution.operation, "shared", size).count.add(count)
         if self.shared is not None:
-            is_needed = execution.number in self.relevance.positions
-            self.shared.execute(execution, touched.addresses, is_needed)
+            self._execute(execution, self.shared, addresses)
 
     def _count_async_copy(self, execution: Execution) -> None:
         """Count a copy from global to shared memory; threads with an empty source only write zeros.
 
         It counts as one access to global memory, with the wavefronts of its writes to shared memory.
         """
-        machine, operands, active = execution.machine, execution.instruction.operands, execution.active
+        operands, active = execution.instruction.operands, execution.active
         target, source = (execution.address(each) for each in operands[:2])
         assert isinstance(operands[2], Immediate)
-        size = operands[2].bits
-        left = machine.value(operands[3]) if len(operands) > 3 else None
-        for value in (target, source, left):
-            if isinstance(value, UnknownValue):
-                self._mark_unknown(execution, value.reason)
-                return
-        assert not isinstance(target, UnknownValue)
-        assert not isinstance(source, UnknownValue)
-        loading = active
-        if left is not None and not isinstance(left, UnknownValue):
-            full = left != 0
-            loading = full if active is None else full & active
+        size, loading = operands[2].bits, active
+        for left in execution.machine.values(operands[3:4]):
+            loading = left != 0 if active is None else (left != 0) & active
         if loading is None or loading.any():
-            self._count_global(execution, AddressedMemory(source, loading, size, "load"))
-        written = AddressedMemory(target, active, size, "store").shared_count(machine)
+            self._count_global(replace(execution, active=loading), source, size)
+        written = execution.shared_count(target, size, stores=True)
         count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
         self._entry(execution, "load", "global", size).count.add(count)
         if self.shared is not None:
-            self.shared.mark_unknown(execution, target, size, "what was copied to shared memory asynchronously")
+            unknown = UnknownValue("what was copied to shared memory asynchronously")
+            self.shared.store(np.broadcast_to(target, execution.lanes.shape), execution.lanes, unknown, size)
 
     # tensor maps
 
-    def _access_tensor_map(self, execution: Execution) -> None:
-        machine, instruction, active = execution.machine, execution.instruction, execution.active
-        if instruction.name == "tensormap":
-            self.maps.execute(machine, instruction)
-            self._count_map_update(execution)
-            return
-        boxes = self.maps.boxes(machine, instruction, active)
-        if isinstance(boxes, UnknownValue):
-            self._mark_unknown(execution, boxes.reason)
-            return
+    def _count_boxes(self, execution: Execution) -> None:
+        machine, instruction = execution.machine, execution.instruction
+        boxes = self.maps.boxes(machine, instruction, execution.active)
         into_shared = isinstance(instruction.operands[0], Address) and not instruction.operands[0].coordinates
         operation: AccessOperation = "load" if into_shared else "atomic" if "reduce" in instruction.parts else "store"
         entry = self._entry(execution, operation, "global", boxes.row_bytes)
@@ -393,24 +441,9 @@ class Accesses:
         return self.by_instruction[place]
 
 
-def _distinct_tags(tags: Array) -> list[int]:
-    lowest, highest = int(tags.min()), int(tags.max())
-    return [lowest] if lowest == highest else np.unique(tags).tolist()
-
-
 def access_bytes(instruction: PtxInstruction) -> int:
     """Return the bytes that one thread moves by a load, store or atomic."""
     if instruction.name in {"ldmatrix", "stmatrix"}:
         return _MATRIX_BYTES
     vector = next((int(part[1:]) for part in instruction.parts if part in {"v2", "v4", "v8"}), 1)
     return vector * width_of(instruction.type) // 8
-
-
-def _low_part(bits: Array, size: int) -> Array:
-    return bits.astype(f"u{size}") if bits.dtype.itemsize != size else bits
-
-
-def _sign_extend(bits: Array, kind: str) -> Array:
-    if kind[0] == "s" and bits.dtype.itemsize < 4:
-        return bits.view(f"i{bits.dtype.itemsize}").astype(np.int32).view(np.uint32)
-    return bits

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kernellab.compile.types import Compiled, job_of
-from kernellab.explain.traffic.accesses import Accesses, AccessOperation, CountedAccess, MemorySpace
+from kernellab.explain.traffic.accesses import AccessOperation, CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
-from kernellab.explain.traffic.machine import CannotTrace, Machine, PtxLaunch
+from kernellab.explain.traffic.machine import CannotTrace, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
-from kernellab.explain.traffic.memory import LaunchBuffer, StaleRead
-from kernellab.explain.traffic.parameters import (
-    SCRATCH,
-    BoundParameters,
-    TensorMaps,
-    bind_arguments,
-    runtime_arguments,
-)
+from kernellab.explain.traffic.memory import StaleRead
+from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
 from kernellab.explain.traffic.relevance import relevance_of
-from kernellab.explain.traffic.result import (
-    ArgumentTraffic,
-    Traffic,
-    TrafficRow,
-    UnknownTraffic,
-)
+from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.graph import calls_of, place_of
-from kernellab.ir.ptx import PtxKernel, ptx_kernel
+from kernellab.ir.ptx import ptx_kernel
 from kernellab.launch.calls import UserCall, variants_of
 from kernellab.launch.grids import checked_grid, require_launchable
 from kernellab.registry import Session
@@ -48,39 +34,8 @@ _MOST_SECONDS = 20.0
 _SHARED_BYTES = 232448
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The counted accesses of ``programs`` programs of a grid.
-
-    ``coverage`` is by argument name; it is empty unless all programs were run. ``unknown`` are pairs of line and
-    reason. ``names`` are those of the arguments by the top bits of addresses. ``strays`` counts accesses outside all
-    arguments. ``executed_positions`` are the positions of instructions that accessed memory.
-    """
-
-    accesses: tuple[CountedAccess, ...]
-    programs: int
-    grid: tuple[int, int, int]
-    coverage: Mapping[str, Coverage]
-    unknown: tuple[tuple[int | None, str], ...]
-    names: Mapping[int, str]
-    strays: int
-    executed_positions: frozenset[int] = frozenset()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all programs were run."""
-        return self.programs == self.total
-
-    @property
-    def total(self) -> int:
-        """How many programs the grid has."""
-        return math.prod(self.grid)
-
-
 def trace_launch(
-    kernel: PtxKernel,
-    grid: tuple[int, int, int],
-    bound: BoundParameters,
+    launch: PtxLaunch,
     *,
     shared_bytes: int | None = None,
     combined: frozenset[int] = frozenset(),
@@ -94,64 +49,65 @@ def trace_launch(
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
     first, the last and random ones. After ``most_seconds`` of CPU time the rest is unknown.
     """
-    launch = PtxLaunch(assembled_kernel(kernel), grid, bound.parameters)
 
     def follow(*, follows_stores: bool) -> Trace:
         relevance = relevance_of(launch.kernel, follows_stores=follows_stores)
-        maps, size = TensorMaps(bound.maps), shared_bytes or _SHARED_BYTES
-        empty = partial(Accesses, bound.memory, maps, relevance, size, combined_atomics=combined)
+        empty = partial(Trace, launch, relevance, shared_bytes or _SHARED_BYTES, combined)
         deadline = time.thread_time() + most_seconds
-        chosen = _programs_to_run(launch, empty(), most_lane_steps, deadline)
-        bound.memory.reset()
-        return _trace_chosen(launch, empty(), chosen, wave, deadline)
+        chosen = _programs_to_run(empty(), most_lane_steps, deadline)
+        launch.memory.reset()
+        return _trace_programs(empty(), chosen, wave, deadline)
 
     try:
         return follow(follows_stores=False)
     except StaleRead:
-        bound.memory.reset()
+        launch.memory.reset()
     return follow(follows_stores=True)
 
 
-def _trace_chosen(launch: PtxLaunch, accesses: Accesses, chosen: Array, wave: int, deadline: float) -> Trace:
+def _trace_programs(trace: Trace, chosen: Array, wave: int, deadline: float) -> Trace:
     """Count the accesses of the chosen programs, up to the deadline."""
-    total = math.prod(launch.grid)
-    accesses.tracks_coverage = len(chosen) == total
-    ran = 0
+    trace.tracks_coverage = len(chosen) == trace.total
+    most = _batch_programs(trace)
+    together = wave if trace.tracks_coverage else trace.total
     try:
-        for batch in _batches(chosen, _batch_programs(launch), wave if accesses.tracks_coverage else total):
-            _run_batch(launch, accesses, batch, deadline)
-            ran += len(batch)
-            if ran % wave == 0 or ran == total:
-                for covered in accesses.coverage.values():
-                    covered.end_wave()
+        for first in range(0, len(chosen), together):
+            end = min(first + together, len(chosen))
+            for start in range(first, end, most):
+                batch = chosen[start : min(start + most, end)]
+                _run_batch(trace, batch, deadline)
+                trace.programs += len(batch)
+            for covered in trace.coverage.values():
+                covered.end_wave()
     except CannotTrace as stopped:
-        accesses.unknown[None, stopped.reason] = None
-    return _trace_of(accesses, launch.grid, ran)
+        trace.unknown[None, str(stopped)] = None
+    return trace
 
 
-def _batch_programs(launch: PtxLaunch) -> int:
-    return max(1, _BATCH_LANES // launch.kernel.threads)
+def _batch_programs(trace: Trace) -> int:
+    return max(1, _BATCH_LANES // trace.launch.kernel.threads)
 
 
-def _run_batch(launch: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
-    machine = Machine(launch, accesses.relevance, programs, accesses.access)
-    accesses.start_batch(len(programs))
+def _run_batch(trace: Trace, programs: Array, deadline: float) -> int:
+    launch = trace.launch
+    machine = Machine(launch.kernel, launch.grid, launch.parameters, trace.relevance, programs, trace.access)
+    trace.start_batch(len(programs))
     machine.run(deadline)
     for line, reason in machine.stopped:
-        accesses.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
+        trace.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
     if machine.spins:
-        accesses.unknown[None, "programs wait for each other, and how often they look depends on their timing"] = None
+        trace.unknown[None, "programs wait for each other, and how often they look depends on their timing"] = None
     return machine.lane_steps
 
 
-def _programs_to_run(launch: PtxLaunch, accesses: Accesses, most_lane_steps: int, deadline: float) -> Array:
+def _programs_to_run(trace: Trace, most_lane_steps: int, deadline: float) -> Array:
     """Return the programs to run: all, or as many as a probe says ``most_lane_steps`` allow."""
-    total = math.prod(launch.grid)
-    if total <= _batch_programs(launch):
+    total = trace.total
+    if total <= _batch_programs(trace):
         return np.arange(total)
     some = _sample_programs(total, min(_PROBED, total))
     try:
-        steps = _run_batch(launch, accesses, some, deadline) / len(some)
+        steps = _run_batch(trace, some, deadline) / len(some)
     except CannotTrace:
         steps = float(most_lane_steps)
     affordable = max(_PROBED, int(most_lane_steps / max(steps, 1.0)))
@@ -164,24 +120,6 @@ def _sample_programs(total: int, count: int) -> Array:
     edges = [*range(ends), *range(total - ends, total)]
     middle = random.Random(total).sample(range(ends, total - ends), min(count - 2 * ends, total - 2 * ends))
     return np.array(sorted({*edges, *middle}))
-
-
-def _batches(chosen: Array, most: int, wave: int) -> Iterator[Array]:
-    """Yield batches of programs; no batch spans two waves."""
-    for begin in range(0, len(chosen), wave):
-        together = chosen[begin : begin + wave]
-        for start in range(0, len(together), most):
-            yield together[start : start + most]
-
-
-def _trace_of(accesses: Accesses, grid: tuple[int, int, int], ran: int) -> Trace:
-    buffers = accesses.memory.buffers
-    names = {number + 1: buffer.name for number, buffer in enumerate(buffers)}
-    complete = accesses.tracks_coverage and ran == math.prod(grid)
-    coverage = {buffers[number].name: each for number, each in accesses.coverage.items()} if complete else {}
-    counted: Sequence[CountedAccess] = [accesses.by_instruction[key] for key in sorted(accesses.by_instruction)]
-    executed = frozenset(number for number, _ in accesses.by_instruction)
-    return Trace(tuple(counted), ran, grid, coverage, tuple(accesses.unknown), names, accesses.memory.strays, executed)
 
 
 _WAVEFRONT_BYTES = 128
@@ -201,17 +139,15 @@ def traffic_of(
     if compiled.target.backend != "cuda":
         reason = f"the machine code of {compiled.target} is not followed, only that of cuda targets"
         return Traffic(compiled.kernel, str(compiled.target), grid, (), (), (UnknownTraffic(None, reason),), 0.0, 0)
-    kernel = ptx_kernel(compiled.ptx)
-    resources = compiled.resources
-    wave = multiprocessors() * resident_programs(compiled)
     types = [(name, kind) for name, kind in signature if kind != "constexpr"]
-    bound = bind_arguments(
-        kernel, [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
-    )
-    code, assembled = machine_code_of(compiled), assembled_kernel(kernel)
-    combined = combined_atomics(assembled, code)
-    trace = trace_launch(kernel, grid, bound, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
-    reasons = (*trace.unknown, *_uneven_atomics(trace), *differences(assembled, trace.executed_positions, code))
+    runtime = [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
+    launch = bind_arguments(ptx_kernel(compiled.ptx), grid, runtime)
+    resources, wave = compiled.resources, multiprocessors() * resident_programs(compiled)
+    code = machine_code_of(compiled)
+    combined = combined_atomics(launch.kernel, code)
+    trace = trace_launch(launch, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
+    uneven = [(place_of(access.instruction.location).line, _UNEVEN) for access in trace.accesses if access.count.uneven]
+    reasons = (*trace.unknown, *uneven, *differences(launch.kernel, trace.executed_positions, code))
     unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(reasons)]
     if resources.spill_bytes:
         reason = f"{resources.spill_bytes} bytes of registers per thread are spilled, and their traffic is not counted"
@@ -221,7 +157,7 @@ def traffic_of(
         target=str(compiled.target),
         grid=grid,
         rows=rows_of(trace),
-        arguments=_traffic_by_argument(trace, bound.memory.buffers),
+        arguments=_traffic_by_argument(trace),
         unknown=tuple(unknown),
         share=trace.programs / trace.total if trace.total else 1.0,
         wave_programs=wave,
@@ -240,12 +176,6 @@ def resident_programs(compiled: Compiled) -> int:
     return max(1, round(share * limits.threads_per_multiprocessor / compiled.resources.threads))
 
 
-def _uneven_atomics(trace: Trace) -> Iterator[tuple[int | None, str]]:
-    for access in trace.accesses:
-        if access.count.uneven:
-            yield place_of(access.instruction.location).line, _UNEVEN
-
-
 _UNEVEN = (
     "threads of a warp update some elements more often than others, in an order that is not known: "
     "the sectors of these atomics may be off by a few per cent"
@@ -258,8 +188,8 @@ def _notes(trace: Trace) -> tuple[str, ...]:
         notes.append("no program was followed to its end, and counts are of what came before")
     elif trace.programs < trace.total:
         notes.append(f"{trace.programs:,} of {trace.total:,} programs were looked at, and counts are scaled")
-    if trace.strays:
-        notes.append(f"{trace.strays:,} elements that threads accessed lie outside all arguments")
+    if trace.memory.strays:
+        notes.append(f"{trace.memory.strays:,} elements that threads accessed lie outside all arguments")
     return tuple(notes)
 
 
@@ -279,8 +209,9 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
-    names = sorted({trace.names.get(tag, "an unknown address") for tag in access.tags})
-    return " or ".join(names) or None
+    numbers = map(trace.memory.number_of, access.tags)
+    names = {"an unknown address" if each is None else trace.memory.buffers[each].name for each in numbers}
+    return " or ".join(sorted(names)) or None
 
 
 def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficRow:
@@ -314,11 +245,11 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> 
     )
 
 
-def _traffic_by_argument(trace: Trace, buffers: Sequence[LaunchBuffer]) -> tuple[ArgumentTraffic, ...]:
+def _traffic_by_argument(trace: Trace) -> tuple[ArgumentTraffic, ...]:
     """Return the traffic by argument; empty unless all programs were run."""
     if not trace.is_complete:
         return ()
-    shown = [buffer for buffer in buffers if not buffer.name.startswith(SCRATCH) and buffer.storage_bytes]
+    shown = [buffer for buffer in trace.memory.buffers if not buffer.name.startswith(SCRATCH) and buffer.storage_bytes]
     return tuple(_argument_traffic(each.name, trace.coverage.get(each.name, Coverage.of(each))) for each in shown)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,11 @@ import numpy as np
 
 from kernellab.errors import UsageError, plural
 from kernellab.explain.traffic.arithmetic import Array
+from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count
-from kernellab.explain.traffic.machine import Machine, RegisterBits, UnknownValue, parameter_address
+from kernellab.explain.traffic.machine import Machine, UnknownOperand, parameter_address
 from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchBuffer, LaunchMemory
-from kernellab.ir.ptx import Address, Immediate, PtxInstruction, PtxKernel, PtxParameter, Vector
+from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, members_of
 
 SCRATCH = "scratch memory"
 _SCRATCH_BYTES = 1 << 26
@@ -44,9 +46,15 @@ class RuntimeArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundParameters:
-    """The parameters of a kernel as bytes, the memory that they point to, and the tensor maps by address."""
+class PtxLaunch:
+    """A launch on the machine: the kernel as ptxas assembles it, and the grid.
 
+    ``parameters`` are those of the kernel as bytes, ``memory`` is what they point to, ``maps`` are the tensor maps among
+    them, by address.
+    """
+
+    kernel: PtxKernel
+    grid: tuple[int, int, int]
     parameters: tuple[bytes, ...]
     memory: LaunchMemory
     maps: dict[int, TensorMap]
@@ -54,66 +62,61 @@ class BoundParameters:
 
 @dataclass(slots=True)
 class _Binding:
-    """Assigns arguments to the parameters of a kernel."""
+    """Assigns arguments to the parameters of a kernel; a value is bytes, or the number of a buffer for its pointer."""
 
     kernel: PtxKernel
     buffers: list[LaunchBuffer] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-    pointers: list[tuple[int, int]] = field(default_factory=list)
+    values: list[bytes | int] = field(default_factory=list)
     descriptors: list[tuple[int, int, Any]] = field(default_factory=list)
 
-    def next_parameter(self) -> PtxParameter:
+    def next_size(self) -> int:
+        """Return the bytes of the next parameter."""
         place = len(self.values)
         if place >= len(self.kernel.parameters):
             raise UsageError(
                 f"{self.kernel.name} has {plural(place, 'parameter')}, fewer than the launch has arguments."
             )
-        return self.kernel.parameters[place]
+        return self.kernel.parameters[place].size_bytes
 
     def bind(self, argument: RuntimeArgument) -> None:
         if argument.type.startswith("tensordesc"):
             self._bind_descriptor(argument)
         elif argument.type.startswith("*"):
-            self._bind_pointer(self._add_buffer(argument.name, argument.value, argument.address))
+            self.bind_pointer(buffer_of(argument.name, argument.value, argument.address))
         else:
-            self.values.append(_scalar(argument.value, self.next_parameter().size_bytes, argument.type))
+            self._bind_number(argument.value, argument.type)
 
-    def _bind_pointer(self, buffer: int) -> None:
-        self.next_parameter()
-        self.pointers.append((len(self.values), buffer))
-        self.values.append(b"")
-
-    def _add_buffer(self, name: str, tensor: Any, address: int | None) -> int:
-        self.buffers.append(buffer_of(name, tensor, address))
-        return len(self.buffers) - 1
+    def bind_pointer(self, buffer: LaunchBuffer) -> None:
+        self.next_size()
+        self.values.append(len(self.buffers))
+        self.buffers.append(buffer)
 
     def _bind_descriptor(self, argument: RuntimeArgument) -> None:
-        shape, strides = tuple(map(int, argument.value.shape)), tuple(map(int, argument.value.strides))
-        buffer = self._add_buffer(argument.name, argument.value.base, argument.address)
-        if self.next_parameter().size_bytes == TENSOR_MAP_BYTES:
-            self.descriptors.append((len(self.values), buffer, argument.value))
+        numbers = [*map(int, argument.value.shape), *map(int, argument.value.strides)]
+        buffer = buffer_of(argument.name, argument.value.base, argument.address)
+        if self.next_size() == TENSOR_MAP_BYTES:
+            self.descriptors.append((len(self.values), len(self.buffers), argument.value))
+            self.buffers.append(buffer)
             self.values.append(bytes(TENSOR_MAP_BYTES))
         else:
-            self._bind_pointer(buffer)
-            self._bind_numbers((*shape, *strides))
-            while self.next_parameter().size_bytes == 1:
+            self.bind_pointer(buffer)
+            for number in numbers:
+                self._bind_number(number, "i64")
+            while self.next_size() == 1:
                 self.values.append(b"\0")
-        self._bind_numbers((*shape, *strides))
-
-    def _bind_numbers(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self.values.append(_scalar(number, self.next_parameter().size_bytes, "i64"))
+            self._bind_number(number, "i64")
 
-    def bind_scratch(self) -> None:
-        """Assign scratch memory to each remaining parameter."""
-        while len(self.values) < len(self.kernel.parameters):
-            name = f"{SCRATCH} {len(self.values)}"
-            self.buffers.append(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _no_bytes))
-            self._bind_pointer(len(self.buffers) - 1)
+    def _bind_number(self, number: Any, kind: str) -> None:
+        size_bytes = self.next_size()
+        if isinstance(number, float) or kind.startswith(("fp", "bf")):
+            self.values.append(struct.pack("<d" if size_bytes == 8 else "<f", float(number)))
+        else:
+            self.values.append((int(number) % (1 << (8 * size_bytes))).to_bytes(size_bytes, "little"))
 
 
-def bind_arguments(kernel: PtxKernel, arguments: Sequence[RuntimeArgument]) -> BoundParameters:
-    """Return the parameters of a kernel for a launch.
+def bind_arguments(kernel: PtxKernel, grid: tuple[int, int, int], arguments: Sequence[RuntimeArgument]) -> PtxLaunch:
+    """Return a launch of a kernel; parameters without an argument get scratch memory.
 
     Raises:
         UsageError: there are more arguments than parameters.
@@ -121,21 +124,16 @@ def bind_arguments(kernel: PtxKernel, arguments: Sequence[RuntimeArgument]) -> B
     binding = _Binding(kernel)
     for argument in arguments:
         binding.bind(argument)
-    binding.bind_scratch()
+    for place in range(len(binding.values), len(kernel.parameters)):
+        name = f"{SCRATCH} {place}"
+        binding.bind_pointer(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _no_bytes))
     memory = LaunchMemory(tuple(binding.buffers))
-    for place, buffer in binding.pointers:
-        binding.values[place] = memory.start(buffer).to_bytes(8, "little")
+    values = (memory.start(each).to_bytes(8, "little") if isinstance(each, int) else each for each in binding.values)
     maps = {
-        parameter_address(place): host_map(
-            memory.start(buffer),
-            binding.buffers[buffer].itemsize,
-            tuple(map(int, descriptor.shape)),
-            tuple(map(int, descriptor.strides)),
-            tuple(map(int, descriptor.block_shape)),
-        )
+        parameter_address(place): host_map(memory.start(buffer), binding.buffers[buffer].itemsize, descriptor)
         for place, buffer, descriptor in binding.descriptors
     }
-    return BoundParameters(tuple(binding.values), memory, maps)
+    return PtxLaunch(assembled_kernel(kernel), grid, tuple(values), memory, maps)
 
 
 def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffer:
@@ -171,12 +169,6 @@ def _no_bytes() -> Array:
     return np.zeros(0, np.uint8)
 
 
-def _scalar(value: Any, size_bytes: int, kind: str) -> bytes:
-    if isinstance(value, float) or kind.startswith(("fp", "bf")):
-        return struct.pack("<d" if size_bytes == 8 else "<f", float(value))
-    return (int(value) % (1 << (8 * size_bytes))).to_bytes(size_bytes, "little")
-
-
 def runtime_arguments(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
     """Yield the run-time arguments of one argument of a call: the members of a tuple, nothing for None."""
     if isinstance(kind, tuple | list):
@@ -209,10 +201,11 @@ class TensorMap:
     box: tuple[int, ...]
 
 
-def host_map(
-    address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...]
-) -> TensorMap:
-    """Return the tensor map that Triton encodes for a host descriptor; strides in elements, the innermost last."""
+def host_map(address: int, itemsize: int, descriptor: Any) -> TensorMap:
+    """Return the tensor map that Triton encodes for a host descriptor, whose innermost dimension is the last."""
+    shape, strides, block = (
+        tuple(map(int, each)) for each in (descriptor.shape, descriptor.strides, descriptor.block_shape)
+    )
     inner = min(block[-1], _SWIZZLE_BYTES // itemsize)
     box = (inner, *(min(size, _MOST_ROWS) for size in reversed(block[:-1])))
     extents = tuple(np.array([size], np.int64) for size in reversed(shape))
@@ -248,70 +241,64 @@ class TensorMaps:
 
     def execute(self, machine: Machine, instruction: PtxInstruction) -> None:
         """Set a field of a map in shared memory, or copy a map from there to global memory."""
-        target = self._program_values(machine, instruction.operands[0])
-        if isinstance(target, UnknownValue):
-            return
-        if instruction.parts[1] == "cp_fenceproxy":
-            source = self._program_values(machine, instruction.operands[1])
-            source_fields = None if isinstance(source, UnknownValue) else self._built_map(source)
-            if source_fields is not None:
-                self._built_maps.append((target, dict(source_fields)))
+        try:
+            target = _program_values(machine, instruction.operands[0])
+        except UnknownOperand:
             return
         fields = self._built_map(target)
+        *ordinal, source = instruction.operands[1:]
+        if instruction.parts[1] == "cp_fenceproxy":
+            with suppress(UnknownOperand):
+                if (copied := self._built_map(_program_values(machine, instruction.operands[1]))) is not None:
+                    self._built_maps.append((target, dict(copied)))
+            return
         if fields is None:
             fields = {}
             self._built_maps.append((target, fields))
-        *ordinal, value_operand = instruction.operands[1:]
-        value = self._program_values(machine, value_operand)
-        index = ordinal[0].bits if ordinal and isinstance(ordinal[0], Immediate) else 0
-        if isinstance(value, UnknownValue):
-            fields.pop((instruction.parts[3], index), None)
-        else:
-            fields[instruction.parts[3], index] = value
+        key = (instruction.parts[3], ordinal[0].bits if ordinal and isinstance(ordinal[0], Immediate) else 0)
+        fields.pop(key, None)
+        with suppress(UnknownOperand):
+            fields[key] = _program_values(machine, source)
 
-    def boxes(self, machine: Machine, instruction: PtxInstruction, active: Array | None) -> Box | UnknownValue:
-        """Return the memory that the boxes of an access touch."""
+    def boxes(self, machine: Machine, instruction: PtxInstruction, active: Array | None) -> Box:
+        """Return the memory that the boxes of an access touch.
+
+        Raises:
+            UnknownOperand: it is not known.
+        """
         operand = next((each for each in instruction.operands if isinstance(each, Address) and each.coordinates), None)
         if operand is None or "tile::gather4" in instruction.parts or "tile::scatter4" in instruction.parts:
-            return UnknownValue(f"{instruction.opcode}, whose boxes are not followed")
-        map_or_unknown = self._map_at(machine, operand)
-        if isinstance(map_or_unknown, UnknownValue):
-            return map_or_unknown
-        tensor_map, rows_of = map_or_unknown
-        vector = operand.coordinates[0]
-        assert isinstance(vector, Vector)
-        coordinates = []
+            raise UnknownOperand(f"{instruction.opcode}, whose boxes are not followed")
+        tensor_map, by_program = self._map_at(machine, operand)
         lanes = np.broadcast_to(np.True_ if active is None else active, machine.shape)
-        programs = np.nonzero(lanes)[0]
-        for member in vector.members:
-            value = machine.value(member)
-            if isinstance(value, UnknownValue):
-                return value
-            coordinates.append(np.broadcast_to(value, lanes.shape)[lanes].astype(np.uint32).view(np.int32).astype(int))
-        return _box(tensor_map, coordinates, programs, rows_of)
+        coordinates = [
+            np.broadcast_to(value, lanes.shape)[lanes].astype(np.uint32).view(np.int32).astype(int)
+            for value in machine.values(members_of(operand.coordinates[0]))
+        ]
+        return _box(tensor_map, coordinates, np.nonzero(lanes)[0], by_program)
 
-    def _map_at(self, machine: Machine, operand: Address) -> tuple[TensorMap, bool] | UnknownValue:
-        address = self._program_values(machine, Address(operand.base, operand.offset_bytes))
-        if isinstance(address, UnknownValue):
-            return address
+    def _map_at(self, machine: Machine, operand: Address) -> tuple[TensorMap, bool]:
+        """Return the map at an address, and whether each program has its own."""
+        address = _program_values(machine, Address(operand.base, operand.offset_bytes))
         parameter = self.parameters.get(int(address[0]))
         if parameter is not None:
             return parameter, False
         fields = self._built_map(address)
         built = None if fields is None else _map_from_fields(fields)
-        return UnknownValue("a tensor map that was not made here") if built is None else (built, True)
+        if built is None:
+            raise UnknownOperand("a tensor map that was not made here")
+        return built, True
 
     def _built_map(self, address: Array) -> dict[tuple[str, int], Array] | None:
         return next((fields for at, fields in reversed(self._built_maps) if np.array_equal(at, address)), None)
 
-    def _program_values(self, machine: Machine, operand: Any) -> RegisterBits:
-        """Return a value per program, that of its first thread."""
-        offset = operand.offset_bytes if isinstance(operand, Address) else 0
-        value = machine.value(operand.base if isinstance(operand, Address) else operand)
-        if isinstance(value, UnknownValue):
-            return value
-        column = np.broadcast_to(value, (machine.shape[0], value.shape[1]))[:, 0].astype(np.uint64)
-        return column + np.uint64(offset)
+
+def _program_values(machine: Machine, operand: Operand) -> Array:
+    """Return a value per program, that of its first thread."""
+    base, offset_bytes = (operand.base, operand.offset_bytes) if isinstance(operand, Address) else (operand, 0)
+    (value,) = machine.values((base,))
+    column = np.broadcast_to(value, (machine.shape[0], value.shape[1]))[:, 0].astype(np.uint64)
+    return column + np.uint64(offset_bytes)
 
 
 def _map_from_fields(fields: Mapping[tuple[str, int], Array]) -> TensorMap | None:

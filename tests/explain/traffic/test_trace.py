@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from kernellab.explain.traffic.launch import Trace, trace_launch
+from kernellab.explain.traffic.accesses import Trace
+from kernellab.explain.traffic.launch import trace_launch
 from kernellab.explain.traffic.parameters import RuntimeArgument, bind_arguments
 from kernellab.explain.traffic.relevance import relevance_of
 from kernellab.ir.ptx import ptx_kernel
@@ -39,7 +40,7 @@ def run(body: str, threads: int = 64, programs: int = 1, x: torch.Tensor | None 
         RuntimeArgument("y", "*i32", torch.zeros(4096, dtype=torch.int32)),
     ]
     kernel = ptx_kernel(text(body, threads))
-    return trace_launch(kernel, (programs, 1, 1), bind_arguments(kernel, given))
+    return trace_launch(bind_arguments(kernel, (programs, 1, 1), given))
 
 
 def requests(trace: Trace) -> list[int]:
@@ -129,7 +130,7 @@ $done:
 	st.global.b32 [%rd5], %r1;"""
     trace = run(body)
     assert len(trace.unknown) == 1
-    assert "%clock" in trace.unknown[0][1]
+    assert "%clock" in next(iter(trace.unknown))[1]
 
 
 def test_values_travel_through_shuffles_and_shared_memory() -> None:
