@@ -55,7 +55,7 @@ class StaleRead(Exception):
 
 @dataclass(slots=True)
 class Contents:
-    """Bytes of memory; ``stale`` marks those with unknown values, for the ``reason``. ``is_copy`` where they are own."""
+    """Bytes of memory; ``stale`` marks those with unknown values, for the ``reason``."""
 
     data: Array
     stale: Array | None = None
