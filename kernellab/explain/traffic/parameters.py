@@ -49,8 +49,8 @@ class RuntimeArgument:
 class PtxLaunch:
     """A launch on the machine: the kernel as ptxas assembles it, and the grid.
 
-    ``parameters`` are those of the kernel as bytes, ``memory`` is what they point to, ``maps`` are the tensor maps among
-    them, by address.
+    ``parameters`` are those of the kernel as bytes, ``memory`` is what they point to, ``maps`` are the tensor maps
+    among them, by address.
     """
 
     kernel: PtxKernel
@@ -203,9 +203,8 @@ class TensorMap:
 
 def host_map(address: int, itemsize: int, descriptor: Any) -> TensorMap:
     """Return the tensor map that Triton encodes for a host descriptor, whose innermost dimension is the last."""
-    shape, strides, block = (
-        tuple(map(int, each)) for each in (descriptor.shape, descriptor.strides, descriptor.block_shape)
-    )
+    layout = (descriptor.shape, descriptor.strides, descriptor.block_shape)
+    shape, strides, block = (tuple(map(int, each)) for each in layout)
     inner = min(block[-1], _SWIZZLE_BYTES // itemsize)
     box = (inner, *(min(size, _MOST_ROWS) for size in reversed(block[:-1])))
     extents = tuple(np.array([size], np.int64) for size in reversed(shape))
