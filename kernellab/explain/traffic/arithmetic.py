@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 Operation = Callable[..., Array]
 
 _FLOATS: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+_FLOAT_KINDS = {*_FLOATS, "bf16"}
 _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -27,8 +28,14 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     **dict.fromkeys(("ge", "hs"), np.greater_equal),
 }
 _BITWISE: dict[str, Operation] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-_SIMPLE: dict[str, Operation] = {"add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum}
-_UNARY_FLOATS: dict[str, Operation] = {
+_ON_FLOATS: dict[str, Operation] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "min": np.fmin,
+    "max": np.fmax,
+    "copysign": lambda sign, size: np.copysign(size, sign),
     "neg": np.negative,
     "abs": np.abs,
     "rcp": lambda x: 1 / x,
@@ -40,15 +47,6 @@ _UNARY_FLOATS: dict[str, Operation] = {
     "cos": np.cos,
     "tanh": np.tanh,
     "mov": lambda x: x,
-}
-_BINARY_FLOATS: dict[str, Operation] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "min": np.fmin,
-    "max": np.fmax,
-    "copysign": lambda sign, size: np.copysign(size, sign),
 }
 
 
@@ -100,59 +98,42 @@ def operation_of(parts: tuple[str, ...]) -> Operation | None:
     It takes and returns bits. The result of ``setp`` is its first destination.
     """
     name, kind = parts[0], parts[-1]
-    if name == "cvt":
-        return _cvt_operation(parts)
-    special = _SPECIAL.get(name)
-    if special is not None:
-        return special(parts)
-    if kind in _FLOATS or kind == "bf16":
-        return _float_operation(name, kind)
-    if kind[0] in "usb" or kind == "pred":
-        return _integer_operation(name, kind, parts)
-    return None
-
-
-def _float_operation(name: str, kind: str) -> Operation | None:
-    function = _BINARY_FLOATS.get(name) or _UNARY_FLOATS.get(name)
-    if name in {"fma", "mad"}:
-        wide = np.float32 if kind in {"f16", "bf16"} else np.float64
-        function = lambda x, y, z: x.astype(wide) * y.astype(wide) + z.astype(wide)  # noqa: E731
-    if function is None:
-        return None
-    return lambda *bits: bits_of(function(*(numbers_of(each, kind) for each in bits)), kind)
-
-
-def _integer_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operation | None:
-    if name in _BITWISE:
-        function: Operation | None = _BITWISE[name]
-    elif name in _SIMPLE:
-        function = _SIMPLE[name]
-    elif name in {"mul", "mad"}:
-        return _product_operation(name, kind, parts)
+    if name in _ON_BITS:
+        return partial(_ON_BITS[name], parts) if _is_supported(parts) else None
+    if kind in _FLOAT_KINDS:
+        function = _ON_FLOATS.get(name)
+        if name in {"fma", "mad"}:
+            wide = np.float32 if kind in {"f16", "bf16"} else np.float64
+            function = lambda x, y, z: x.astype(wide) * y.astype(wide) + z.astype(wide)  # noqa: E731
+    elif name in {"mul", "mad"} and kind[0] in "usb":
+        return partial(_multiply, parts)
     else:
-        function = _INTEGER.get(name)
+        function = _ON_INTEGERS.get(name) if kind[0] in "usb" or kind == "pred" else None
     if function is None:
         return None
     return lambda *bits: bits_of(function(*(numbers_of(each, kind) for each in bits)), kind)
 
 
-def _product_operation(name: str, kind: str, parts: tuple[str, ...]) -> Operation | None:
+def _is_supported(parts: tuple[str, ...]) -> bool:
+    if parts[0] == "cvt":
+        is_packed = parts[-2:] in {("f16x2", "f32"), ("bf16x2", "f32")}
+        numbers = (kind in _FLOAT_KINDS or (kind[0] in "usb" and kind[1:].isdigit()) for kind in parts[-2:])
+        return is_packed or all(numbers)
+    if parts[0] == "setp":
+        return parts[1] in {"num", "nan", *_COMPARISONS} or _is_unordered(parts)
+    return parts[0] != "prmt" or len(parts) == 2  # in its plain mode
+
+
+def _multiply(parts: tuple[str, ...], x: Array, y: Array, *added: Array) -> Array:
+    """Multiply integers, and add for ``mad``: the low or high half of the product, or all of it."""
+    kind = wide = parts[-1]
+    left, right = numbers_of(x, kind), numbers_of(y, kind)
     if "wide" in parts:
         wide = f"{kind[0]}{2 * width_of(kind)}"
         numbers = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{width_of(wide) // 8}")
-
-        def wide_product(x: Array, y: Array, *rest: Array) -> Array:
-            product = numbers_of(x, kind).astype(numbers) * numbers_of(y, kind).astype(numbers)
-            return bits_of(product + numbers_of(rest[0], wide) if rest else product, wide)
-
-        return wide_product
-    function = high_product if "hi" in parts else np.multiply
-
-    def product_of(x: Array, y: Array, *rest: Array) -> Array:
-        product = function(numbers_of(x, kind), numbers_of(y, kind))
-        return bits_of(product + numbers_of(rest[0], kind) if rest else product, kind)
-
-    return product_of
+        left, right = left.astype(numbers), right.astype(numbers)
+    product = high_product(left, right) if "hi" in parts else left * right
+    return bits_of(product + numbers_of(added[0], wide) if added else product, wide)
 
 
 def high_product(x: Array, y: Array) -> Array:
@@ -174,137 +155,110 @@ def high_product(x: Array, y: Array) -> Array:
     return signed.view(np.int64)
 
 
-def _shift_operation(parts: tuple[str, ...]) -> Operation:
+def _shift(parts: tuple[str, ...], value: Array, amount: Array) -> Array:
     name, kind = parts[0], parts[-1]
-    width = width_of(kind)
-
-    def shift(value: Array, amount: Array) -> Array:
-        numbers = numbers_of(value, kind)
-        steps = np.minimum(amount, np.asarray(width, amount.dtype))
-        safe = np.minimum(steps, np.asarray(width - 1, amount.dtype)).astype(numbers.dtype)
-        if name == "shr" and kind[0] == "s":
-            return bits_of(numbers >> safe, kind)
-        moved = numbers << safe if name == "shl" else numbers >> safe
-        return bits_of(np.where(steps < width, moved, numbers.dtype.type(0)), kind)
-
-    return shift
+    numbers, width = numbers_of(value, kind), width_of(kind)
+    steps = np.minimum(amount, np.asarray(width, amount.dtype))
+    safe = np.minimum(steps, np.asarray(width - 1, amount.dtype)).astype(numbers.dtype)
+    if name == "shr" and kind[0] == "s":
+        return bits_of(numbers >> safe, kind)
+    moved = numbers << safe if name == "shl" else numbers >> safe
+    return bits_of(np.where(steps < width, moved, numbers.dtype.type(0)), kind)
 
 
-def _bfe_operation(parts: tuple[str, ...]) -> Operation:
-    """Return ``bfe``: extract bits by position and length, sign-extended for signed types."""
+def _extract_bits(parts: tuple[str, ...], value: Array, position: Array, length: Array) -> Array:
+    """Extract bits by position and length, sign-extended for signed types."""
     kind = parts[-1]
-    width = width_of(kind)
-    numbers = np.dtype(f"i{width // 8}")
-
-    def extract(value: Array, position: Array, length: Array) -> Array:
-        place = np.minimum(position & 0xFF, width).astype(np.int64)
-        count = np.minimum(length & 0xFF, width).astype(np.int64)
-        wide = numbers_of(value, kind).astype(np.int64 if width < 64 or kind[0] == "s" else np.uint64)
-        moved = (wide >> np.minimum(place, 63).astype(wide.dtype)).astype(np.int64)
-        left = (64 - count).clip(0, 63)
-        high = moved << left
-        result = high >> left if kind[0] == "s" else (high.view(np.uint64) >> left.astype(np.uint64)).view(np.int64)
-        return bits_of(np.where(count == 0, 0, result).astype(numbers), kind)
-
-    return extract
+    width, is_signed = width_of(kind), kind[0] == "s"
+    place = np.minimum(position & 0xFF, width).astype(np.int64)
+    count = np.minimum(length & 0xFF, width).astype(np.int64)
+    wide = numbers_of(value, kind).astype(np.int64 if width < 64 or is_signed else np.uint64)
+    moved = (wide >> np.minimum(place, 63).astype(wide.dtype)).astype(np.int64)
+    left = (64 - count).clip(0, 63)
+    high = moved << left
+    result = high >> left if is_signed else (high.view(np.uint64) >> left.astype(np.uint64)).view(np.int64)
+    return bits_of(np.where(count == 0, 0, result).astype(np.dtype(f"i{width // 8}")), kind)
 
 
-def _bfi_operation(parts: tuple[str, ...]) -> Operation:
-    kind = parts[-1]
-
-    def insert(source: Array, into: Array, position: Array, length: Array) -> Array:
-        place, count = (np.minimum(each & 0xFF, 63).astype(np.uint64) for each in (position, length))
-        mask = ((np.uint64(1) << count) - np.uint64(1)) << place
-        result: Array = (into.astype(np.uint64) & ~mask) | ((source.astype(np.uint64) << place) & mask)
-        return result.astype(bits_type(kind))
-
-    return insert
+def _insert_bits(parts: tuple[str, ...], source: Array, into: Array, position: Array, length: Array) -> Array:
+    place, count = (np.minimum(each & 0xFF, 63).astype(np.uint64) for each in (position, length))
+    mask = ((np.uint64(1) << count) - np.uint64(1)) << place
+    result: Array = (into.astype(np.uint64) & ~mask) | ((source.astype(np.uint64) << place) & mask)
+    return result.astype(bits_type(parts[-1]))
 
 
-def _prmt_operation(parts: tuple[str, ...]) -> Operation | None:
-    """Return ``prmt`` in its plain mode: each nibble of the selector picks a byte of the two operands."""
-    if len(parts) > 2:
-        return None
-
-    def permute(low: Array, high: Array, selector: Array) -> Array:
-        both = low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
-        result: Array = np.zeros(np.broadcast_shapes(both.shape, selector.shape), np.uint32)
-        for place in range(4):
-            nibble = (selector >> np.uint32(4 * place)) & np.uint32(15)
-            byte = (both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)
-            sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-            chosen = np.where(nibble & np.uint32(8), sign, byte).astype(np.uint32)
-            result = result | (chosen << np.uint32(8 * place))
-        return result
-
-    return permute
+def _permute_bytes(parts: tuple[str, ...], low: Array, high: Array, selector: Array) -> Array:
+    """Pick a byte of the two operands by each nibble of the selector."""
+    both = _pair(low, high)
+    result: Array = np.zeros(np.broadcast_shapes(both.shape, selector.shape), np.uint32)
+    for place in range(4):
+        nibble = (selector >> np.uint32(4 * place)) & np.uint32(15)
+        byte = (both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(0xFF)
+        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
+        chosen = np.where(nibble & np.uint32(8), sign, byte).astype(np.uint32)
+        result = result | (chosen << np.uint32(8 * place))
+    return result
 
 
-def _setp_operation(parts: tuple[str, ...]) -> Operation | None:
-    kind = parts[-1]
-    name = parts[1]
-    unordered = name.endswith("u") and kind[0] in {"f", "b"} and name[:-1] in _COMPARISONS
-    compare = _COMPARISONS.get(name[:-1] if unordered else name)
+def _pair(low: Array, high: Array) -> Array:
+    """Return two words as one of 64 bits."""
+    pair: Array = low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
+    return pair
+
+
+def _is_unordered(parts: tuple[str, ...]) -> bool:
+    """Whether a comparison is true where one side is no number."""
+    return parts[1].endswith("u") and parts[-1][0] in "fb" and parts[1][:-1] in _COMPARISONS
+
+
+def _compare(parts: tuple[str, ...], x: Array, y: Array, *rest: Array) -> Array:
+    name, kind = parts[1], parts[-1]
+    left, right = numbers_of(x, kind), numbers_of(y, kind)
     if name in {"num", "nan"}:
-        compare = _either_nan if name == "nan" else lambda x, y: ~_either_nan(x, y)
-    if compare is None:
-        return None
-    combine = next((_BITWISE[part] for part in parts[2:-1] if part in _BITWISE), None)
-
-    def decide(x: Array, y: Array, *rest: Array) -> Array:
-        left, right = numbers_of(x, kind), numbers_of(y, kind)
-        result = compare(left, right)
-        if unordered:
-            result = result | np.isnan(left) | np.isnan(right)
-        elif left.dtype.kind == "f" and name == "ne":
+        result = np.isnan(left) | np.isnan(right)
+        result = result if name == "nan" else ~result
+    elif _is_unordered(parts):
+        result = _COMPARISONS[name[:-1]](left, right) | np.isnan(left) | np.isnan(right)
+    else:
+        result = _COMPARISONS[name](left, right)
+        if left.dtype.kind == "f" and name == "ne":
             result = result & ~np.isnan(left) & ~np.isnan(right)
-        return combine(result, rest[0]) if combine is not None and rest else result
-
-    return decide
-
-
-def _either_nan(x: Array, y: Array) -> Array:
-    either: Array = np.isnan(x) | np.isnan(y)
-    return either
+    combine = next((_BITWISE[part] for part in parts[2:-1] if part in _BITWISE), None)
+    return combine(result, rest[0]) if combine is not None and rest else result
 
 
-def _selp_operation(parts: tuple[str, ...]) -> Operation:
-    kind = parts[-1]
-    return lambda one, other, condition: np.where(condition, bits_of(one, kind), bits_of(other, kind))
+def _select(parts: tuple[str, ...], one: Array, other: Array, condition: Array) -> Array:
+    return np.where(condition, bits_of(one, parts[-1]), bits_of(other, parts[-1]))
 
 
-def _lop3_operation(parts: tuple[str, ...]) -> Operation:
-    def combine(a: Array, b: Array, c: Array, table: Array) -> Array:
-        code = int(np.asarray(table).ravel()[0])
-        result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
-        for row in range(8):
-            if code >> row & 1:
-                terms = (x if row >> bit & 1 else ~x for x, bit in ((a, 2), (b, 1), (c, 0)))
-                result = result | np.bitwise_and.reduce(np.broadcast_arrays(*terms))
-        return result
-
-    return combine
+def _combine_by_table(parts: tuple[str, ...], a: Array, b: Array, c: Array, table: Array) -> Array:
+    code = int(np.asarray(table).ravel()[0])
+    result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
+    for row in range(8):
+        if code >> row & 1:
+            terms = (x if row >> bit & 1 else ~x for x, bit in ((a, 2), (b, 1), (c, 0)))
+            result = result | np.bitwise_and.reduce(np.broadcast_arrays(*terms))
+    return result
 
 
-def _shf_operation(parts: tuple[str, ...]) -> Operation:
-    is_left, wraps = parts[1] == "l", "wrap" in parts
-
-    def shift(low: Array, high: Array, amount: Array) -> Array:
-        steps = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
-        both = low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
-        moved = (both << steps) >> np.uint64(32) if is_left else both >> steps
-        return moved.astype(np.uint32)
-
-    return shift
+def _funnel_shift(parts: tuple[str, ...], low: Array, high: Array, amount: Array) -> Array:
+    steps = (amount & np.uint32(31) if "wrap" in parts else np.minimum(amount, np.uint32(32))).astype(np.uint64)
+    both = _pair(low, high)
+    moved = (both << steps) >> np.uint64(32) if parts[1] == "l" else both >> steps
+    return moved.astype(np.uint32)
 
 
-def _convert_bits(parts: tuple[str, ...], bits: Array) -> Array:
+def _convert(parts: tuple[str, ...], bits: Array, *low: Array) -> Array:
+    """Convert numbers; of two for a pair of halves, the first is the upper one."""
     target, source = parts[-2], parts[-1]
+    if target.endswith("x2"):
+        half = target.removesuffix("x2")
+        upper, lower = (bits_of(numbers_of(each, source), half).astype(np.uint32) for each in (bits, *low))
+        return (upper << np.uint32(16)) | lower
     numbers = numbers_of(bits, source)
-    if target in _FLOATS or target == "bf16":
-        if {"rzi", "rni", "rmi", "rpi"} & set(parts):
-            numbers = _round_numbers(numbers, parts)
-        return bits_of(numbers, target)
+    if target in _FLOAT_KINDS:
+        is_rounded = {"rzi", "rni", "rmi", "rpi"} & set(parts)
+        return bits_of(_round_numbers(numbers, parts) if is_rounded else numbers, target)
     if numbers.dtype.kind != "f":
         return bits_of(_clamp_numbers(numbers, target) if "sat" in parts else numbers, target)
     whole = np.nan_to_num(_round_numbers(numbers.astype(np.float64), parts), nan=0.0)
@@ -312,11 +266,8 @@ def _convert_bits(parts: tuple[str, ...], bits: Array) -> Array:
 
 
 def _round_numbers(numbers: Array, parts: tuple[str, ...]) -> Array:
-    if "rni" in parts:
-        return np.rint(numbers)
-    if "rmi" in parts:
-        return np.floor(numbers)
-    return np.ceil(numbers) if "rpi" in parts else np.trunc(numbers)
+    modes = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+    return next((modes[part] for part in parts if part in modes), np.trunc)(numbers)
 
 
 def _clamp_numbers(numbers: Array, kind: str) -> Array:
@@ -329,36 +280,18 @@ def _clamp_numbers(numbers: Array, kind: str) -> Array:
     return np.clip(numbers, limits.min, limits.max).astype(wanted)
 
 
-def _cvt_operation(parts: tuple[str, ...]) -> Operation | None:
-    kinds = {*_FLOATS, "bf16"}
-    known = all(kind in kinds or (kind[0] in "usb" and kind[1:].isdigit()) for kind in parts[-2:])
-    if known:
-        return partial(_convert_bits, parts)
-    if parts[-2] in {"f16x2", "bf16x2"} and parts[-1] == "f32":
-        half = parts[-2].removesuffix("x2")
-
-        def pack(high: Array, low: Array) -> Array:
-            upper, lower = (bits_of(numbers_of(each, "f32"), half).astype(np.uint32) for each in (high, low))
-            return (upper << np.uint32(16)) | lower
-
-        return pack
-    return None
-
-
 def _bf16_bits(values: Array) -> Array:
     bits = np.ascontiguousarray(values.astype(np.float32, copy=False)).view(np.uint32)
     up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return (
-        np.where(np.isnan(values), np.uint32(0x7FFF0000), bits + up).astype(np.uint32).__rshift__(16).astype(np.uint16)
-    )
+    rounded = np.where(np.isnan(values), np.uint32(0x7FFF0000), bits + up).astype(np.uint32)
+    return (rounded >> np.uint32(16)).astype(np.uint16)
 
 
 def _divide(x: Array, y: Array) -> Array:
     """Divide towards zero; by zero, undefined on a GPU, gives all bits set."""
     safe = np.where(y == 0, y.dtype.type(1), y)
-    if x.dtype.kind == "u":
-        return np.where(y == 0, ~x.dtype.type(0), x // safe)
-    return np.where(y == 0, x.dtype.type(-1), (x - np.fmod(x, safe)) // safe)
+    quotient = x // safe if x.dtype.kind == "u" else (x - np.fmod(x, safe)) // safe
+    return np.where(y == 0, ~x.dtype.type(0), quotient)
 
 
 def _remainder(x: Array, y: Array) -> Array:
@@ -366,25 +299,24 @@ def _remainder(x: Array, y: Array) -> Array:
     return np.where(y == 0, x, np.fmod(x, safe))
 
 
-def _leading_zeros(x: Array) -> Array:
-    width = 8 * x.dtype.itemsize
-    zeros = np.full(x.shape, width, np.uint32)
-    left = x.copy()
-    for bit in range(width):
-        zeros = np.where(left != 0, np.uint32(width - 1 - bit), zeros)
-        left = left >> left.dtype.type(1)
-    return zeros
+def _leading_zeros(parts: tuple[str, ...], x: Array) -> Array:
+    for power in range((8 * x.dtype.itemsize).bit_length() - 1):
+        x = x | (x >> x.dtype.type(1 << power))
+    return (8 * x.dtype.itemsize - np.bitwise_count(x)).astype(np.uint32)
 
 
 def _reverse_bits(x: Array) -> Array:
-    result = np.zeros_like(x)
-    for bit in range(8 * x.dtype.itemsize):
-        one = x.dtype.type(1)
-        result = (result << one) | ((x >> x.dtype.type(bit)) & one)
-    return result
+    bits = np.unpackbits(np.ascontiguousarray(x)[..., None].view(np.uint8), axis=-1, bitorder="little")
+    reverse: Array = np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(x.dtype)[..., 0]
+    return reverse
 
 
-_INTEGER: dict[str, Operation] = {
+_ON_INTEGERS: dict[str, Operation] = {
+    **_BITWISE,
+    "add": np.add,
+    "sub": np.subtract,
+    "min": np.minimum,
+    "max": np.maximum,
     "not": np.invert,
     "neg": np.negative,
     "abs": np.abs,
@@ -393,17 +325,17 @@ _INTEGER: dict[str, Operation] = {
     "mov": lambda x: x,
     "brev": _reverse_bits,
 }
-_SPECIAL: dict[str, Callable[[tuple[str, ...]], Operation | None]] = {
-    "shl": _shift_operation,
-    "shr": _shift_operation,
-    "bfe": _bfe_operation,
-    "bfi": _bfi_operation,
-    "prmt": _prmt_operation,
-    "setp": _setp_operation,
-    "selp": _selp_operation,
-    "lop3": _lop3_operation,
-    "shf": _shf_operation,
-    "cvta": lambda parts: lambda x: x,
-    "popc": lambda parts: lambda x: np.bitwise_count(x).astype(np.uint32),
-    "clz": lambda parts: _leading_zeros,
+_ON_BITS: dict[str, Operation] = {
+    **dict.fromkeys(("shl", "shr"), _shift),
+    "bfe": _extract_bits,
+    "bfi": _insert_bits,
+    "prmt": _permute_bytes,
+    "setp": _compare,
+    "selp": _select,
+    "lop3": _combine_by_table,
+    "shf": _funnel_shift,
+    "cvt": _convert,
+    "cvta": lambda parts, x: x,
+    "popc": lambda parts, x: np.bitwise_count(x).astype(np.uint32),
+    "clz": _leading_zeros,
 }

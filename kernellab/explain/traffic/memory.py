@@ -138,8 +138,8 @@ class Memory:
         """Store unsigned integers of ``size`` bytes."""
         self.vain_atomics = 0
         for contents, lanes, places in self.parts(addresses, active, size):
-            is_unknown = isinstance(values, UnknownValue)
-            contents.store(places, values if is_unknown else np.broadcast_to(values, addresses.shape)[lanes], size)
+            bits = values if isinstance(values, UnknownValue) else np.broadcast_to(values, addresses.shape)[lanes]
+            contents.store(places, bits, size)
 
     def update(
         self, addresses: Array, active: Array, parts: Sequence[str], values: Sequence[Array], size: int
