@@ -29,47 +29,41 @@ from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
 class Stall(StrEnum):
-    """The state of a sampled warp: its stall reason, in a user's words."""
+    """The state of a sampled warp: its stall reason in a user's words, and a sentence ``about`` it for a tooltip."""
 
-    MEMORY = "waits for memory"
-    MEMORY_QUEUE = "queue to memory full"
-    STORES = "waits for its stores"
-    SHARED = "waits for shared memory"
-    SHARED_QUEUE = "queue to shared memory full"
-    BARRIER = "waits for a barrier"
-    FENCE = "waits for a memory fence"
-    PIPE = "pipe busy"
-    RESULT = "waits for a result"
-    INSTRUCTION = "no instruction ready"
-    CONSTANT = "waits for a constant"
-    BRANCH = "waits for a branch"
-    TURN = "ready, another warp issued"
-    ISSUING = "issues"
-    OTHER = "other"
+    about: str
 
-    @property
-    def about(self) -> str:
-        """One sentence about the stall reason, for a tooltip."""
-        return _ABOUT[self]
+    def __new__(cls, words: str, about: str) -> Stall:
+        stall = str.__new__(cls, words)
+        stall._value_, stall.about = words, about
+        return stall
+
+    MEMORY = "waits for memory", "a value from global or local memory has not arrived (long scoreboard)"
+    MEMORY_QUEUE = (
+        "queue to memory full",
+        "more accesses to global memory are under way than the unit takes (LG throttle)",
+    )
+    STORES = "waits for its stores", "the warp is done and its stores are not out yet (drain)"
+    SHARED = (
+        "waits for shared memory",
+        "a value from shared memory, or of exp, sin and the like, has not arrived (short scoreboard)",
+    )
+    SHARED_QUEUE = (
+        "queue to shared memory full",
+        "more accesses to shared memory are under way than the unit takes (MIO throttle)",
+    )
+    BARRIER = "waits for a barrier", "other warps of the program have not reached the barrier yet"
+    FENCE = "waits for a memory fence", "memory has to be in order first (membar)"
+    PIPE = "pipe busy", "the arithmetic unit, or the tensor core, takes no more (math pipe throttle)"
+    RESULT = "waits for a result", "the instruction before takes a fixed number of cycles (wait)"
+    INSTRUCTION = "no instruction ready", "the instruction has not been fetched: much code, or a jump"
+    CONSTANT = "waits for a constant", "an argument or constant is not in its cache (IMC miss)"
+    BRANCH = "waits for a branch", "the target of a jump is being worked out"
+    TURN = "ready, another warp issued", "the scheduler chose another warp, so it had work (not selected)"
+    ISSUING = "issues", "an instruction is being issued"
+    OTHER = "other", "something else"
 
 
-_ABOUT = {
-    Stall.MEMORY: "a value from global or local memory has not arrived (long scoreboard)",
-    Stall.MEMORY_QUEUE: "more accesses to global memory are under way than the unit takes (LG throttle)",
-    Stall.STORES: "the warp is done and its stores are not out yet (drain)",
-    Stall.SHARED: "a value from shared memory, or of exp, sin and the like, has not arrived (short scoreboard)",
-    Stall.SHARED_QUEUE: "more accesses to shared memory are under way than the unit takes (MIO throttle)",
-    Stall.BARRIER: "other warps of the program have not reached the barrier yet",
-    Stall.FENCE: "memory has to be in order first (membar)",
-    Stall.PIPE: "the arithmetic unit, or the tensor core, takes no more (math pipe throttle)",
-    Stall.RESULT: "the instruction before takes a fixed number of cycles (wait)",
-    Stall.INSTRUCTION: "the instruction has not been fetched: much code, or a jump",
-    Stall.CONSTANT: "an argument or constant is not in its cache (IMC miss)",
-    Stall.BRANCH: "the target of a jump is being worked out",
-    Stall.TURN: "the scheduler chose another warp, so it had work (not selected)",
-    Stall.ISSUING: "an instruction is being issued",
-    Stall.OTHER: "something else",
-}
 _STALLS = {
     "long_scoreboard": Stall.MEMORY,
     "tex_throttle": Stall.MEMORY_QUEUE,
@@ -235,6 +229,11 @@ class InstructionSamples:
         """The number of samples, of all stall reasons."""
         return sum(self.reasons.values())
 
+    @property
+    def main(self) -> Stall | None:
+        """The most frequent stall reason; None without samples."""
+        return max(self.reasons, key=lambda stall: self.reasons[stall], default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class LineSamples:
@@ -315,9 +314,10 @@ class Profile(Displayable):
 
         stalls = list(self.reasons)
         names = ["file", "line", "called_from", "address", "instruction", "samples", "share", "low", "high", "reason"]
+        total = max(self.samples, 1)
         rows = [
-            *(_line_row(line, stalls) for line in self.lines),
-            *(_instruction_row(each, stalls, self.samples) for each in self.instructions),
+            *(_row(each, stalls, None, "", (each.share.value, each.share.low, each.share.high)) for each in self.lines),
+            *(_row(i, stalls, i.address, i.text, (i.samples / total, None, None)) for i in self.instructions),
         ]
         frame = pd.DataFrame(rows, columns=[*names, *map(str, stalls)])
         frame = frame.astype({"line": "Int64", "address": "Int64"})
@@ -325,26 +325,16 @@ class Profile(Displayable):
         return frame
 
 
-def _line_row(line: LineSamples, stalls: Sequence[Stall]) -> list[Any]:
-    share = line.share
-    main = "" if line.main is None else str(line.main)
-    known = [line.file, line.line, calls_text(line.calls), None, "", line.samples, share.value, share.low, share.high]
-    return [*known, main, *(line.reasons.get(stall, 0) for stall in stalls)]
-
-
-def _instruction_row(instruction: InstructionSamples, stalls: Sequence[Stall], total: int) -> list[Any]:
-    share = instruction.samples / total if total else 0.0
-    main = max(instruction.reasons, key=lambda stall: instruction.reasons[stall], default="")
-    place = [instruction.file, instruction.line, calls_text(instruction.calls), instruction.address, instruction.text]
-    return [
-        *place,
-        instruction.samples,
-        share,
-        None,
-        None,
-        str(main),
-        *(instruction.reasons.get(stall, 0) for stall in stalls),
-    ]
+def _row(
+    samples: LineSamples | InstructionSamples,
+    stalls: Sequence[Stall],
+    address: int | None,
+    text: str,
+    shares: tuple[float | None, ...],
+) -> list[Any]:
+    place = [samples.file, samples.line, calls_text(samples.calls), address, text]
+    counts = [samples.reasons.get(stall, 0) for stall in stalls]
+    return [*place, samples.samples, *shares, str(samples.main or ""), *counts]
 
 
 def calls_text(calls: Calls) -> str:
