@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from kernellab.compile.types import Compiled
 from kernellab.explain.facts import WidthLimit
@@ -36,21 +37,24 @@ class Divisibility:
     source: str = ""
 
 
-def width_limits(compiled: Compiled, operation: Operation, elements: int) -> tuple[WidthLimit, ...]:
+def width_limits(
+    compiled: Compiled, operation: Operation, elements: int, arguments: Mapping[str, Any]
+) -> tuple[WidthLimit, ...]:
     """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store."""
     graph = compiled.graph
     analysis = _DivisibilityAnalysis(graph, _divisible_arguments(compiled), _incoming_values(graph))
     address, *others = operation.operands
     size = graph.values[address].pointee_bytes or 1
     base, offset = analysis.of_address(address)
+    proven: list[tuple[Literal["base", "offset", "mask"], Divisibility, int]]
+    proven = [("base", base, min(elements * size, _POINTER_BYTES)), ("offset", offset, elements)]
+    proven += [("mask", analysis.of(each), elements) for each in others if graph.values[each].element == "i1"][-1:]
     limits = []
-    if base.divisor < min(elements * size, _POINTER_BYTES):
-        limits.append(WidthLimit("base", base.source, base.divisor))
-    if offset.divisor < elements:
-        limits.append(WidthLimit("offset", offset.source, offset.divisor))
-    masks = [each for each in others if graph.values[each].element == "i1"]
-    if masks and (mask := analysis.of(masks[-1])).divisor < elements:
-        limits.append(WidthLimit("mask", mask.source, mask.divisor))
+    for part, known, needed in proven:
+        if known.divisor < needed:
+            value = arguments.get(known.source)
+            is_integer = isinstance(value, int) and not isinstance(value, bool)
+            limits.append(WidthLimit(part, known.source, known.divisor, value if is_integer else None))
     return tuple(limits)
 
 

@@ -214,6 +214,11 @@ class AtomicFacts:
     updates: float
     addresses: float | None
 
+    @property
+    def updates_per_address(self) -> float:
+        """The updates of one address."""
+        return self.updates / max(1.0, self.addresses or self.updates)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

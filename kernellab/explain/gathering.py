@@ -41,11 +41,11 @@ def facts_of(
     ``time_s`` is its measured time with a flushed L2.
     """
     facts = replace(static_facts(implementation, device), time_s=time_s)
+    graph = implementation.kernel.graph
     if traffic is not None:
-        sizes = sizes_of(implementation.kernel_launch.arguments)
-        facts = with_traffic(facts, traffic, implementation.kernel.graph, sizes)
+        facts = with_traffic(facts, traffic, graph, sizes_of(implementation.kernel_launch.arguments))
     if profile is not None and profile.samples:
-        facts = with_profile(facts, profile, implementation.kernel.graph)
+        facts = with_profile(facts, profile, graph)
     return facts
 
 
@@ -53,13 +53,12 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     """Return the facts that follow from the compiled kernel and its arguments alone."""
     compiled, launch = implementation.kernel, implementation.kernel_launch
     warps, stages = int(compiled.options["num_warps"]), int(compiled.options["num_stages"])
-    threads = compiled.resources.threads
     runs, code = runs_of(compiled.graph, launch.arguments, launch.grid), code_of(compiled)
-    accesses = accesses_of(compiled, runs, code, threads, launch.arguments)
+    accesses = accesses_of(compiled, runs, code, launch.arguments)
     sizes = sizes_of(launch.arguments)
     moved = moved_bytes(launch.arguments, compiled)
+    footprint = sum(_asked_bytes(accesses, sizes, splits_atomics=True).values())
     reasons = runs.guess_reasons
-    unknown = [f"How often some lines run is not known: {next(iter(reasons.values()))}."] if reasons else []
     return Facts(
         kernel=compiled.kernel,
         target=str(compiled.target),
@@ -77,9 +76,9 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         lines=lines_of(compiled, runs, code, warps),
         reductions=reductions_of(compiled, runs),
         atomics=atomics_of(compiled, runs),
-        footprint_bytes=_footprint_bytes(accesses, sizes, moved),
+        footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
         loop_trips=loop_rounds(compiled, runs, accesses, stages),
-        unknown=tuple(unknown),
+        unknown=tuple(f"How often some lines run is not known: {reason}." for reason in [*reasons.values()][:1]),
     )
 
 
@@ -88,32 +87,33 @@ def sizes_of(arguments: Mapping[str, Any]) -> Mapping[str, int]:
     return {name: tensor.numel() * tensor.element_size() for name, tensor in memory_of(arguments).items()}
 
 
-def with_touched_bytes(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
-    """Return accesses with the bytes that they touch of each argument, at most its size."""
-    asked: dict[tuple[str, bool], float] = {}
+_ByArgument = dict[tuple[str, bool], float]
+"""Bytes by argument, and whether they are written."""
+
+
+def _asked_bytes(
+    accesses: Iterable[AccessFacts], sizes: Mapping[str, int], *, splits_atomics: bool = False
+) -> _ByArgument:
+    """Return the bytes that accesses ask for of each argument, at most its size; atomics write, or read and write."""
+    asked: _ByArgument = {}
     for access in accesses:
-        key = (access.argument, access.operation == "load")
-        asked[key] = asked.get(key, 0.0) + access.bytes
-    touched = {key: min(total, float(sizes.get(key[0], total))) for key, total in asked.items()}
+        both = splits_atomics and access.operation == "atomic"
+        for writes in (False, True) if both else (access.operation != "load",):
+            asked[access.argument, writes] = asked.get((access.argument, writes), 0.0) + access.bytes
+    return {key: min(total, float(sizes.get(key[0], total))) for key, total in asked.items()}
+
+
+def with_touched_bytes(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
+    """Return accesses with the bytes that they touch of each argument."""
+    touched = _asked_bytes(accesses, sizes)
     return tuple(
         replace(
             access,
-            touched_bytes=touched[access.argument, access.operation == "load"],
+            touched_bytes=touched[access.argument, access.operation != "load"],
             argument_bytes=float(sizes[access.argument]) if access.argument in sizes else None,
         )
         for access in accesses
     )
-
-
-def _footprint_bytes(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
-    """Return the bytes to read and write once: those asked for of each argument, at most its size."""
-    bytes_asked: dict[tuple[str, bool], float] = {}
-    for access in accesses:
-        for writes in (False, True) if access.operation == "atomic" else (access.operation == "store",):
-            key = (access.argument, writes)
-            bytes_asked[key] = bytes_asked.get(key, 0.0) + access.bytes
-    total = sum(min(asked, float(sizes.get(name, asked))) for (name, _), asked in bytes_asked.items())
-    return total if moved is None else min(total, float(moved))
 
 
 def traffic_of_launch(implementation: Implementation) -> Traffic:
@@ -127,35 +127,28 @@ def traffic_of_launch(implementation: Implementation) -> Traffic:
 
 
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:
-    """Return facts with the counted traffic in place of ideal accesses.
-
-    ``sizes`` are the bytes of the arguments.
-    """
+    """Return facts with the counted traffic in place of ideal accesses; ``sizes`` are the bytes of the arguments."""
     file = short_file(main_file(graph))
     rows = [(own_line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
     by_argument = {each.argument: each for each in traffic.arguments}
     counted = tuple(_with_traffic_rows(each, rows) for each in facts.accesses)
     accesses = tuple(_with_counted_bytes(each, by_argument, sizes) for each in with_touched_bytes(counted, sizes))
-    atomics = tuple(_with_addresses(each, by_argument) for each in facts.atomics)
+    known = replace(facts, accesses=accesses)
     unknown = list(_unknown_sentences(traffic))
     if traffic.share < 1:
         unknown.append(f"Traffic is that of {traffic.share:.1%} of the programs, scaled.".replace("%", " %"))
-    footprint = facts.footprint_bytes
+    footprint, fetched = facts.footprint_bytes, 0.0
     if traffic.arguments:
         footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)
-        fetched = float(
-            sum((each.is_read + each.is_written) * _argument_dram_bytes(each, facts) for each in traffic.arguments)
-        )
+        fetched = float(sum(_argument_dram_bytes(each, facts) for each in traffic.arguments))
     else:
-        fetched = _least_dram_bytes(replace(facts, accesses=accesses), sizes)
-    fetched += _repeated_dram_bytes(replace(facts, accesses=accesses))
+        fetched = _least_dram_bytes(known, sizes)
     return replace(
-        facts,
-        accesses=accesses,
-        atomics=atomics,
+        known,
+        atomics=tuple(_with_addresses(each, by_argument) for each in facts.atomics),
         shared=_shared_facts(rows),
         footprint_bytes=footprint,
-        dram_bytes=fetched,
+        dram_bytes=fetched + _repeated_dram_bytes(known),
         has_traffic=True,
         unknown=(*facts.unknown, *unknown),
     )
@@ -166,10 +159,8 @@ def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     lines: dict[str, list[int]] = {}
     for unknown in traffic.unknown:
         lines.setdefault(unknown.reason, []).extend([] if unknown.line is None else [unknown.line])
-    for reason, line_numbers in lines.items():
-        where = (
-            f", line{'s' * (len(line_numbers) > 1)} {', '.join(map(str, sorted(line_numbers)))}" if line_numbers else ""
-        )
+    for reason, numbers in lines.items():
+        where = f", line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
         yield f"Traffic{where}: {reason}."
 
 
@@ -192,22 +183,16 @@ def _with_counted_bytes(
 
 
 def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
+    key = (access.line, "global", access.operation)
     own = [
-        row
-        for line, row in rows
-        if line == access.line
-        and row.space == "global"
-        and str(row.operation) == access.operation
-        and row.argument in {access.argument, None}
+        row for line, row in rows if (line, row.space, row.operation) == key and row.argument in {access.argument, None}
     ]
     if not own:
         return access
     used = float(sum(row.bytes_used for row in own))
     return replace(
         access,
-        sectors=float(sum(row.sectors for row in own)),
-        ideal_sectors=float(sum(row.ideal_sectors for row in own)),
-        requests=float(sum(row.requests for row in own)),
+        **{name: float(sum(getattr(row, name) for row in own)) for name in ("sectors", "ideal_sectors", "requests")},
         bytes=used,
         lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
         lane_step_bytes=_lane_step_bytes(own),
@@ -235,14 +220,10 @@ def _shared_facts(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts,
     shared: dict[tuple[Line, str], SharedFacts] = {}
     for line, row in rows:
         if row.wavefronts:
-            key = (line, str(row.operation))
-            before = shared.get(key, SharedFacts(line, row.operation, 0.0, 0.0))
-            ideal = max(row.wavefronts - row.conflicts, 1)
-            shared[key] = replace(
-                before,
-                wavefronts=before.wavefronts + row.wavefronts,
-                ideal_wavefronts=before.ideal_wavefronts + ideal,
-            )
+            before = shared.get((line, row.operation), SharedFacts(line, row.operation, 0.0, 0.0))
+            ideal = before.ideal_wavefronts + max(row.wavefronts - row.conflicts, 1)
+            wavefronts = before.wavefronts + row.wavefronts
+            shared[line, row.operation] = SharedFacts(line, row.operation, wavefronts, ideal)
     return tuple(shared.values())
 
 
@@ -254,18 +235,25 @@ def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads
     return float(element_bytes * (read + written))
 
 
+def _argument_dram_bytes(argument: ArgumentTraffic, facts: Facts) -> float:
+    """Return the DRAM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
+    is_kept = argument.footprint_bytes < facts.device.l2_bytes * 0.6
+    moved = float(argument.footprint_bytes if is_kept else argument.wave_bytes)
+    return (argument.is_read + argument.is_written) * moved
+
+
 def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
     """Return a lower bound of the DRAM bytes of a sample of programs: mostly, each argument once."""
-    bytes_moved: dict[tuple[str, bool], float] = {}
+    moved: _ByArgument = {}
     swept: set[tuple[str, bool]] = set()
     for access in facts.accesses:
-        key = (access.argument, access.operation != "load")
-        bytes_moved[key] = bytes_moved.get(key, 0.0) + _access_dram_bytes(access, facts)
+        key, fetched = (access.argument, access.operation != "load"), access.moved_bytes
         if is_swept(access, facts):
             swept.add(key)
-    return sum(
-        moved if key in swept else min(moved, float(sizes.get(key[0], moved))) for key, moved in bytes_moved.items()
-    )
+            rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])
+            fetched = max(access.touched_bytes or 0.0, fetched / rounds_at_a_time)
+        moved[key] = moved.get(key, 0.0) + fetched
+    return sum(total if key in swept else min(total, float(sizes.get(key[0], total))) for key, total in moved.items())
 
 
 def _repeated_dram_bytes(facts: Facts) -> float:
@@ -291,19 +279,6 @@ def is_swept(access: AccessFacts, facts: Facts) -> bool:
     slower = [axis for axis in (1, 2) if facts.grid[axis] > 1 and axis not in access.axes]
     is_large = (access.touched_bytes or 0.0) > 0.8 * facts.device.l2_bytes
     return is_large and 0 in access.axes and bool(slower) and facts.grid[0] > 1
-
-
-def _access_dram_bytes(access: AccessFacts, facts: Facts) -> float:
-    if not is_swept(access, facts):
-        return access.moved_bytes
-    rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])
-    return max(access.touched_bytes or 0.0, access.moved_bytes / rounds_at_a_time)
-
-
-def _argument_dram_bytes(argument: ArgumentTraffic, facts: Facts) -> float:
-    """Return the DRAM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
-    kept = facts.device.l2_bytes * 0.6
-    return float(argument.footprint_bytes if argument.footprint_bytes < kept else argument.wave_bytes)
 
 
 def with_profile(facts: Facts, profile: Profile, graph: Graph) -> Facts:

@@ -14,7 +14,6 @@ from kernellab.explain.facts import (
     WARP_THREADS,
     WIDEST_BYTES,
     AccessFacts,
-    AtomicFacts,
     Facts,
     WidthLimit,
     is_repeated,
@@ -367,11 +366,11 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     contended = [
         atomic
         for atomic in facts.atomics
-        if _updates_per_address(atomic) >= WARP_THREADS and atomic.updates > facts.programs
+        if atomic.updates_per_address >= WARP_THREADS and atomic.updates > facts.programs
     ]
     if not contended or times.atomics < 0.3 * times.longest:
         return None
-    worst = max(contended, key=_updates_per_address)
+    worst = max(contended, key=lambda atomic: atomic.updates_per_address)
     many, count = worst.updates / facts.programs, worst.addresses or 1
     where = "one address" if count == 1 else f"{figure_text(count)} addresses"
     text = (
@@ -379,19 +378,16 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         f"{figure_text(many)} times from each program; updates of one address wait for each other. Combine them "
         "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
-    changed = tuple(replace(e, updates=_combined_updates(e, facts)) if e in contended else e for e in facts.atomics)
-    fixed = replace(facts, atomics=changed)
-    return PerformanceFinding(
-        Cause.ATOMICS, worst.line, text, {"updates of each address": _updates_per_address(worst)}, fixed
+    changed = (
+        replace(each, updates=min(each.updates, float(facts.programs) * max(1.0, each.addresses or 1.0)))
+        if each in contended
+        else each
+        for each in facts.atomics
     )
-
-
-def _updates_per_address(atomic: AtomicFacts) -> float:
-    return atomic.updates / max(1.0, atomic.addresses or atomic.updates)
-
-
-def _combined_updates(atomic: AtomicFacts, facts: Facts) -> float:
-    return min(atomic.updates, float(facts.programs) * max(1.0, atomic.addresses or 1.0))
+    fixed = replace(facts, atomics=tuple(changed))
+    return PerformanceFinding(
+        Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed
+    )
 
 
 MEMORY_RULES = (

@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES, _SPECIAL_LANES = 64, 16
 _EXPOSED = 0.12  # the part of the other units' times that is not hidden
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # of DRAM bandwidth
 _KEPT_IN_L1 = 32 << 10
+_SPILL_CYCLES = 2.5  # of an access to local memory
 _FULL_TILE = 128 * 128  # of a product; larger ones are no faster on tensor cores
 ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
@@ -93,33 +94,25 @@ class Times:
 
 def times_of(facts: Facts) -> Times:
     """Return the times of the units for a launch."""
-    device = facts.device
-    cycles = device.clock_hz * facts.busy_multiprocessors / _unevenness(facts)
+    device, busy = facts.device, facts.busy_multiprocessors
+    cycles = device.clock_hz * busy / _unevenness(facts)
     return Times(
-        dram=dram_bytes(facts) / _memory_rate(facts),
-        l2=sum(_l2_bytes(each, facts) for each in facts.accesses) / (device.l2_gbps * 1e9),
+        dram=dram_bytes(facts) / (min(device.memory_gbps, _ONE_MULTIPROCESSOR_GBPS * busy) * 1e9),
+        l2=sum(_l2_bytes(each, busy) for each in facts.accesses) / (device.l2_gbps * 1e9),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
         shared=sum(each.wavefronts for each in facts.shared) / cycles,
         tensor=_tensor_seconds(facts),
         arithmetic=_arithmetic_cycles(facts) / cycles,
         atomics=_atomic_seconds(facts),
         latency=latency_seconds(facts),
-        spills=_spill_cycles(facts) / cycles,
+        spills=_SPILL_CYCLES * _slow_instructions(facts, "spill") / cycles,
         launch=device.launch_s,
     )
 
 
 def dram_bytes(facts: Facts) -> float:
     """Return a lower bound of a launch's DRAM bytes: every byte that it touches once, in whole sectors."""
-    if facts.dram_bytes is not None:
-        return max(facts.dram_bytes, facts.footprint_bytes)
-    return facts.footprint_bytes
-
-
-def _memory_rate(facts: Facts) -> float:
-    """Return the bytes per second that the busy multiprocessors can draw from memory."""
-    alone = _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors
-    return min(facts.device.memory_gbps, alone) * 1e9
+    return max(facts.dram_bytes or 0.0, facts.footprint_bytes)
 
 
 def _unevenness(facts: Facts) -> float:
@@ -128,11 +121,11 @@ def _unevenness(facts: Facts) -> float:
     return math.ceil(share) / share
 
 
-def _l2_bytes(access: AccessFacts, facts: Facts) -> float:
+def _l2_bytes(access: AccessFacts, multiprocessors: int) -> float:
     """Return the bytes that an access reads from the L2; the L1 of each multiprocessor keeps a small argument."""
     touched = access.touched_bytes
     if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
-        return min(access.moved_bytes, touched * facts.busy_multiprocessors)
+        return min(access.moved_bytes, touched * multiprocessors)
     return access.moved_bytes
 
 
@@ -144,19 +137,15 @@ def _load_cycles(access: AccessFacts) -> float:
 
 
 def _tensor_seconds(facts: Facts) -> float:
+    """Return the time of the dots on tensor cores, whose rate small tiles do not reach: they wait for operands."""
     spread = facts.device.multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
-    rates = facts.device.tflops
-    slowest = rates.get("fp32", 50.0)
-    return sum(
-        dot.flops / ((rates.get(dot.kind) or rates.get("fp16", slowest)) * 1e12) * spread / _tile_efficiency(dot)
-        for dot in facts.dots
-        if dot.on_tensor_cores
-    )
-
-
-def _tile_efficiency(dot: DotFacts) -> float:
-    """Return the share of the tensor cores' rate that a tile reaches: small ones wait for their operands."""
-    return max(0.2, min(1.0, math.sqrt(dot.tile[0] * dot.tile[1] / _FULL_TILE)))
+    rates, seconds = facts.device.tflops, 0.0
+    for dot in facts.dots:
+        if dot.on_tensor_cores:
+            rate = rates.get(dot.kind) or rates.get("fp16", rates.get("fp32", 50.0))
+            reached = max(0.2, min(1.0, math.sqrt(dot.tile[0] * dot.tile[1] / _FULL_TILE)))
+            seconds += dot.flops / (rate * 1e12) * spread / reached
+    return seconds
 
 
 def _arithmetic_cycles(facts: Facts) -> float:
@@ -164,65 +153,48 @@ def _arithmetic_cycles(facts: Facts) -> float:
 
     A dot without tensor cores is counted by the instructions of its line.
     """
+    device = facts.device
     issued = sum(line.instructions for line in facts.lines) / _SCHEDULERS / _ISSUE_SHARE
-    double = sum(line.slow.get("fp64", 0.0) for line in facts.lines) * WARP_THREADS / _fp64_lanes(facts)
-    special = sum(line.slow.get("special", 0.0) for line in facts.lines) * WARP_THREADS / _SPECIAL_LANES
+    fp64_flops = device.tflops.get("fp64", 1.0) * 1e12
+    fp64_lanes = max(1.0, min(_FP64_LANES, fp64_flops / 2 / device.clock_hz / device.multiprocessors))
+    double = _slow_instructions(facts, "fp64") * WARP_THREADS / fp64_lanes
+    special = _slow_instructions(facts, "special") * WARP_THREADS / _SPECIAL_LANES
     return max(issued, double, special)
 
 
-def _fp64_lanes(facts: Facts) -> float:
-    device = facts.device
-    flops = device.tflops.get("fp64", 1.0) * 1e12
-    return max(1.0, min(_FP64_LANES, flops / 2 / device.clock_hz / device.multiprocessors))
-
-
-def _spill_cycles(facts: Facts) -> float:
-    return 2.5 * sum(line.slow.get("spill", 0.0) for line in facts.lines)
+def _slow_instructions(facts: Facts, kind: str) -> float:
+    return sum(line.slow.get(kind, 0.0) for line in facts.lines)
 
 
 def _atomic_seconds(facts: Facts) -> float:
     """Return the time of atomics: updates of one address are serial."""
-    seconds = 0.0
-    for atomic in facts.atomics:
-        addresses = atomic.addresses or atomic.updates
-        updates_per_address = atomic.updates / max(1.0, addresses)
-        seconds += max(updates_per_address / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE)
-    return seconds
+    return sum(
+        max(atomic.updates_per_address / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE) for atomic in facts.atomics
+    )
 
 
 def latency_seconds(facts: Facts) -> float:
     """Return the latency of the chain of loads in one slot, one program after the other.
 
-    A program waits for memory once, and once more in every iteration without prefetched loads.
+    A program waits for memory once, and once more in every iteration without prefetched loads. Where a loop loads and
+    multiplies in turn, with no asynchronous loads, its products start after the loads.
     """
     waves = facts.programs / min(facts.slots, max(facts.programs, 1))
-    rounds = 1.0 + facts.loop_trips
     reductions = sum(each.trips * ROUND_S for each in facts.reductions if each.in_loop)
-    waiting = waves * (rounds * facts.device.latency_s + reductions)
-    if waits_for_products(facts):  # products start after the loads
-        return waiting + _tensor_seconds(facts) / facts.resident
-    return waiting
-
-
-def waits_for_products(facts: Facts) -> bool:
-    """Whether a loop loads and multiplies in turn, with no asynchronous loads during its products."""
-    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
-    return any(dot.in_loop for dot in facts.dots) and bool(loops) and not any(each.is_async for each in loops)
+    waiting = waves * ((1.0 + facts.loop_trips) * facts.device.latency_s + reductions)
+    loads = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
+    in_turn = any(dot.in_loop for dot in facts.dots) and loads and not any(each.is_async for each in loads)
+    return waiting + _tensor_seconds(facts) / facts.resident if in_turn else waiting
 
 
 def floor_seconds(facts: Facts) -> float:
     """Return the roofline bound: the bytes once, the products on tensor cores, launch overhead."""
-    device = facts.device
+    device, products = facts.device, 0.0
     memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
-    rates = device.tflops
-    products = sum(
-        dot.flops / (rates.get(_fastest_kind(dot.kind), rates.get("fp16", 1.0)) * 1e12) for dot in facts.dots
-    )
+    for dot in facts.dots:
+        kind = "tf32" if dot.kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else dot.kind
+        products += dot.flops / (device.tflops.get(kind, device.tflops.get("fp16", 1.0)) * 1e12)
     return device.launch_s + max(memory, products)
-
-
-def _fastest_kind(kind: str) -> str:
-    return "tf32" if kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else kind
 
 
 def with_measured_latency(facts: Facts, times: Times) -> Times:
@@ -260,8 +232,7 @@ def last_wave_loss(facts: Facts) -> float:
 def bytes_in_flight(facts: Facts) -> float:
     """Return the bytes of outstanding loads of all resident programs."""
     program_bytes = sum(access.tile_bytes for access in facts.accesses if access.operation == "load")
-    resident = min(facts.slots, facts.programs)
-    return program_bytes * resident
+    return program_bytes * min(facts.slots, facts.programs)
 
 
 def needed_bytes_in_flight(facts: Facts) -> float:
@@ -283,7 +254,9 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     most that of the roofline bound.
     """
     now, then = times_of(facts), times_of(fixed)
-    removed = _removable_seconds(now, then)
+    after = then.terms
+    lowered = [term for term, seconds in now.terms.items() if after[term] < seconds]
+    removed = now.total - now.without_terms(lowered).total
     ratios, limit = [now.total / then.total], now.total / (now.total - removed)
     if facts.time_s is not None:
         saved = max(0.0, now.total - then.total)
@@ -294,9 +267,3 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     low = 1 + (min(ratios) - 1) * _LOWER
     high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN)
     return max(1.0, min(low, high)), max(1.0, high)
-
-
-def _removable_seconds(now: Times, then: Times) -> float:
-    """Return the seconds that a launch would save if all terms that a change lowers took no time."""
-    after = then.terms
-    return now.total - now.without_terms(term for term, seconds in now.terms.items() if after[term] < seconds).total

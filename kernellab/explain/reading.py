@@ -20,7 +20,6 @@ from kernellab.explain.facts import (
     DotFacts,
     LineFacts,
     ReductionFacts,
-    WidthLimit,
 )
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
@@ -128,14 +127,17 @@ def code_of(compiled: Compiled) -> Code:
         return Code({}, {})
     text, file = compiled.stages["ptx"], short_file(main_file(compiled.graph))
     ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
-    profiles = profiles_of("ptx", ptx)
+    profiles = {line: profile for (_, line), profile in profiles_of("ptx", ptx).items()}
     try:
         sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
     except KernellabError:
         sass = ()
-    return Code(
-        {line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file), _backward_branches(text)
-    )
+    machine: dict[Line, Counter[str]] = {}
+    for line in sass:
+        instruction = instruction_of("sass", line.text)
+        if instruction is not None and not instruction.mnemonic.startswith("NOP"):
+            machine.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
+    return Code(profiles, machine, _backward_branches(text))
 
 
 _LABEL = re.compile(r"^(\$\w+):")
@@ -153,68 +155,44 @@ def _backward_branches(ptx: str) -> int:
     return count
 
 
-def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]]:
-    counts: dict[Line, Counter[str]] = {}
-    for line in lines:
-        instruction = instruction_of("sass", line.text)
-        if instruction is not None and not instruction.mnemonic.startswith("NOP"):
-            counts.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
-    return counts
-
-
-def accesses_of(
-    compiled: Compiled, runs: Runs, code: Code, threads: int, arguments: Mapping[str, Any]
-) -> tuple[AccessFacts, ...]:
+def accesses_of(compiled: Compiled, runs: Runs, code: Code, arguments: Mapping[str, Any]) -> tuple[AccessFacts, ...]:
     """Return the accesses to global memory by line and argument, with the least possible sectors."""
     graph, accesses = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
-        size = access_bytes(graph, operation)
-        if not size:
+        if not access_bytes(graph, operation):
             continue
         key = (line_of(graph, operation), _KINDS[site.kind], site.argument)
-        access = _access_facts(graph, operation, key, size, runs, code, threads)
+        access = _access_facts(compiled, operation, key, runs, code)
         if access.is_narrow:
-            limits = width_limits(compiled, operation, access.possible_bytes // access.element_bytes)
-            access = replace(access, limits=tuple(_with_argument_value(each, arguments) for each in limits))
+            limits = width_limits(compiled, operation, access.possible_bytes // access.element_bytes, arguments)
+            access = replace(access, limits=limits)
         accesses[key] = _sum_of_accesses(accesses.get(key), access)
     return tuple(accesses.values())
 
 
-def _with_argument_value(limit: WidthLimit, arguments: Mapping[str, Any]) -> WidthLimit:
-    value = arguments.get(limit.source)
-    return replace(limit, value=value) if isinstance(value, int) and not isinstance(value, bool) else limit
-
-
 def _access_facts(
-    graph: Graph,
-    operation: Operation,
-    key: tuple[Line, AccessKind, str],
-    size: int,
-    runs: Runs,
-    code: Code,
-    threads: int,
+    compiled: Compiled, operation: Operation, key: tuple[Line, AccessKind, str], runs: Runs, code: Code
 ) -> AccessFacts:
-    line, kind, argument = key
-    total = size * runs.of(operation)
-    share = size // threads
+    graph, threads, (line, kind, argument) = compiled.graph, compiled.resources.threads, key
+    size, count = access_bytes(graph, operation), runs.of(operation)
     width, is_async = _narrowest_width(code.ptx.get(line), kind)
-    sectors = max(total / SECTOR_BYTES, runs.of(operation))
-    element = _element_bytes(graph, operation)
-    elements = size // element
+    sectors = max(size * count / SECTOR_BYTES, count)
+    moved = operation.results[0] if operation.results else operation.operands[1]
+    element = max(1, size // max(1, math.prod(graph.values[moved].shape)))
     return AccessFacts(
         line=line,
         operation=kind,
         argument=argument,
-        bytes=total,
+        bytes=size * count,
         sectors=sectors,
         ideal_sectors=sectors,
-        requests=runs.of(operation) * max(1.0, size / (WARP_THREADS * max(width, element))),
+        requests=count * max(1.0, size / (WARP_THREADS * max(width, element))),
         width_bytes=width or element,
-        owned_bytes=share,
+        owned_bytes=size // threads,
         trips=runs.trips(operation),
         is_async=is_async,
-        is_replicated=1 < elements < threads,
+        is_replicated=1 < size // element < threads,
         element_bytes=element,
         tile_bytes=float(size),
         in_loop=loop_of(graph, operation) is not None,
@@ -248,12 +226,6 @@ def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessF
         trips=max(before.trips, access.trips),
         in_loop=before.in_loop or access.in_loop,
     )
-
-
-def _element_bytes(graph: Graph, operation: Operation) -> int:
-    moved = operation.results[0] if operation.results else operation.operands[1]
-    size = access_bytes(graph, operation)
-    return max(1, size // max(1, math.prod(graph.values[moved].shape)))
 
 
 def _narrowest_width(profile: LineProfile | None, kind: AccessKind) -> tuple[int, bool]:
@@ -316,7 +288,7 @@ def _narrower_kind(graph: Graph, operation: Operation) -> str:
 
 def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[LineFacts, ...]:
     """Return the machine instructions of each line, counted by warp over the launch."""
-    graph = compiled.graph
+    graph, line_facts = compiled.graph, []
     trips: dict[Line, float] = {}
     words: dict[Line, set[str]] = {}
     for operation in graph.operations:
@@ -324,19 +296,24 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
         words.setdefault(line, set()).update(_expensive_words(graph, operation))
-    line_facts = []
     copies = _body_copies(trips, words, code)
     for line, counts in code.machine.items():
         rounds = trips.get(line, 1.0)
         warp_runs = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
         slow: Counter[str] = Counter()
         for mnemonic, count in counts.items():
-            if kind := _slow_kind(mnemonic):
+            if kind := _SLOW_KINDS.get(mnemonic.split(".", maxsplit=1)[0]):
                 slow[kind] += count
         scaled = {kind: count * warp_runs for kind, count in slow.items()}
-        known = frozenset(words.get(line, ()))
-        line_facts.append(LineFacts(line, counts.total() * warp_runs, scaled, known))
+        line_facts.append(LineFacts(line, counts.total() * warp_runs, scaled, frozenset(words.get(line, ()))))
     return tuple(line_facts)
+
+
+_SLOW_KINDS = {
+    **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"), "fp64"),
+    "MUFU": "special",
+    **dict.fromkeys(("LDL", "STL"), "spill"),
+}
 
 
 def _body_copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
@@ -354,15 +331,6 @@ def _body_copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], co
     return float(round(ratio)) if ratio > 1.6 else 1.0
 
 
-def _slow_kind(mnemonic: str) -> str:
-    base = mnemonic.split(".", maxsplit=1)[0]
-    if base in {"DADD", "DMUL", "DFMA", "DSETP", "DMNMX"}:
-        return "fp64"
-    if base == "MUFU":
-        return "special"
-    return "spill" if base in {"LDL", "STL"} else ""
-
-
 def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
     """Yield the expensive kinds of an operation on a tile."""
     if not operation.results:
@@ -372,8 +340,10 @@ def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
         return
     if result.element == "f64" and operation.name.startswith(("arith.", "math.", "tt.extern", "tt.precise")):
         yield "fp64"
-    if operation.name in _DIVISIONS and not _divides_by_constant(graph, operation):
-        yield "division64" if result.element == "i64" else "division"
+    if operation.name in _DIVISIONS:
+        divisor = _defining_operation(graph, operation.operands[1], _COPIES)
+        if divisor is None or divisor.name != "arith.constant":  # a constant needs no division
+            yield "division64" if result.element == "i64" else "division"
     if operation.name == "tt.extern_elementwise":
         name = operation.attribute("symbol").strip('"').removeprefix("__nv_")
         yield "pow" if name.startswith("pow") else f"libdevice {name}"
@@ -383,31 +353,21 @@ def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
         yield operation.name.removeprefix("math.")
 
 
-def _divides_by_constant(graph: Graph, operation: Operation) -> bool:
-    """Whether an integer is divided by a constant, which needs no division."""
-    maker = _defining_operation(graph, operation.operands[1], _COPIES)
-    return maker is not None and maker.name == "arith.constant"
-
-
 def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
     """Return the reductions of a kernel over tiles."""
-    graph, reductions = compiled.graph, []
-    for operation in graph.operations:
-        if operation.name not in {"tt.reduce", "tt.scan"}:
-            continue
-        source = graph.values[operation.operands[0]]
-        flops = 2.0 * math.prod(source.shape) * runs.of(operation)
-        reductions.append(
-            ReductionFacts(
-                line=line_of(graph, operation),
-                trips=runs.trips(operation),
-                in_loop=loop_of(graph, operation) is not None,
-                as_product=operation.name == "tt.reduce" and _is_product(graph, operation),
-                flops=flops,
-                accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
-            )
+    graph = compiled.graph
+    return tuple(
+        ReductionFacts(
+            line=line_of(graph, operation),
+            trips=runs.trips(operation),
+            in_loop=loop_of(graph, operation) is not None,
+            as_product=operation.name == "tt.reduce" and _is_product(graph, operation),
+            flops=2.0 * math.prod(graph.values[operation.operands[0]].shape) * runs.of(operation),
+            accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
         )
-    return tuple(reductions)
+        for operation in graph.operations
+        if operation.name in {"tt.reduce", "tt.scan"}
+    )
 
 
 def _is_product(graph: Graph, operation: Operation) -> bool:
@@ -431,25 +391,21 @@ def _accumulates(graph: Graph, operation: Operation) -> bool:
 
 
 def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
-    """Return the atomics of a kernel; the number of their addresses is mostly unknown without traffic."""
+    """Return the atomics of a kernel; the number of their addresses is mostly unknown without traffic.
+
+    All programs update one address where it is the bare argument for all lanes.
+    """
     graph, atomics = compiled.graph, list[AtomicFacts]()
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
         if site.kind is Access.ATOMIC and operation.operands:
-            elements = math.prod(graph.values[operation.operands[0]].shape)
-            addresses = _same_address(graph, operation)
-            atomics.append(
-                AtomicFacts(line_of(graph, operation), site.argument, elements * runs.of(operation), addresses)
-            )
+            address = operation.operands[0]
+            updates = math.prod(graph.values[address].shape) * runs.of(operation)
+            while (maker := graph.maker(address)) is not None and maker.name in _COPIES:
+                address = maker.operands[0]
+            addresses = 1.0 if address in graph.kernel.arguments else None
+            atomics.append(AtomicFacts(line_of(graph, operation), site.argument, updates, addresses))
     return tuple(atomics)
-
-
-def _same_address(graph: Graph, operation: Operation) -> float | None:
-    """Return 1 where all programs update one address: the bare argument, for all lanes."""
-    address = operation.operands[0]
-    while (maker := graph.maker(address)) is not None and maker.name in _COPIES:
-        address = maker.operands[0]
-    return 1.0 if address in graph.kernel.arguments else None
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int) -> float:
