@@ -1,24 +1,15 @@
 """Plain words for the compiler's messages, and a line of advice for the mistakes that beginners make.
 
 A rule is a pattern of what Triton 3.6 to 3.9 says, what to say in its place (empty: the message as it is), and what
-to do about it. The first rule that matches counts.
+to do about it; both may refer to the groups of the pattern. The first rule that matches counts.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 _WRAPPED = re.compile(r"^\w*(?:Error|Impl|Exception)\w*\((['\"])(.*)\1\)\.?$", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceRule:
-    """``said`` and ``advice`` may refer to the groups of ``pattern``."""
-
-    pattern: str
-    said: str
-    advice: str
 
 
 # What libdevice has under the name that torch or numpy give it, for float32 and float64 alone, and tl lacks.
@@ -47,214 +38,161 @@ _STATEMENTS = {
     "Starred": "a starred expression",
 }
 
-RULES = (
-    AdviceRule(
-        r"arange's range must be a power of 2",
+RULES: Mapping[str, tuple[str, str]] = {
+    r"arange's range must be a power of 2": (
         "",
         "Take the next larger power of two and mask off what is beyond the end.",
     ),
-    AdviceRule(
-        r"arange's arguments must be of type tl\.constexpr",
+    r"arange's arguments must be of type tl\.constexpr": (
         "",
         "Block sizes are fixed at compile time: annotate the parameter, as in BLOCK: tl.constexpr.",
     ),
-    AdviceRule(
-        r"incompatible dimensions at index (\d+): (\d+) and (\d+)",
+    r"incompatible dimensions at index (\d+): (\d+) and (\d+)": (
         r"these blocks do not broadcast: dimension \1 has \2 elements in one and \3 in the other.",
         "Give them one shape, or add a dimension with [:, None] or [None, :].",
     ),
-    AdviceRule(
-        r"numel \((\d+)\) exceeds triton maximum tensor numel \((\d+)\)",
+    r"numel \((\d+)\) exceeds triton maximum tensor numel \((\d+)\)": (
         r"a block of \1 elements is too large; Triton's limit is \2.",
         "Use a smaller block and more programs, or a loop.",
     ),
-    AdviceRule(
-        r"Cannot access global variable (\w+) from within",
+    r"Cannot access global variable (\w+) from within": (
         r"the global \1 is no constexpr.",
         r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
     ),
-    AdviceRule(
-        rf"module 'triton\.language(?:\.math)?' has no attribute '({OF_LIBDEVICE})'",
+    rf"module 'triton\.language(?:\.math)?' has no attribute '({OF_LIBDEVICE})'": (
         r"triton.language has no function \1.",
         r"Write libdevice.\1 after from triton.language.extra import libdevice, with blocks of float32 or float64.",
     ),
-    AdviceRule(
-        r"module 'triton\.language' has no attribute '(\w+)'",
+    r"module 'triton\.language' has no attribute '(\w+)'": (
         r"triton.language has no function \1.",
         "Check the spelling; what torch or numpy offer is not available inside a kernel.",
     ),
-    AdviceRule(
-        r"^(\w+) is not defined",
+    r"^(\w+) is not defined": (
         r"\1 is not defined.",
         "Assign it on every path before it is used, define it above the kernel, or pass it as an argument.",
     ),
-    AdviceRule(
-        r"unsupported AST node type: Import",
+    r"unsupported AST node type: Import": (
         "import is not supported inside a kernel.",
         "Import above the kernel; of a module, a kernel takes helpers under @triton.jit and tl.constexpr values.",
     ),
-    AdviceRule(
-        r"unsupported AST node type: (\w+)",
+    r"unsupported AST node type: (\w+)": (
         r"\1 is not supported inside a kernel.",
         "Use if, for, while and blockwise functions such as tl.where; a mask takes the place of break and continue.",
     ),
-    AdviceRule(
-        r"Unsupported ptr type .*? in `tl\.(\w+)`",
+    r"Unsupported ptr type .*? in `tl\.(\w+)`": (
         r"tl.\1 got a number where it needs an address.",
         "Pass a tensor for this argument, or add the offset to a pointer: x_ptr + offset.",
     ),
-    AdviceRule(
-        r"^'constexpr_type' object has no attribute '(?:scalar|is_ptr|is_const)'",
+    r"^'constexpr_type' object has no attribute '(?:scalar|is_ptr|is_const)'": (
         "an address is expected here, and this is None or a constexpr.",
         "Pass a tensor for this argument, or leave the access out where there is none: if x_ptr is not None.",
     ),
-    AdviceRule(
-        r"^'tuple_type' object has no attribute '(?:scalar|is_ptr|is_const)'",
+    r"^'tuple_type' object has no attribute '(?:scalar|is_ptr|is_const)'": (
         "an address is expected here, and this is a tuple.",
         "Take a member of it: pair[0].",
     ),
-    AdviceRule(
-        r"^cannot convert None of type|^'(?:NoneType|constexpr)' object has no attribute|"
-        r"^unsupported operand type\(s\) for .*'NoneType'|^'NoneType' object is not",
+    r"^cannot convert None of type|^'(?:NoneType|constexpr)' object has no attribute|"
+    r"^unsupported operand type\(s\) for .*'NoneType'|^'NoneType' object is not": (
         "a number or a block is expected here, and this is None or a constexpr.",
         "Pass a value for this argument, or leave the operation out where there is none: if x is not None.",
     ),
-    AdviceRule(
-        r"'tt\.int_to_ptr' op operand #0 must be 64-bit",
+    r"'tt\.int_to_ptr' op operand #0 must be 64-bit": (
         "an address has 64 bits, and this number has fewer.",
         "Triton passes a number below 2**31 as int32: write .to(tl.int64) before the cast to a pointer.",
     ),
-    AdviceRule(
-        r"invalid operands of type pointer<(\w+)> and triton\.language\.(\w+)",
+    r"invalid operands of type pointer<(\w+)> and triton\.language\.(\w+)": (
         r"a pointer cannot be combined with \2 like this.",
         "Only whole numbers can be added to a pointer; load the value with tl.load to compute with it.",
     ),
-    AdviceRule(
-        r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)",
+    r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)": (
         r"tl.dot needs blocks of at least \1 x \3 and \3 x \2.",
         "Use larger blocks, or tl.sum of a product for small ones.",
     ),
-    AdviceRule(
-        r"must have equal reduction dimensions|reduction dimension",
+    r"must have equal reduction dimensions|reduction dimension": (
         "the two operands of tl.dot do not fit: the columns of the first must be the rows of the second.",
         "Transpose one with tl.trans, or load it the other way round.",
     ),
-    AdviceRule(
-        r"type (\w+) not supported in this architecture\. The supported fp8 dtypes are (\([^)]*\))",
+    r"type (\w+) not supported in this architecture\. The supported fp8 dtypes are (\([^)]*\))": (
         r"the target has no \1; of fp8 it has \2.",
         "Use one of those, or a newer target.",
     ),
-    AdviceRule(
-        r"Mismatched type for (\w+) between then block \((.*)\) and else block \((.*)\)",
+    r"Mismatched type for (\w+) between then block \((.*)\) and else block \((.*)\)": (
         r"\1 is \2 after the one branch and \3 after the other.",
         "Give it one type and shape on both paths, or use tl.where.",
     ),
-    AdviceRule(
-        r"Loop-carried variable (\w+) has initial type (\S+) but is re-assigned to (\S+) in loop",
+    r"Loop-carried variable (\w+) has initial type (\S+) but is re-assigned to (\S+) in loop": (
         r"\1 is \2 before the loop and \3 inside it.",
         "Start with the type that the loop computes: 0.0, or tl.zeros(shape, dtype).",
     ),
-    AdviceRule(
-        r"cannot change total number of elements",
-        "",
-        "The new shape must hold as many elements as the old one.",
-    ),
-    AdviceRule(
-        r"invalid axis (-?\d+)\. Expected (-?\d+) <= axis < (\d+)",
+    r"cannot change total number of elements": ("", "The new shape must hold as many elements as the old one."),
+    r"invalid axis (-?\d+)\. Expected (-?\d+) <= axis < (\d+)": (
         r"axis \1 does not exist: the block has \3 dimensions.",
         "Count axes from 0.",
     ),
-    AdviceRule(
-        r"Boolean value of Tensor with more than one value is ambiguous|^'scf\.condition' op operand #0 must be 1-bit",
+    r"Boolean value of Tensor with more than one value is ambiguous|^'scf\.condition' op operand #0 must be 1-bit": (
         "a block has no single truth value.",
         "Use tl.where, a mask, or reduce it first, as in tl.sum(block > 0) > 0.",
     ),
-    AdviceRule(
-        r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'|^unsupported tensor index",
+    r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'|^unsupported tensor index": (
         "this cannot be done with a pointer or a block inside a kernel.",
         "A pointer is not indexed: use tl.load(x_ptr + offsets) and tl.store; compute with triton.language.",
     ),
-    AdviceRule(
-        r"^(\w+)\(\): argument .* must be Tensor, not (?:tensor|Tensor)",
+    r"^(\w+)\(\): argument .* must be Tensor, not (?:tensor|Tensor)": (
         r"\1 is a function of torch, which cannot take a block of a kernel.",
         "Use triton.language instead, such as tl.exp, tl.where or tl.maximum(x, 0).",
     ),
-    AdviceRule(
-        r"must be real number, not tensor",
+    r"must be real number, not tensor": (
         "a function of Python cannot take a block.",
         "Use triton.language instead, such as tl.sqrt, tl.exp or tl.log.",
     ),
-    AdviceRule(
-        r"object of type 'tensor' has no len",
+    r"object of type 'tensor' has no len": (
         "a block has no len().",
         "Its size is x.shape[0]; inside a kernel, sizes are those that you gave to tl.arange.",
     ),
-    AdviceRule(
-        r"min requires at least 2 values",
+    r"min requires at least 2 values": (
         "min and max compare two or more values inside a kernel.",
         "To reduce a block, use tl.max(x, axis=0) or tl.min(x, axis=0).",
     ),
-    AdviceRule(
-        r"(Value|Mask) argument cannot be block type if pointer argument is not a block",
+    r"(Value|Mask) argument cannot be block type if pointer argument is not a block": (
         "a block goes with one single address.",
         "Add a block of offsets to the pointer, as in out_ptr + offsets, or reduce the block to one number.",
     ),
-    AdviceRule(
-        r"__setitem__ is not supported",
+    r"__setitem__ is not supported": (
         "elements of a pointer or a block cannot be assigned.",
         "Write to memory with tl.store(out_ptr + offsets, value), and choose within a block with tl.where.",
     ),
-    AdviceRule(
-        r"'torch\.dtype' object has no attribute",
+    r"'torch\.dtype' object has no attribute": (
         "this is a dtype of torch, and kernels have those of triton.language.",
         "Write tl.float16 for torch.float16, or take that of a pointer: out_ptr.dtype.element_ty.",
     ),
-    AdviceRule(
-        r"^'tensor' object has no attribute '(\w+)'",
+    r"^'tensor' object has no attribute '(\w+)'": (
         r"a block has no \1.",
         "It is not a tensor of torch; look for a function of triton.language, such as tl.sum(x, axis=0).",
     ),
-    AdviceRule(
-        r"AST binary operator 'MatMult'|^'MatMult' object",
+    r"AST binary operator 'MatMult'|^'MatMult' object": (
         "@ is not supported inside a kernel.",
         "Use tl.dot(a, b) for blocks of two dimensions.",
     ),
-    AdviceRule(
-        r"Only `range` and `static_range` iterators|^'\w+' object has no attribute 'func'",
+    r"Only `range` and `static_range` iterators|^'\w+' object has no attribute 'func'": (
         "a loop inside a kernel runs over range or tl.static_range.",
         "A block is worked on as a whole; loop over numbers, not over its elements.",
     ),
-    AdviceRule(
-        r"is not string$",
-        "print needs a text before the values.",
-        'Write print("x", x).',
-    ),
-    AdviceRule(
-        r"^static_assert failed",
-        "",
-        "Give it a text that says what is expected: tl.static_assert(condition, text).",
-    ),
-    AdviceRule(
-        r"a kernel returns a value",
+    r"is not string$": ("print needs a text before the values.", 'Write print("x", x).'),
+    r"^static_assert failed": ("", "Give it a text that says what is expected: tl.static_assert(condition, text)."),
+    r"a kernel returns a value": (
         "",
         "A launch gives nothing back: pass an output tensor and write to it with tl.store.",
     ),
-    AdviceRule(
-        r"invalid function identifier: (\w+)",
+    r"invalid function identifier: (\w+)": (
         r"Triton takes no \1 for a name.",
         "Name kernels and helpers with ASCII letters, digits and underscores.",
     ),
-    AdviceRule(
-        r"Insufficient registers",
-        "",
-        "Raise maxnreg, or use smaller blocks.",
-    ),
-    AdviceRule(
-        r"a compiler pass failed",
+    r"Insufficient registers": ("", "Raise maxnreg, or use smaller blocks."),
+    r"a compiler pass failed": (
         "",
         "Look at it with --verbose; a kernel that returns a value, and some options, do this.",
     ),
-)
+}
 
 
 # What Python and torch say of a cell's own statements, and what to add to it.
@@ -274,31 +212,20 @@ def remark_on(exc: BaseException) -> str | None:
 
 def in_plain_words(message: str) -> str:
     """Return the compiler's message in the lab's words, with advice where there is some."""
-    text = _inner_message(message)
-    for rule in RULES:
-        match = re.search(rule.pattern, text)
-        if match:
-            said = match.expand(rule.said) if rule.said else _sentence(text)
-            return f"{_with_statement_names(said)} {match.expand(rule.advice)}"
+    wrapped = _WRAPPED.match(message.strip())  # an exception that was passed on by its representation
+    text = wrapped[2] if wrapped else message.strip()
+    for pattern, (said, advice) in RULES.items():
+        if match := re.search(pattern, text):
+            first, _, rest = (match.expand(said) if said else _sentence(text)).partition(" ")
+            return f"{_STATEMENTS.get(first, first)} {rest} {match.expand(advice)}"
     return _sentence(text)
 
 
 def advice_in(message: str) -> str:
     """Return the advice that `in_plain_words` gave a message at its end; "" where it has none."""
-    patterns = (re.sub(r"\\\\\d", ".+?", re.escape(rule.advice)) for rule in RULES if rule.advice)
+    patterns = (re.sub(r"\\\\\d", ".+?", re.escape(advice)) for _, advice in RULES.values())
     found = (re.search(f"{pattern}$", message) for pattern in patterns)
     return next((match[0] for match in found if match), "")
-
-
-def _inner_message(message: str) -> str:
-    """Return the message of an exception that was passed on by its representation."""
-    match = _WRAPPED.match(message.strip())
-    return match[2] if match else message.strip()
-
-
-def _with_statement_names(text: str) -> str:
-    first, _, rest = text.partition(" ")
-    return f"{_STATEMENTS.get(first, first)} {rest}"
 
 
 def _sentence(text: str) -> str:

@@ -167,7 +167,9 @@ def _short(node: ast.expr) -> str:
 
 
 def _advice() -> str:
-    rows = [f"| {_plain(rule.pattern)} | {_expanded(rule.said)} | {_expanded(rule.advice)} |" for rule in RULES]
+    rows = [
+        f"| {_plain(pattern)} | {_expanded(said)} | {_expanded(advice)} |" for pattern, (said, advice) in RULES.items()
+    ]
     return "\n".join(
         [
             "## What the compiler says { #compiler }",

@@ -54,7 +54,7 @@ def width_limits(
         if known.divisor < needed:
             value = arguments.get(known.source)
             is_integer = isinstance(value, int) and not isinstance(value, bool)
-            limits.append(WidthLimit(part, known.source, known.divisor, value if is_integer else None))
+            limits.append(WidthLimit(part, known.source, value if is_integer else None))
     return tuple(limits)
 
 

@@ -41,14 +41,12 @@ class DeviceRates:
 class WidthLimit:
     """A reason why a thread cannot move its neighbouring elements by one wide instruction.
 
-    The compiler can prove only that the base address, the offset or the mask (``part``) is a multiple of ``known``, in
-    bytes for the base and in elements for the others. ``source`` is the value behind it, the name if it is an argument,
-    with its ``value`` in this launch.
+    The compiler cannot prove that the base address, the offset or the mask (``part``) is a multiple of enough elements.
+    ``source`` is the value behind it, the name if it is an argument, with its ``value`` in this launch.
     """
 
     part: Literal["base", "offset", "mask"]
     source: str
-    known: int
     value: int | None = None
 
 

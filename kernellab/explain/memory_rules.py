@@ -83,9 +83,8 @@ def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callabl
 
 def narrow_access(facts: Facts) -> PerformanceFinding | None:
     """Threads own neighbouring elements and move them one by one: alignment or a common mask is not proven."""
-    slow = [each for each in facts.accesses if each.is_narrow and each.is_split]
     total = sum(each.bytes for each in facts.accesses)
-    slow = [each for each in slow if each.bytes > _OF_ALL * total]
+    slow = [each for each in facts.accesses if each.is_narrow and each.is_split and each.bytes > _OF_ALL * total]
     if not slow:
         return None
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
@@ -118,36 +117,33 @@ def _why_narrow(access: AccessFacts, elements: int) -> str:
         )
     if not access.limits:
         return "why is not known here."
-    return " ".join(_REASONS[each.part](each, access, elements) for each in access.limits)
+    return " ".join(_remedy_of_limit(limit, access.argument, elements) for limit in access.limits)
 
 
-def _narrow_base(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
-    return (
-        f"{access.argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a "
-        "view whose offset is a multiple of 16 bytes."
-    )
-
-
-def _narrow_offset(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
-    if limit.value is None:
-        source = f", since {limit.source} takes part in it" if limit.source else ""
+def _remedy_of_limit(limit: WidthLimit, argument: str, elements: int) -> str:
+    source, value = limit.source, limit.value
+    if limit.part == "base":
         return (
-            f"the compiler does not know that the offset is a multiple of {elements}{source}. If it is, say so with "
+            f"{argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a view "
+            "whose offset is a multiple of 16 bytes."
+        )
+    if limit.part == "mask":
+        named = f"{source} ({value:,})" if value is not None else source or "a value"
+        return (
+            f"the mask compares with {named}, which is not known to be a multiple of {elements}, so that neighbours "
+            "may differ in it; tl.multiple_of on the offset changes nothing. "
+            f"{_divisible(limit, elements, 'pad the data so that it is')}, or take blocks that lie inside as a whole "
+            "without a mask, by a branch."
+        )
+    if value is None:
+        because = f", since {source} takes part in it" if source else ""
+        return (
+            f"the compiler does not know that the offset is a multiple of {elements}{because}. If it is, say so with "
             f"tl.multiple_of(offset, {elements})."
         )
     return (
-        f"{limit.source} is {limit.value:,}, and the compiler looks only whether an argument is divisible by 16. "
+        f"{source} is {value:,}, and the compiler looks only whether an argument is divisible by 16. "
         f"{_divisible(limit, elements, 'pad the rows so that it is')}"
-    )
-
-
-def _narrow_mask(limit: WidthLimit, access: AccessFacts, elements: int) -> str:
-    named = f"{limit.source} ({limit.value:,})" if limit.value is not None else limit.source or "a value"
-    pad = _divisible(limit, elements, "pad the data so that it is")
-    return (
-        f"the mask compares with {named}, which is not known to be a multiple of {elements}, so that neighbours may "
-        f"differ in it; tl.multiple_of on the offset changes nothing. {pad}, or take blocks that lie inside as a whole "
-        "without a mask, by a branch."
     )
 
 
@@ -156,9 +152,6 @@ def _divisible(limit: WidthLimit, elements: int, otherwise: str) -> str:
     if limit.value is not None and limit.value % elements == 0:
         return f"Declare {limit.source} as tl.constexpr, or {otherwise}"
     return otherwise.capitalize()
-
-
-_REASONS = {"base": _narrow_base, "offset": _narrow_offset, "mask": _narrow_mask}
 
 
 def _widen_access(access: AccessFacts) -> AccessFacts:
@@ -174,11 +167,7 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
         if access.operation == "load":
             loads.setdefault(access.argument, []).append(access)
     total = sum(access.bytes for access in facts.accesses)
-    passes = {
-        name: group
-        for name, group in loads.items()
-        if len({access.line for access in group}) > 1 and is_repeated(group) and group[0].bytes > _OF_ALL * total
-    }
+    passes = {name: group for name, group in loads.items() if is_repeated(group) and group[0].bytes > _OF_ALL * total}
     if not passes or facts.dots:
         return None
     name, group = max(passes.items(), key=lambda pair: sum(access.bytes for access in pair[1]))
@@ -215,8 +204,10 @@ def shared_loads(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(loads, key=lambda each: each.bytes)
     times, each_takes = _reuse(worst), min(_RESULTS, many)
+    whole = worst.argument_bytes
+    is_whole = whole is not None and (worst.touched_bytes or 0.0) > 0.99 * whole
     text = (
-        f"each of {facts.programs:,} programs loads {'all' if _loads_all(worst) else 'most'} of {worst.argument} in "
+        f"each of {facts.programs:,} programs loads {'all' if is_whole else 'most'} of {worst.argument} in "
         f"line {worst.line}: {figure_text(times)} times over, {figure_text(worst.bytes / 1e6)} MB where there are "
         f"{figure_text((worst.touched_bytes or 0.0) / 1e6)}. Let a program work out several results from what it has "
         f"loaded ({each_takes} of them, as rows of a tile), or work out once what is the same for all, in a launch of "
@@ -231,11 +222,6 @@ def shared_loads(facts: Facts) -> PerformanceFinding | None:
 
 _MOST_OF_IT = 0.5
 _RESULTS = 16  # of one program, from shared loads
-
-
-def _loads_all(access: AccessFacts) -> bool:
-    whole = access.argument_bytes
-    return whole is not None and (access.touched_bytes or 0.0) > 0.99 * whole
 
 
 def program_order(facts: Facts) -> PerformanceFinding | None:
@@ -325,9 +311,10 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
         paced, pace = times.arithmetic, "and its addresses and masks are worked out for few products"
     if paced < 0.7 * times.longest or not worst.in_loop:
         return None
-    wide = _wider_tile(facts, m, n)
-    if wide == (m, n):
+    wide = next((each for each in _TILES if _fits_tile(facts, m * n, each[0] * each[1])), None)
+    if wide is None:
         return None
+    wide = (max(wide[0], m), max(wide[1], n))
     factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
     text = (
         f"the tile of the product in line {worst.line} is {m} x {n}: each operand is fetched once per tile, "
@@ -344,15 +331,13 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
     return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
 
 
+_TILES = ((128, 128), (128, 64), (64, 64))
 _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
 
 
-def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:
-    """Return a larger tile that leaves enough programs for all multiprocessors."""
-    for wide in ((128, 128), (128, 64), (64, 64)):
-        if wide[0] * wide[1] > m * n and facts.programs * m * n / wide[0] / wide[1] >= facts.device.multiprocessors:
-            return max(wide[0], m), max(wide[1], n)
-    return m, n
+def _fits_tile(facts: Facts, elements: int, wide: int) -> bool:
+    """Whether a larger tile leaves enough programs for all multiprocessors."""
+    return wide > elements and facts.programs * elements / wide >= facts.device.multiprocessors
 
 
 def _scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:

@@ -74,8 +74,8 @@ def test_every_error_has_a_section_and_a_remedy() -> None:
 
 def test_the_page_names_every_rule_of_advice() -> None:
     page = errors.page()
-    for rule in RULES:
-        assert rule.advice.split("\\")[0].split("[")[0] in page
+    for _, advice in RULES.values():
+        assert advice.split("\\")[0].split("[")[0] in page
 
 
 def test_messages_come_from_the_raise_statements() -> None:
