@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, plural
 from kernellab.explain.traffic.accesses import access_bytes
-from kernellab.explain.traffic.relevance import calls_out, is_access, is_shared, relevance_of, successors_of
+from kernellab.explain.traffic.relevance import (
+    blocks_after,
+    calls_out,
+    is_access,
+    is_shared,
+    relevance_of,
+    successors_by_block,
+)
 from kernellab.ir.graph import place_of
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import stage_lines
@@ -198,7 +205,8 @@ def _retry_lines(kernel: PtxKernel, code: MachineCode) -> set[Line]:
 
 
 def _ptx_counts(kernel: PtxKernel, executed_positions: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
-    dead, looped = relevance_of(kernel).dead, set(_loop_blocks(kernel))
+    dead, following = relevance_of(kernel).dead, successors_by_block(kernel)
+    looped = {block for block in range(len(following)) if block in blocks_after(following, block)}
     counts_by_line: dict[tuple[tuple[str, int], Line], _Counts] = {}
     for number, instruction in enumerate(kernel.instructions):
         kind = _access_kind(instruction)
@@ -221,17 +229,3 @@ def _access_kind(instruction: PtxInstruction) -> str | None:
         return "copy to shared memory"
     kind = _OF_PTX.get(instruction.name)
     return _IN_SHARED[kind] if kind is not None and is_shared(instruction) else kind
-
-
-def _loop_blocks(kernel: PtxKernel) -> Iterator[int]:
-    """Yield the blocks that lie in loops."""
-    following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
-    for block in range(len(following)):
-        seen, ahead = set[int](), list(following[block])
-        while ahead:
-            successor = ahead.pop()
-            if successor not in seen and successor < len(following):
-                seen.add(successor)
-                ahead += following[successor]
-        if block in seen:
-            yield block

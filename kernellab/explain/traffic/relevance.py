@@ -20,8 +20,8 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 class Branch:
     """A conditional branch, the last instruction of ``block``.
 
-    ``join`` is the first block that is on all paths, ``inside`` are the blocks before it. ``join`` is None where the
-    paths meet only at the end of the kernel.
+    ``join`` is the first block that is on all paths, None where they meet only at the end of the kernel; ``inside`` are
+    the blocks before it.
     """
 
     block: int
@@ -38,15 +38,20 @@ def target_of(kernel: PtxKernel, instruction: PtxInstruction) -> int:
 
 def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     """Return the conditional branches of a kernel, in their order."""
-    following = [successors_of(kernel, block) for block in range(len(kernel.blocks))]
-    end = len(kernel.blocks)
-    behind = _post_dominators(following, end)
+    following, end = successors_by_block(kernel), len(kernel.blocks)
+    behind = _post_dominators(following)
     branches = []
     for block, successors in enumerate(following):
         if len(successors) > 1:
-            join = _join_of(behind, block, end)
-            branches.append(Branch(block, join, _blocks_between(following, block, end if join is None else join)))
+            others = behind[block] - {block}
+            join = next((each for each in range(end) if each in others and behind[each] == others), None)
+            branches.append(Branch(block, join, blocks_after(following, block, join)))
     return tuple(branches)
+
+
+def successors_by_block(kernel: PtxKernel) -> list[tuple[int, ...]]:
+    """Return the successors of each block."""
+    return [successors_of(kernel, block) for block in range(len(kernel.blocks))]
 
 
 def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
@@ -60,41 +65,29 @@ def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
     return (block + 1,)
 
 
-def _post_dominators(following: list[tuple[int, ...]], end: int) -> list[int]:
-    """Return for each block its post-dominators as bits, itself included."""
-    everything = (1 << (end + 1)) - 1
-    behind = [everything] * end + [1 << end]
-    changed = True
-    while changed:
-        changed = False
-        for block in range(end - 1, -1, -1):
-            common = everything
-            for successor in following[block]:
-                common &= behind[successor]
-            common |= 1 << block
-            changed = changed or common != behind[block]
-            behind[block] = common
+def _post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
+    """Return for each block its post-dominators, itself included."""
+    end = len(following)
+    everything = frozenset(range(end + 1))
+    behind = [*[everything] * end, frozenset({end})]
+    before: list[frozenset[int]] = []
+    while before != behind:
+        before = list(behind)
+        for block in reversed(range(end)):
+            behind[block] = everything.intersection(*(behind[each] for each in following[block])) | {block}
     return behind
 
 
-def _join_of(behind: list[int], block: int, end: int) -> int | None:
-    """Return the immediate post-dominator of a block, or None."""
-    rest = behind[block] & ~(1 << block)
-    for candidate in range(end):
-        if rest >> candidate & 1 and behind[candidate] == rest:
-            return candidate
-    return None
-
-
-def _blocks_between(following: list[tuple[int, ...]], block: int, join: int) -> frozenset[int]:
-    between: set[int] = set()
+def blocks_after(following: list[tuple[int, ...]], block: int, join: int | None = None) -> frozenset[int]:
+    """Return the blocks that a block may lead to, as far as ``join`` or the end."""
+    after: set[int] = set()
     ahead = list(following[block])
     while ahead:
         successor = ahead.pop()
-        if successor not in between and successor not in {join, len(following)}:
-            between.add(successor)
+        if successor not in after and successor not in {join, len(following)}:
+            after.add(successor)
             ahead += following[successor]
-    return frozenset(between)
+    return frozenset(after)
 
 
 _KERNELS_KEPT = 64
@@ -210,25 +203,17 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
     """
     instructions = tuple(kernel.instructions)
     dead = _dead_loads(instructions)
-    follows_shared = False
-    while True:
-        kernel_slice = _Slice(kernel)
-        kernel_slice.add_roots(dead, follows_shared, follows_stores)
-        kernel_slice.grow()
-        needed = kernel_slice.needed
-        reads_shared = any(
-            is_memory_load(instruction) and is_shared(instruction) and needed.intersection(written_by(instruction))
-            for instruction in instructions
-        )
-        if reads_shared == follows_shared or follows_shared:
+    for follows_shared in (False, True):
+        part = _Slice(kernel)
+        part.add_roots(dead, follows_shared, follows_stores)
+        part.grow()
+        positions = frozenset(i for i, each in enumerate(instructions) if not part.needed.isdisjoint(written_by(each)))
+        loads = frozenset(i for i in positions if is_memory_load(instructions[i]))
+        of_shared = frozenset(i for i in loads if is_shared(instructions[i]))
+        if not of_shared:
             break
-        follows_shared = True
-    positions = frozenset(
-        i for i, instruction in enumerate(instructions) if needed.intersection(written_by(instruction))
-    )
-    loads = frozenset(i for i in positions if is_memory_load(instructions[i]) and not is_shared(instructions[i]))
-    skipped = {block: branch.join for block, branch in kernel_slice.undecided.items() if branch.join is not None}
-    return Relevance(positions, loads, dead, skipped, follows_shared, follows_stores)
+    skipped = {block: branch.join for block, branch in part.undecided.items() if branch.join is not None}
+    return Relevance(positions, loads - of_shared, dead, skipped, follows_shared, follows_stores)
 
 
 @dataclass(slots=True)
@@ -259,26 +244,32 @@ class _Slice:
 
     def grow(self) -> None:
         """Add everything that the slice depends on."""
-        writers = [
-            (set(written_by(instruction)), instruction)
-            for instruction in self.kernel.instructions
-            if written_by(instruction)
-        ]
+        writers = [each for each in self.kernel.instructions if written_by(each)]
         before = -1, -1
         while before != (len(self.needed), len(self.undecided)):
             before = len(self.needed), len(self.undecided)
-            rest = []
-            for written, instruction in reversed(writers):
-                if self.needed.isdisjoint(written):
-                    rest.append((written, instruction))
-                    continue
-                self.needed.update(read_by(instruction))
-                self.blocks.add(instruction.block)
-            writers = rest[::-1]
-            relevant = [b for b in self.undecided.values() if not b.inside.isdisjoint(self.blocks)]
-            for branch in relevant:
+            writers, computing = _grow_registers(self.needed, writers)
+            self.blocks.update(instruction.block for instruction in computing)
+            for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
                 del self.undecided[branch.block]
                 self._add_branch(branch)
+
+
+def _grow_registers(
+    needed: set[str], instructions: list[PtxInstruction]
+) -> tuple[list[PtxInstruction], list[PtxInstruction]]:
+    """Add to registers, from the last instruction to the first, what instructions read that write one of them.
+
+    Return the instructions that write none, and those that do.
+    """
+    others, computing = list[PtxInstruction](), list[PtxInstruction]()
+    for instruction in reversed(instructions):
+        if needed.isdisjoint(written_by(instruction)):
+            others.append(instruction)
+        else:
+            needed.update(read_by(instruction))
+            computing.append(instruction)
+    return others[::-1], computing
 
 
 def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
@@ -303,29 +294,22 @@ def _registers_of(instruction: PtxInstruction, operands: Iterable[Operand]) -> l
 def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
     """Return the plain loads with unused results."""
     live: set[str] = set()
-    waiting = list(instructions)
+    waiting: list[PtxInstruction] = []
+    for instruction in instructions:
+        if not written_by(instruction) or instruction.name in {"atom", "mbarrier"} or _is_volatile(instruction):
+            live.update(read_by(instruction))
+        else:
+            waiting.append(instruction)
     before = -1
     while before != len(waiting):
         before = len(waiting)
-        rest = []
-        for instruction in reversed(waiting):
-            written = written_by(instruction)
-            if (
-                not written
-                or instruction.name in {"atom", "mbarrier"}
-                or not live.isdisjoint(written)
-                or _is_volatile(instruction)
-            ):
-                live.update(read_by(instruction))
-            else:
-                rest.append(instruction)
-        waiting = rest[::-1]
+        waiting, _ = _grow_registers(live, waiting)
     return frozenset(
         i
         for i, instruction in enumerate(instructions)
         if instruction.name in {"ld", "ldu"}
         and not _is_volatile(instruction)
-        and not live.intersection(written_by(instruction))
+        and live.isdisjoint(written_by(instruction))
     )
 
 
