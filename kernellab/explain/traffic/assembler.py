@@ -16,7 +16,6 @@ from functools import lru_cache
 
 from kernellab.explain.traffic.arithmetic import width_of
 from kernellab.explain.traffic.relevance import (
-    destination_of,
     is_access,
     is_shared,
     read_by,
@@ -57,14 +56,12 @@ def _separates_loads(instruction: PtxInstruction) -> bool:
 
 
 def _is_plain_load(instruction: PtxInstruction) -> bool:
-    return instruction.name == "ld" and is_access(instruction) and not {"volatile", "acquire"} & set(instruction.parts)
+    """Whether an instruction is a load that may be removed or joined: without a predicate, of no volatile memory."""
+    is_plain = instruction.guard is None and not {"volatile", "acquire"} & set(instruction.parts)
+    return instruction.name == "ld" and is_access(instruction) and is_plain
 
 
 # repeated loads
-
-
-def _may_repeat(instruction: PtxInstruction) -> bool:
-    return _is_plain_load(instruction) and instruction.guard is None
 
 
 def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
@@ -74,17 +71,14 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
     for instruction in block:
         if _separates_loads(instruction):
             known.clear()
-        moves = (
-            next((moves for load in known if (moves := _moves(instruction, load))), None)
-            if _may_repeat(instruction)
-            else None
-        )
+        is_load = _is_plain_load(instruction)
+        moves = next(filter(None, (_moves(instruction, load) for load in known)), None) if is_load else None
         if moves is not None:
             result += moves
             continue
         written = set(written_by(instruction))
         known = [load for load in known if not written & {*read_by(load), *written_by(load)}]
-        if _may_repeat(instruction) and written.isdisjoint(read_by(instruction)):
+        if is_load and written.isdisjoint(read_by(instruction)):
             known.append(instruction)
         result.append(instruction)
     return tuple(result)
@@ -95,21 +89,14 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     here, there = _address(load), _address(first)
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
-    members, loaded = _loaded_registers(load), _loaded_registers(first)
-    same = (here.base, _load_kind(load)) == (there.base, _load_kind(first))
-    if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
+    members, loaded = members_of(load.operands[0]), members_of(first.operands[0])
+    kinds = [[part for part in each.parts if part not in {"v2", "v4", "v8"}] for each in (load, first)]
+    is_same = here.base == there.base and kinds[0] == kinds[1]
+    if not is_same or rest or skipped < 0 or skipped + len(members) > len(loaded):
         return []
     parts = ("mov", f"b{max(16, width_of(load.type))}")
     pairs = zip(members, loaded[skipped:], strict=False)
     return [replace(load, parts=parts, operands=pair) for pair in pairs]
-
-
-def _loaded_registers(load: PtxInstruction) -> tuple[Operand, ...]:
-    return members_of(load.operands[0])
-
-
-def _load_kind(load: PtxInstruction) -> tuple[str, ...]:
-    return tuple(part for part in load.parts if part not in {"v2", "v4", "v8"})
 
 
 # neighbouring loads from shared memory
@@ -130,21 +117,14 @@ def _join_neighbours(window: Sequence[PtxInstruction], zeros: dict[str, int]) ->
     """Return instructions without writes, with loads of neighbouring words joined at the place of the first."""
     groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
     for place, instruction in enumerate(window):
-        if (
-            _is_plain_load(instruction)
-            and is_shared(instruction)
-            and instruction.guard is None
-            and width_of(instruction.type) == 8 * _WORD
-        ):
+        if _is_plain_load(instruction) and is_shared(instruction) and width_of(instruction.type) == 8 * _WORD:
             groups.setdefault(_address(instruction).base, []).append((place, instruction))
     result: list[PtxInstruction | None] = list(window)
     for base, loads in groups.items():
         known = 0 if isinstance(base, Immediate) else _zeros_of_operand(base, zeros)
-        aligned = min(_WIDEST, 1 << known)
+        aligned, own = min(_WIDEST, 1 << known), set(registers_in(base))
         between = window[loads[0][0] : loads[-1][0]]
-        if aligned > _WORD and not any(
-            set(registers_in(base)) & set(written_by(instruction)) for instruction in between
-        ):
+        if aligned > _WORD and own.isdisjoint(name for each in between for name in written_by(each)):
             _widen_loads(loads, aligned, result)
     return [instruction for instruction in result if instruction is not None]
 
@@ -153,44 +133,29 @@ def _widen_loads(
     loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: list[PtxInstruction | None]
 ) -> None:
     """Replace loads in ``result`` by wider ones; one of 16 bytes may leave its last word unused."""
-    words: dict[int, tuple[int, PtxInstruction, Operand]] = {}
+    words: dict[int, tuple[int, Operand]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for place, load in loads:
-        for index, member in enumerate(_loaded_registers(load)):
-            words.setdefault(_address(load).offset_bytes + _WORD * index, (place, load, member))
+        begin, members = _address(load).offset_bytes, members_of(load.operands[0])
+        spans[place] = (begin, begin + _WORD * len(members))
+        for index, member in enumerate(members):
+            words.setdefault(begin + _WORD * index, (place, member))
     replaced: set[int] = set()
-    for size in (_WIDEST, 2 * _WORD):
-        if size > aligned:
-            continue
+    for size in (size for size in (_WIDEST, 2 * _WORD) if size <= aligned):
         for start in sorted({offset // size * size for offset in words}):
             parts = [words.get(start + _WORD * index) for index in range(size // _WORD)]
             places = {part[0] for part in parts if part is not None}
             whole = None not in parts[: max(2, size // _WORD - 1)] and len(places) > 1 and not places & replaced
-            if whole and _covers(loads, places, start, size):
+            if whole and all(start <= spans[each][0] and spans[each][1] <= start + size for each in places):
                 replaced |= places
-                _insert_wide_load(parts, start, places, result)
-
-
-def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
-    """Whether the loads at some places lie within a range of bytes."""
-    covered = [load for place, load in loads if place in places]
-    spans = [(_address(load).offset_bytes, _WORD * len(_loaded_registers(load))) for load in covered]
-    return all(offset >= start and offset + length <= start + size for offset, length in spans)
-
-
-def _insert_wide_load(
-    parts: Sequence[tuple[int, PtxInstruction, Operand] | None],
-    start: int,
-    places: set[int],
-    result: list[PtxInstruction | None],
-) -> None:
-    first = min(places)
-    load = next(part[1] for part in parts if part is not None and part[0] == first)
-    members = tuple(Symbol("_") if part is None else part[2] for part in parts)
-    address = replace(_address(load), offset_bytes=start)
-    name = ("ld", "shared", f"v{len(members)}", load.type)
-    for place in places:
-        result[place] = None
-    result[first] = replace(load, parts=name, operands=(Vector(members), address))
+                load = dict(loads)[min(places)]
+                members = tuple(Symbol("_") if part is None else part[1] for part in parts)
+                operands = (Vector(members), replace(_address(load), offset_bytes=start))
+                for place in places:
+                    result[place] = None
+                result[min(places)] = replace(
+                    load, parts=("ld", "shared", f"v{len(members)}", load.type), operands=operands
+                )
 
 
 def _address(load: PtxInstruction) -> Address:
@@ -233,7 +198,7 @@ def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> boo
     """Whether the only use of a loaded value is to be stored."""
     names = set(written_by(load))
     users = [each for each in tail if names & set(read_by(each))]
-    operands = [operand for each in users for operand in each.operands if isinstance(operand, Address)]
+    operands = (operand for each in users for operand in each.operands if isinstance(operand, Address))
     addresses = {name for operand in operands for name in registers_in(operand)}
     return all(each.name in {"st", "red", "atom"} for each in users) and not names & addresses
 
@@ -260,26 +225,15 @@ def known_zeros(kernel: PtxKernel) -> dict[str, int]:
     """Return the number of low zero bits of each register on all paths; registers without any are left out."""
     definitions: dict[str, list[PtxInstruction]] = {}
     for instruction in kernel.instructions:
-        destination = destination_of(instruction)
-        for name in _register_names(destination):
+        for name in written_by(instruction):
             definitions.setdefault(name, []).append(instruction)
     zeros = dict.fromkeys(definitions, _ALL)
-    changed = True
-    while changed:
-        changed = False
+    before: dict[str, int] = {}
+    while before != zeros:
+        before = dict(zeros)
         for name, makers in definitions.items():
-            least = min(_zeros_of_result(instruction, zeros) for instruction in makers)
-            if least < zeros[name]:
-                zeros[name] = least
-                changed = True
+            zeros[name] = min(zeros[name], *(_zeros_of_result(instruction, zeros) for instruction in makers))
     return {name: count for name, count in zeros.items() if count}
-
-
-def _register_names(destination: Operand | None) -> Sequence[str]:
-    if isinstance(destination, Register):
-        return (destination.name,)
-    members = getattr(destination, "members", ())
-    return tuple(member.name for member in members if isinstance(member, Register))
 
 
 def _zeros_of_operand(operand: Operand, zeros: dict[str, int]) -> int:
@@ -298,14 +252,9 @@ def _shift_of(operand: Operand) -> int:
 
 
 _RULES: dict[str, Callable[[Sequence[int], Sequence[Operand]], int]] = {
-    "mov": lambda zeros, operands: zeros[0],
-    "cvt": lambda zeros, operands: zeros[0],
-    "cvta": lambda zeros, operands: zeros[0],
+    **dict.fromkeys(("mov", "cvt", "cvta"), lambda zeros, operands: zeros[0]),
+    **dict.fromkeys(("or", "xor", "add", "sub"), lambda zeros, operands: min(zeros)),
     "and": lambda zeros, operands: max(zeros),
-    "or": lambda zeros, operands: min(zeros),
-    "xor": lambda zeros, operands: min(zeros),
-    "add": lambda zeros, operands: min(zeros),
-    "sub": lambda zeros, operands: min(zeros),
     "mul": lambda zeros, operands: min(_ALL, zeros[0] + zeros[1]),
     "mad": lambda zeros, operands: min(zeros[0] + zeros[1], zeros[2]),
     "shl": lambda zeros, operands: min(_ALL, zeros[0] + _shift_of(operands[1])),
