@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, width_of
+from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import (
     MAPPED_PROGRAMS,
     SECTOR_BYTES,
@@ -18,26 +17,18 @@ from kernellab.explain.traffic.counting import (
     Coverage,
     atomic_count,
     global_count,
-    shared_count,
 )
-from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownOperand, UnknownValue
-from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, Memory, SharedMemory, StaleRead
+from kernellab.explain.traffic.execution import AccessOperation, Execution, access_bytes, execute
+from kernellab.explain.traffic.machine import Machine, UnknownOperand, UnknownValue
+from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, SharedMemory
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, PtxLaunch, TensorMaps
-from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared, values_of
-from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector, members_of
+from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared
+from kernellab.ir.ptx import Address, Immediate, PtxInstruction
 
-_MATRIX_BYTES = 16
 _WORD_BYTES = 4
-_MOST_VAIN_ATOMICS = 1000
 _LEFT_OUT = UnknownValue("what the kernel stored")
 
-AccessOperation = Literal["load", "store", "atomic"]
 MemorySpace = Literal["global", "shared"]
-
-_OPERATIONS: Mapping[str, AccessOperation] = {
-    **dict.fromkeys(("ld", "ldu", "ldmatrix", "cp"), "load"),
-    **dict.fromkeys(("st", "stmatrix"), "store"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,47 +43,6 @@ class WarpExample:
     sectors: int
     ideal_sectors: int
     begin_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """An instruction in execution, its position in the kernel, and the ``active`` threads: None for all."""
-
-    machine: Machine
-    number: int
-    instruction: PtxInstruction
-    active: Array | None
-
-    @property
-    def operation(self) -> AccessOperation:
-        """Whether it loads, stores, or does both."""
-        return _OPERATIONS.get(self.instruction.name, "atomic")
-
-    @property
-    def lanes(self) -> Array:
-        """The active threads, a row per program."""
-        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
-
-    def address(self, operand: Operand) -> Array:
-        """Return the addresses of an operand, one per thread."""
-        assert isinstance(operand, Address)
-        (base,) = self.machine.values((operand.base,))
-        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
-
-    def rows(self, addresses: Array) -> tuple[Array, Array | None, int]:
-        """Return addresses and active threads, a row per program; or one row, and how many programs share it."""
-        programs, threads = self.machine.shape
-        rows = max(addresses.shape[0], 1 if self.active is None else self.active.shape[0])
-        spread = np.broadcast_to(addresses, (rows, threads))
-        lanes = None if self.active is None else np.broadcast_to(self.active, spread.shape)
-        return spread, lanes, programs if rows == 1 else 1
-
-    def shared_count(self, addresses: Array, size: int, *, stores: bool) -> Count:
-        """Return the wavefronts of an access to shared memory."""
-        spread, lanes, times = self.rows(addresses)
-        count = Count()
-        count.add(shared_count(spread, lanes, size, stores=stores), times)
-        return count
 
 
 @dataclass(slots=True)
@@ -198,12 +148,11 @@ class Trace:
         self._count_global(execution, addresses, access_bytes(execution.instruction))
         if execution.operation != "load" and not self.relevance.follows_global:
             return
-        is_needed = execution.number in self.relevance.positions
-        if execution.operation != "load" and not (self.relevance.follows_stores or is_needed):
+        if execution.operation != "load" and not (self.relevance.follows_stores or execution.is_needed):
             size = access_bytes(execution.instruction)
             self.memory.store(np.broadcast_to(addresses, execution.lanes.shape), execution.lanes, _LEFT_OUT, size)
         else:
-            self._execute(execution, self.memory, addresses)
+            execute(execution, self.memory, addresses)
 
     def _count_global(self, execution: Execution, addresses: Array, size: int) -> None:
         entry = self._entry(execution, execution.operation, "global", size)
@@ -220,8 +169,8 @@ class Trace:
         if not self.tracks_coverage:
             return
         machine = execution.machine
-        shape = (machine.shape[0], np.broadcast_shapes(addresses.shape, np.shape(execution.active))[-1])
-        active = np.broadcast_to(np.True_ if execution.active is None else execution.active, shape)
+        shape = (machine.shape[0], execution.common_shape(addresses)[1])
+        active = execution.lanes_in(shape)
         touched, programs = (np.broadcast_to(each, shape)[active] for each in (addresses, machine.programs[:, None]))
         for tag in argument_tags:
             strays = self._mark_places(tag, touched, programs, size, execution.operation)
@@ -262,108 +211,6 @@ class Trace:
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
-    # values in memory
-
-    def _execute(self, execution: Execution, memory: Memory, addresses: Array) -> None:
-        """Execute a load, store or atomic on values, as far as later accesses depend on it."""
-        instruction, is_needed = execution.instruction, execution.number in self.relevance.positions
-        spread = np.broadcast_to(addresses, execution.machine.shape)
-        if instruction.name in {"ldmatrix", "stmatrix"}:
-            if is_needed or instruction.name == "stmatrix":
-                self._move_matrices(execution, memory, spread)
-        elif execution.operation == "load":
-            if is_needed:
-                self._load(execution, memory, addresses)
-        elif instruction.name == "st":
-            size = width_of(instruction.type) // 8
-            for place, member in enumerate(members_of(values_of(instruction)[0])):
-                value = execution.machine.value(member)
-                memory.store(spread + np.uint64(place * size), execution.lanes, value, size)
-        else:
-            old = self._update(execution, memory, spread)
-            destination = destination_of(instruction)
-            if is_needed and destination is not None:
-                execution.machine.put(destination, old, execution.lanes, f"b{max(32, width_of(instruction.type))}")
-
-    def _load(self, execution: Execution, memory: Memory, addresses: Array) -> None:
-        kind, active, shape = execution.instruction.type, execution.active, execution.machine.shape
-        if memory is self.memory:
-            shape = np.broadcast_shapes(addresses.shape, np.shape(active))
-        spread, lanes = (
-            np.broadcast_to(addresses, shape),
-            np.broadcast_to(np.True_ if active is None else active, shape),
-        )
-        size = width_of(kind) // 8
-        for place, member in enumerate(members_of(execution.instruction.operands[0])):
-            value = self._loaded_value(memory, spread + np.uint64(place * size), lanes, size)
-            if memory is self.memory and size == 8 and not isinstance(value, UnknownValue):
-                value = self.memory.translate_addresses(value)
-            if kind[0] == "s" and size < 4 and not isinstance(value, UnknownValue):
-                value = value.view(f"i{size}").astype(np.int32).view(np.uint32)
-            execution.machine.put(member, value, active, f"b{max(32, 8 * size)}")
-
-    def _loaded_value(self, memory: Memory, addresses: Array, lanes: Array, size: int) -> RegisterBits:
-        """Return loaded bits; an unknown value for those that were stored before and are not known.
-
-        Raises:
-            StaleRead: stores to global memory were not followed.
-        """
-        try:
-            return memory.load(addresses, lanes, size)
-        except StaleRead as stale:
-            if memory is self.memory and not self.relevance.follows_stores:
-                raise
-            return UnknownValue(str(stale))
-
-    def _update(self, execution: Execution, memory: Memory, addresses: Array) -> RegisterBits:
-        """Update values by an atomic; return the old ones."""
-        machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
-        size, operands = width_of(instruction.type) // 8, values_of(instruction)
-        try:
-            if any(isinstance(each, Vector) for each in operands):
-                raise UnknownOperand("a vector of atomics")
-            values = [np.broadcast_to(value, machine.shape) for value in machine.values(operands)]
-            old = memory.update(addresses, lanes, instruction.parts, values, size)
-        except (UnknownOperand, StaleRead) as unknown:
-            if isinstance(unknown, StaleRead) and memory is self.memory and not self.relevance.follows_stores:
-                raise
-            value = UnknownValue(str(unknown))
-            memory.store(addresses, lanes, value, access_bytes(instruction))
-            return value
-        if self.memory.vain_atomics > _MOST_VAIN_ATOMICS:
-            raise CannotTrace(f"programs wait in line {instruction.location.line} for what does not happen")
-        return old
-
-    def _move_matrices(self, execution: Execution, memory: Memory, addresses: Array) -> None:
-        """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
-
-        Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a
-        transposed one, of column i / 4.
-        """
-        machine, instruction = execution.machine, execution.instruction
-        lane, everyone = np.arange(machine.shape[1]), np.ones(machine.shape, bool)
-        warp, loads = lane // WARP * WARP, instruction.name == "ldmatrix"
-        for matrix, member in enumerate(members_of(instruction.operands[0 if loads else 1])):
-            row, column = lane % WARP // 4, 2 * (lane % 4)
-            halves: list[RegisterBits] = []
-            for half in range(2):
-                at = (column + half, row) if "trans" in instruction.parts else (row, column + half)
-                places = addresses[:, warp + 8 * matrix + at[0]] + (2 * at[1]).astype(np.uint64)
-                if loads:
-                    halves.append(self._loaded_value(memory, places, everyone, 2))
-                    continue
-                value = machine.value(member)
-                if not isinstance(value, UnknownValue):
-                    value = value >> value.dtype.type(16 * half)
-                memory.store(places, everyone, value, 2)
-            if loads:
-                low, high = halves
-                if isinstance(low, UnknownValue) or isinstance(high, UnknownValue):
-                    bits: RegisterBits = low if isinstance(low, UnknownValue) else high
-                else:
-                    bits = low.astype(np.uint32) | (high.astype(np.uint32) << np.uint32(16))
-                machine.put(member, bits, execution.active, "b32")
-
     # shared memory
 
     def _access_shared(self, execution: Execution, addresses: Array) -> None:
@@ -377,7 +224,7 @@ class Trace:
         count = counted.shared_count(addresses, size, stores=execution.operation == "store")
         self._entry(execution, execution.operation, "shared", size).count.add(count)
         if self.shared is not None:
-            self._execute(execution, self.shared, addresses)
+            execute(execution, self.shared, addresses)
 
     def _count_async_copy(self, execution: Execution) -> None:
         """Count a copy from global to shared memory; threads with an empty source only write zeros.
@@ -439,11 +286,3 @@ class Trace:
         if place not in self.by_instruction:
             self.by_instruction[place] = CountedAccess(execution.instruction, operation, space, size)
         return self.by_instruction[place]
-
-
-def access_bytes(instruction: PtxInstruction) -> int:
-    """Return the bytes that one thread moves by a load, store or atomic."""
-    if instruction.name in {"ldmatrix", "stmatrix"}:
-        return _MATRIX_BYTES
-    vector = next((int(part[1:]) for part in instruction.parts if part in {"v2", "v4", "v8"}), 1)
-    return vector * width_of(instruction.type) // 8

@@ -129,21 +129,21 @@ def shared_count(addresses: Array, active: Array | None, size: int, *, stores: b
     A load of 16 bytes per thread is split into halves of the warp; ``stores`` into halves for 8 and quarters for 16.
     This is undocumented: it follows from counters of an H200 for accesses whose threads share words.
     """
-    signed = _by_warp(addresses.astype(np.int64, copy=False), 0)
-    lanes = np.ones(signed.shape, bool) if active is None else _by_warp(np.broadcast_to(active, addresses.shape), False)
+    rows = _by_warp(addresses.astype(np.int64, copy=False), 0)
+    lanes = np.ones(rows.shape, bool) if active is None else _by_warp(np.broadcast_to(active, addresses.shape), False)
     alive = lanes.any(axis=1)
-    signed, lanes = signed[alive], lanes[alive]
-    if not signed.size:
+    rows, lanes = rows[alive], lanes[alive]
+    if not rows.size:
         return Count()
     phases = max(1, size // (_BANK_BYTES if stores else 2 * _BANK_BYTES))
-    wavefronts, least = _bank_wavefronts(signed, lanes, size, phases)
-    used = _distinct_words(signed, lanes, size)
+    wavefronts, least = _bank_wavefronts(rows, lanes, size, phases)
+    ordered = np.sort(np.where(lanes, rows, _NONE), axis=1)
     total = int(lanes.sum())
     return Count(
-        requests=len(signed),
+        requests=len(rows),
         wavefronts=wavefronts,
         ideal_wavefronts=least,
-        bytes_used=used,
+        bytes_used=int((_distinct_counts(ordered, ordered[:, -1] == _NONE) * size).sum()),
         lanes=total,
         lanes_off=lanes.size - total,
     )
@@ -157,19 +157,11 @@ def _bank_wavefronts(addresses: Array, lanes: Array, size: int, phases: int) -> 
     words = (addresses >> 2)[:, :, None] + np.arange(max(1, size // _BANK_BYTES))
     words = np.where(lanes[:, :, None], words, -1).reshape(len(addresses) * phases, -1)
     words = np.sort(words, axis=1)
-    first = np.ones(words.shape, bool)
-    first[:, 1:] = words[:, 1:] != words[:, :-1]
-    first &= words >= 0
+    first = _changes(words) & (words >= 0)
     row = np.broadcast_to(np.arange(len(words))[:, None], words.shape)
     banks = (row * _BANKS + (words & (_BANKS - 1)))[first]
     per_bank = np.bincount(banks, minlength=len(words) * _BANKS).reshape(-1, _BANKS)
     return int(per_bank.max(axis=1).sum()), int((-(-first.sum(axis=1) // _BANKS)).sum())
-
-
-def _distinct_words(addresses: Array, lanes: Array, size: int) -> int:
-    ordered = np.sort(np.where(lanes, addresses, _NONE), axis=1)
-    off = ordered[:, -1] == _NONE
-    return int((_distinct_counts(ordered, off) * size).sum())
 
 
 MAPPED_PROGRAMS = 64

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from kernellab.compile.types import Compiled, job_of
-from kernellab.explain.traffic.accesses import AccessOperation, CountedAccess, MemorySpace, Trace
+from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
+from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.explain.traffic.machine import CannotTrace, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleRead

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, plural
-from kernellab.explain.traffic.accesses import access_bytes
+from kernellab.explain.traffic.execution import access_bytes
 from kernellab.explain.traffic.relevance import (
     blocks_after,
     calls_out,

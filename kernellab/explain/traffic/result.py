@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Displayable
-from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
+from kernellab.explain.traffic.accesses import MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
+from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -120,23 +121,17 @@ class Traffic(Displayable):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """A row per access, by line."""
-        names = [name for name in _field_names(TrafficRow) if name not in {"calls", "example"}]
-        return _frame(names, [asdict(row) for row in self.rows], {"efficiency": "float64", "line": "Int64"})
+        return _frame(TrafficRow, self.rows, {"calls", "example"}, {"efficiency": "float64", "line": "Int64"})
 
     @cached_property
     def argument_frame(self) -> pandas.DataFrame:
         """A row per argument; empty where only a part of the programs was counted."""
-        names = [name for name in _field_names(ArgumentTraffic) if name != "programs"]
-        rows = [{name: getattr(each, name) for name in names} for each in self.arguments]
-        return _frame(names, rows, {"never_read": "Int64", "never_written": "Int64"})
+        return _frame(ArgumentTraffic, self.arguments, {"programs"}, {"never_read": "Int64", "never_written": "Int64"})
 
 
-def _field_names(kind: Any) -> list[str]:
-    return [each.name for each in fields(kind)]
-
-
-def _frame(names: list[str], rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pandas.DataFrame:
+def _frame(kind: Any, rows: Sequence[Any], hidden: set[str], types: Mapping[str, str]) -> pandas.DataFrame:
     import_uninterrupted("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
-    return pd.DataFrame(rows, columns=names).astype(dict(kinds))
+    names = [field.name for field in fields(kind) if field.name not in hidden]
+    return pd.DataFrame([[getattr(row, name) for name in names] for row in rows], columns=names).astype(dict(types))
