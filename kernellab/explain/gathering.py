@@ -192,7 +192,9 @@ def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]])
     used = float(sum(row.bytes_used for row in own))
     return replace(
         access,
-        **{name: float(sum(getattr(row, name) for row in own)) for name in ("sectors", "ideal_sectors", "requests")},
+        sectors=float(sum(row.sectors for row in own)),
+        ideal_sectors=float(sum(row.ideal_sectors for row in own)),
+        requests=float(sum(row.requests for row in own)),
         bytes=used,
         lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
         lane_step_bytes=_lane_step_bytes(own),
