@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from pathlib import Path
 from statistics import median
 
@@ -106,7 +107,7 @@ def profile_of(
         with numbered_binary(compiled) as (binary, by_instruction):
             numbered = replace(implementation, compiled=binary)
             with sampler.session_of(numbered, compiled.kernel) as sample:
-                profile = _sample_sessions(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
+                profile = _sample_sessions(empty, sample, _machine_code(compiled), clock, by_instruction=by_instruction)
         if profile.samples and by_instruction and not profile.instructions:  # CUPTI did not accept the line table
             with sampler.session_of(implementation, compiled.kernel) as sample:
                 profile = _sample_sessions(empty, sample, (), clock, by_instruction=False)
@@ -156,29 +157,29 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sass_of(compiled: Compiled) -> tuple[StageLine, ...]:
+def _machine_code(compiled: Compiled) -> tuple[StageLine, ...]:
     """Return the machine code of a kernel, each line with its place; empty where it cannot be disassembled."""
-    try:
-        text = compiled.sass
-    except KernellabError:
-        return ()
-    return stage_lines("sass", text, hint_of_ptx(compiled.stages["ptx"]))
+    with suppress(KernellabError):
+        return stage_lines("sass", compiled.sass, hint_of_ptx(compiled.stages["ptx"]))
+    return ()
 
 
-_RESTRICTED = (
-    "The driver lets only administrators read its counters; load it with NVreg_RestrictProfilingToAdminUsers=0 "
-    "(developer.nvidia.com/ERR_NVGPUCTRPERM), or run in a container with CAP_SYS_ADMIN."
-)
-_TAKEN = "Another profiler has CUPTI in this process or on this GPU; end it (nsys, ncu, torch.profiler) and try again."
-_MISSING = "This Triton finds no CUPTI; install one built with Proton, or set TRITON_CUPTI_LIB_PATH to its folder."
-_TOO_OLD = "CUPTI cannot sample on this GPU with this driver; take a Triton whose CUPTI is as new as the driver."
-_REMEDIES = (
-    (("INSUFFICIENT_PRIVILEGES", "error 35", "VIRTUALIZED_DEVICE_INSUFFICIENT"), _RESTRICTED),
-    (("MULTIPLE_SUBSCRIBERS", "error 39", "HARDWARE_BUSY", "error 26"), _TAKEN),
-    (("libcupti", "cannot open shared object", "No module named", "cannot import"), _MISSING),
-    (("NOT_SUPPORTED", "error 27", "NOT_COMPATIBLE", "not compatible"), _TOO_OLD),
-    (("TRITON_PROTON_DISABLE",), "Proton is switched off; unset TRITON_PROTON_DISABLE."),
-)
+_REMEDIES = {
+    ("INSUFFICIENT_PRIVILEGES", "error 35", "VIRTUALIZED_DEVICE_INSUFFICIENT"): (
+        "The driver lets only administrators read its counters; load it with NVreg_RestrictProfilingToAdminUsers=0 "
+        "(developer.nvidia.com/ERR_NVGPUCTRPERM), or run in a container with CAP_SYS_ADMIN."
+    ),
+    ("MULTIPLE_SUBSCRIBERS", "error 39", "HARDWARE_BUSY", "error 26"): (
+        "Another profiler has CUPTI in this process or on this GPU; end it (nsys, ncu, torch.profiler) and try again."
+    ),
+    ("libcupti", "cannot open shared object", "No module named", "cannot import"): (
+        "This Triton finds no CUPTI; install one built with Proton, or set TRITON_CUPTI_LIB_PATH to its folder."
+    ),
+    ("NOT_SUPPORTED", "error 27", "NOT_COMPATIBLE", "not compatible"): (
+        "CUPTI cannot sample on this GPU with this driver; take a Triton whose CUPTI is as new as the driver."
+    ),
+    ("TRITON_PROTON_DISABLE",): "Proton is switched off; unset TRITON_PROTON_DISABLE.",
+}
 
 
 def is_of_profiler(words: str) -> bool:
@@ -188,7 +189,7 @@ def is_of_profiler(words: str) -> bool:
 
 def remedy(words: str) -> str:
     """Return a sentence with the reason and the remedy for CUPTI's error text."""
-    for signs, sentence in _REMEDIES:
+    for signs, sentence in _REMEDIES.items():
         if any(sign in words for sign in signs):
             return sentence
     line = next((line.strip() for line in words.splitlines() if "PROTON" in line or "CUPTI" in line), words.strip())
@@ -218,15 +219,14 @@ def counters_of(file: Path, kernel: str, timeout_s: float) -> Counters:
     """Return the hardware counters of the first launches of ``kernel`` that a Python file makes.
 
     Raises:
-        Refused: there is no ``ncu``, or the driver keeps its counters to itself.
+        ProfilerRefusal: there is no ``ncu``, or the driver keeps its counters to itself.
     """
     ncu = next((path for place in _PLACES if (path := shutil.which(place))), None)
     if ncu is None:
         raise ProfilerRefusal(_NO_NCU)
+    command = ncu_command(ncu, file, kernel)
     try:
-        done = subprocess.run(
-            ncu_command(ncu, file, kernel), capture_output=True, text=True, check=False, timeout=timeout_s
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     except subprocess.TimeoutExpired as exc:
         raise ProfilerRefusal(f"{timeout_text('Nsight Compute', timeout_s)}; allow it more by timeout_s.") from exc
     values = metric_values(done.stdout)
@@ -245,37 +245,27 @@ def ncu_command(ncu: str, file: Path, kernel: str) -> list[str]:
 def metric_values(text: str) -> Values:
     """Return the values of each metric, one per launch, from the output of ``ncu --csv``; n/a is left out."""
     values: dict[str, list[float]] = {}
-    for row in _csv_rows(text):
-        try:
+    rows = dropwhile(lambda line: not line.startswith('"ID"'), text.splitlines())
+    for row in csv.DictReader(rows):
+        with suppress(KeyError, ValueError):
             value = float(row["Metric Value"].replace(",", ""))
-        except (KeyError, ValueError):
-            continue
-        values.setdefault(row.get("Metric Name") or "", []).append(value)
+            values.setdefault(row.get("Metric Name") or "", []).append(value)
     return values
-
-
-def _csv_rows(text: str) -> Iterator[dict[str, str]]:
-    lines = text.splitlines()
-    start = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    return csv.DictReader(lines[start:])
 
 
 def counters_from(values: Values) -> Counters:
     """Return the counters from metrics: the median over the launches."""
-    tensor = [share for name in _TENSOR if (share := _share(values, name)) is not None]
-    moved = [median(values[name]) for name in _BYTES if values.get(name)]
+    medians = {name: median(counted) for name, counted in values.items() if counted}
+    shares = {name: value / 100 for name, value in medians.items()}
+    moved = [medians[name] for name in _BYTES if name in medians]
     return Counters(
-        dram=_share(values, _DRAM),
-        l2=_share(values, _L2),
-        tensor=max(tensor, default=None),
-        multiprocessor=_share(values, _MULTIPROCESSOR),
+        dram=shares.get(_DRAM),
+        l2=shares.get(_L2),
+        tensor=max((shares[name] for name in _TENSOR if name in shares), default=None),
+        multiprocessor=shares.get(_MULTIPROCESSOR),
         dram_bytes=int(sum(moved)) if moved else None,
-        seconds=median(values[_TIME]) / 1e9 if values.get(_TIME) else None,
+        seconds=medians[_TIME] / 1e9 if _TIME in medians else None,
     )
-
-
-def _share(values: Values, name: str) -> float | None:
-    return median(values[name]) / 100 if values.get(name) else None
 
 
 def _refusal_text(printed: str) -> str:

@@ -93,7 +93,8 @@ def _number_instructions(cubin: bytes) -> bytes:
         if old[at - 3 : at] != _SET_ADDRESS:
             raise NoLineTable("the line table addresses functions in another way")
         _RELOCATION.pack_into(file, place, len(new) + len(_SET_ADDRESS), info, addend)
-        new += _line_program(opcodes, _size_of_symbol(cubin, sections, info >> 32))
+        symbol = sections[".symtab"].offset + (info >> 32) * _SYMBOL.size
+        new += _line_program(opcodes, _SYMBOL.unpack_from(cubin, symbol)[-1])
     struct.pack_into("<I", new, 0, len(new) - 4)
     file += bytes(-len(file) % 8)
     struct.pack_into("<QQ", file, table.at + 24, len(file), len(new))
@@ -106,12 +107,9 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
     headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
     texts = headers[names][4]
     for index, header in enumerate(headers):
-        name = _string_at(cubin, texts + header[0])
+        at = texts + header[0]
+        name = cubin[at : cubin.index(b"\0", at)].decode()
         yield _Section(start + index * size, name, header[4], header[5])
-
-
-def _string_at(cubin: bytes, at: int) -> str:
-    return cubin[at : cubin.index(b"\0", at)].decode()
 
 
 def _prologue(table: bytes) -> tuple[_Opcodes, bytes]:
@@ -130,11 +128,6 @@ def _line_program(opcodes: _Opcodes, size_bytes: int) -> bytes:
     rows = _COPY + opcodes.next_instruction() * (count - 1)
     end = _ADVANCE_PC + _leb128(INSTRUCTION_BYTES // opcodes.unit) + _END
     return _SET_ADDRESS + bytes(8) + _SET_FIRST_FILE + rows + end
-
-
-def _size_of_symbol(cubin: bytes, sections: dict[str, _Section], index: int) -> int:
-    _, _, _, _, _, size = _SYMBOL.unpack_from(cubin, sections[".symtab"].offset + index * _SYMBOL.size)
-    return int(size)
 
 
 def _leb128(value: int) -> bytes:
