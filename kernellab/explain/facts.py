@@ -11,7 +11,7 @@ from kernellab.target import Target
 from kernellab.timing.provenance import Ceilings
 
 WARP_THREADS = 32
-WIDEST_BYTES = 16  # of one instruction of one thread
+_WIDEST_BYTES = 16  # of one instruction of one thread
 _DENSE = 0.6  # useful share of sectors; below it, the rest counts as gaps
 
 AccessKind = Literal["load", "store", "atomic"]
@@ -52,18 +52,17 @@ class WidthLimit:
 
 @dataclass(frozen=True, slots=True)
 class AccessFacts:
-    """The accesses of one source line to one argument in global memory, summed over the launch.
+    """The accesses of one source line to one argument in global memory, over the launch; None stands for unknown.
 
     ``bytes`` are those that threads ask for, ``sectors`` the transferred ones of 32 bytes, ``ideal_sectors`` the fewest
-    possible; ``requests`` counts instructions of warps. ``touched_bytes`` are the bytes of the argument that any line
-    reads, or writes, each once.
-    ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of the tile. ``lanes_off`` is
-    the share of the tile that a mask switches off, ``trips`` how often a program executes the line. ``is_async`` is
-    True for asynchronous copies to shared memory, ``is_replicated`` if several threads access the same element.
-    ``tile_bytes`` is the size of one execution's tile. ``lane_step_bytes`` is the distance between the addresses of
-    neighbouring threads; ``axes`` are the grid axes that the addresses depend on. ``argument_bytes`` is the size of the
-    argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the reasons for a narrow access.
-    None stands for unknown.
+    possible; ``requests`` counts instructions of warps. ``touched_bytes`` are those of the argument that any line
+    reads, or writes, each once. ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of
+    the tile, whose size is ``tile_bytes``. ``lanes_off`` is the share of the tile that a mask switches off, ``trips``
+    how often a program executes the line. ``is_async`` is True for asynchronous copies to shared memory,
+    ``is_replicated`` if several threads access the same element. ``lane_step_bytes`` is the distance between the
+    addresses of neighbouring threads; ``axes`` are the grid axes that the addresses depend on. ``argument_bytes`` is
+    the size of the argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the reasons for a narrow
+    access.
     """
 
     line: int | None
@@ -97,13 +96,13 @@ class AccessFacts:
     @property
     def possible_bytes(self) -> int:
         """The widest access of one thread, in bytes, if its neighbouring elements were known to be contiguous."""
-        return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
+        return min(_WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
 
     @property
     def is_narrow(self) -> bool:
         """Whether a thread moves its neighbouring elements by more instructions than needed."""
         is_waiting = self.operation != "atomic" and not self.is_async
-        return is_waiting and 0 < self.width_bytes < min(WIDEST_BYTES, self.possible_bytes)
+        return is_waiting and 0 < self.width_bytes < self.possible_bytes
 
     @property
     def is_split(self) -> bool:
@@ -124,8 +123,7 @@ class AccessFacts:
         Without the sectors of the whole launch, the size of the argument is used.
         """
         whole = self.argument_bytes if self.sector_bytes is None else self.sector_bytes
-        known = whole is not None and self.touched_bytes is not None
-        return known and (self.touched_bytes or 0.0) < _DENSE * (whole or 0.0)
+        return None not in (whole, self.touched_bytes) and (self.touched_bytes or 0.0) < _DENSE * (whole or 0.0)
 
     @property
     def moved_bytes(self) -> float:

@@ -12,7 +12,6 @@ from kernellab.errors import plural
 from kernellab.explain.causes import Cause, PerformanceFinding, figure_text
 from kernellab.explain.facts import (
     WARP_THREADS,
-    WIDEST_BYTES,
     AccessFacts,
     Facts,
     WidthLimit,
@@ -70,7 +69,7 @@ _REMEDY_OF_GAPS = (
 
 
 def _coalesce_access(access: AccessFacts) -> AccessFacts:
-    width = max(access.width_bytes, min(WIDEST_BYTES, access.possible_bytes))
+    width = max(access.width_bytes, access.possible_bytes)
     requests = min(access.requests, access.bytes / (WARP_THREADS * max(width, 1)))
     return replace(access, sectors=access.ideal_sectors, requests=requests, width_bytes=width)
 
@@ -88,7 +87,7 @@ def narrow_access(facts: Facts) -> PerformanceFinding | None:
     if not slow:
         return None
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
-    wide = min(WIDEST_BYTES, worst.possible_bytes)
+    wide = worst.possible_bytes
     text = (
         f"line {worst.line} moves {plural(worst.width_bytes, 'byte')} of {worst.argument} per thread and instruction "
         f"where {wide} would fit: {_why_narrow(worst, wide // max(1, worst.element_bytes))}"
@@ -155,9 +154,9 @@ def _divisible(limit: WidthLimit, elements: int, otherwise: str) -> str:
 
 
 def _widen_access(access: AccessFacts) -> AccessFacts:
-    wide = min(WIDEST_BYTES, access.possible_bytes)
-    factor = access.width_bytes / wide
-    return replace(access, width_bytes=wide, requests=access.requests * factor, sectors=access.ideal_sectors)
+    wide = access.possible_bytes
+    requests = access.requests * (access.width_bytes / wide)
+    return replace(access, width_bytes=wide, requests=requests, sectors=access.ideal_sectors)
 
 
 def repeated_loads(facts: Facts) -> PerformanceFinding | None:

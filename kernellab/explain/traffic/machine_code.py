@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, plural
@@ -125,14 +125,19 @@ def _source_line(instruction: PtxInstruction) -> Line:
 
 
 @dataclass(slots=True)
-class _Counts:
+class _Occurrences:
     """The least and most occurrences of one kind of access in PTX, outside loops and in them.
 
     The least excludes those that no thread executed, since ptxas may have removed them.
     """
 
-    outside: list[int]
-    inside: list[int]
+    outside: list[int] = field(default_factory=lambda: [0, 0])
+    inside: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, other: _Occurrences) -> None:
+        """Add the occurrences of another line."""
+        for own, more in ((self.outside, other.outside), (self.inside, other.inside)):
+            own[:] = [count + added for count, added in zip(own, more, strict=True)]
 
     def fits(self, count: int) -> bool:
         """Whether ``count`` occurrences in machine code match; unrolling may repeat those of loops."""
@@ -154,27 +159,29 @@ def differences(
     """
     if code is None or any(map(calls_out, kernel.instructions)):
         return []
-    counted = _ptx_counts(kernel, executed_positions)
-    retried = _retry_lines(kernel, code)
+    counted = _ptx_occurrences(kernel, executed_positions)
+    swapping = {_source_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
+    retried = {line for line, each in code.items() if each.retries} - swapping
     differing = [(line, _RETRIES) for line in sorted(retried, key=_line_order)]
     has_maps = any(each.name == "tensormap" for each in kernel.instructions)
-    for kind, size in sorted({key for key, _ in counted} | {key for each in code.values() for key in each.accesses}):
+    for kind, size in sorted({*counted} | {key for each in code.values() for key in each.accesses}):
         if has_maps and kind not in {"load", "store"}:
             continue  # setting a field of a map takes several
         if retried and kind == "load":
             continue  # a retried atomic loads first
-        lines = {line for key, line in counted if key == (kind, size)} | {*code}
-        by_line = [
-            (line, counted.get(((kind, size), line), _Counts([0, 0], [0, 0])), _occurrences(code, line, kind, size))
-            for line in sorted(lines - retried, key=_line_order)
-        ]
-        if _sum_counts(counts for _, counts, _ in by_line).fits(sum(count for _, _, count in by_line)):
+        by_line, total = counted.get((kind, size), {}), _Occurrences()
+        lines = sorted({*by_line, *code} - retried, key=_line_order)
+        has = {line: code[line].accesses[kind, size] if line in code else 0 for line in lines}
+        for line in lines:
+            total.add(by_line.get(line, _Occurrences()))
+        if total.fits(sum(has.values())):
             continue  # an access may have moved to the line of another
-        for line, counts, count in by_line:
-            if not counts.fits(count):
+        for line, count in has.items():
+            expected = by_line.get(line, _Occurrences())
+            if not expected.fits(count):
                 of_bytes = f" of {plural(size, 'byte')}" if size else ""
-                has = f"the machine code has {count} times a {kind}{of_bytes}"
-                differing.append((line, f"{has} where {counts.outside[1] + counts.inside[1]} were counted"))
+                where = f"where {expected.outside[1] + expected.inside[1]} were counted"
+                differing.append((line, f"the machine code has {count} times a {kind}{of_bytes} {where}"))
     return differing
 
 
@@ -185,40 +192,22 @@ def _line_order(line: Line) -> int:
     return line or 0
 
 
-def _occurrences(code: MachineCode, line: Line, kind: str, size: int) -> int:
-    return code[line].accesses[kind, size] if line in code else 0
-
-
-def _sum_counts(counts: Iterable[_Counts]) -> _Counts:
-    total = _Counts([0, 0], [0, 0])
-    for line_counts in counts:
-        for end in (0, 1):
-            total.outside[end] += line_counts.outside[end]
-            total.inside[end] += line_counts.inside[end]
-    return total
-
-
-def _retry_lines(kernel: PtxKernel, code: MachineCode) -> set[Line]:
-    """Return the lines with atomics that are retry loops in the machine code and not in PTX."""
-    swapping = {_source_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
-    return {line for line, each in code.items() if each.retries} - swapping
-
-
-def _ptx_counts(kernel: PtxKernel, executed_positions: Collection[int]) -> dict[tuple[tuple[str, int], Line], _Counts]:
+def _ptx_occurrences(
+    kernel: PtxKernel, executed_positions: Collection[int]
+) -> dict[tuple[str, int], dict[Line, _Occurrences]]:
+    """Return the occurrences of each kind and size of access by source line."""
     dead, following = relevance_of(kernel).dead, successors_by_block(kernel)
     looped = {block for block in range(len(following)) if block in blocks_after(following, block)}
-    counts_by_line: dict[tuple[tuple[str, int], Line], _Counts] = {}
+    occurrences: dict[tuple[str, int], dict[Line, _Occurrences]] = {}
     for number, instruction in enumerate(kernel.instructions):
         kind = _access_kind(instruction)
-        if kind is None or number in dead:
-            continue
-        counts = counts_by_line.setdefault(
-            (_access_class(kind, access_bytes(instruction)), _source_line(instruction)), _Counts([0, 0], [0, 0])
-        )
-        place = counts.inside if instruction.block in looped else counts.outside
-        place[0] += number in executed_positions
-        place[1] += 1
-    return counts_by_line
+        if kind is not None and number not in dead:
+            by_line = occurrences.setdefault(_access_class(kind, access_bytes(instruction)), {})
+            own = by_line.setdefault(_source_line(instruction), _Occurrences())
+            place = own.inside if instruction.block in looped else own.outside
+            place[0] += number in executed_positions
+            place[1] += 1
+    return occurrences
 
 
 def _access_kind(instruction: PtxInstruction) -> str | None:
