@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -192,13 +193,11 @@ def launch_seconds(session: Session, implementation: Implementation, timeout_s: 
     Raises:
         KernellabError: the launch fails.
     """
-    bench = gpu_bench(BenchOptions(implementation.name, timeout_s, compares=False), session.runtime.trials)
-    try:
+    options = BenchOptions(implementation.name, timeout_s, compares=False)
+    with closing(gpu_bench(options, session.runtime.trials)) as bench:
         first = bench.measure(implementation, _FIRST_RUNS, None).times_ms
         rounds = int(_TIMING_MS / (min(first) + _LAUNCH_MS))
         played = bench.interleave([implementation], max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS)))
-    finally:
-        bench.close()
     return median(played[0]) / 1e3
 
 

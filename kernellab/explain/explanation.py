@@ -140,16 +140,17 @@ def summary_of(
     """Return one sentence on the bottleneck of a launch and how close to it the launch is."""
     device = facts.device
     known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"
+    floor = floor_seconds(facts)
     if share is not None and not findings:
-        products = sum(dot.flops for dot in facts.dots)
-        memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
-        what = "the memory" if memory >= floor_seconds(facts) - device.launch_s or not products else "the tensor cores"
-        if floor_seconds(facts) < 2 * device.launch_s:
+        if floor < 2 * device.launch_s:
             return f"It takes about as long as a launch takes ({(facts.time_s or 0.0) * 1e6:.3g} us)."
+        memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
+        has_products = any(dot.flops for dot in facts.dots)
+        what = "the tensor cores" if has_products and memory < floor - device.launch_s else "the memory"
         return f"At {share:.0%} of what {what} can do, {known}.".replace("%", " %")
     took = facts.time_s if facts.time_s is not None else times.total
     time_text = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
-    best = f"{floor_seconds(facts) * 1e6:,.4g} us at least ({known})"
+    best = f"{floor * 1e6:,.4g} us at least ({known})"
     end = "" if findings else "; no rule finds what to change"
     largest = "" if bound is times.largest else f" (most of the time is {times.largest})"
     return f"Limited by {bound}{largest}: {time_text}, where its bytes and products need {best}{end}."

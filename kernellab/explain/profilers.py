@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from pathlib import Path
@@ -72,11 +72,9 @@ class Sampler:
             opened = worker.run(Job(proton.open_session, None, "Starting the profiler"), _START_S)
             if opened.refused:
                 raise ProfilerRefusal(remedy(opened.refused))
-            bench = worker_bench(BenchOptions(name, self.timeout_s, compares=False), trials, stays=True)
-            try:
+            options = BenchOptions(name, self.timeout_s, compares=False)
+            with closing(worker_bench(options, trials, stays=True)) as bench:
                 bench.interleave([implementation], rounds)
-            finally:
-                bench.close()
             return worker.run(Job(proton.close_session, opened, f"Reading the samples of {name}"), _START_S)
 
         try:
@@ -128,9 +126,8 @@ def _sample_sessions(
         launches += rounds
         lines, instructions = samples_by_place(sessions, sass, empty.kernel, by_instruction=by_instruction)
         profile = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
-        if number >= _LEAST_SESSIONS and are_distinct([line.share for line in lines]):
-            break
-        if number >= _LEAST_SESSIONS and clock() - start_s > _WANTED_S:
+        is_done = are_distinct([line.share for line in lines]) or clock() - start_s > _WANTED_S
+        if number >= _LEAST_SESSIONS and is_done:
             break
         if profile.samples < _ENOUGH_SAMPLES * number:
             rounds = min(_MOST_ROUNDS, rounds * 4)
@@ -148,13 +145,10 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
     except NoLineTable:
         yield compiled, False
         return
-    folder = Path(tempfile.mkdtemp(prefix="kernellab-numbered-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="kernellab-numbered-", ignore_cleanup_errors=True) as folder:
         shutil.copytree(compiled.folder, folder, dirs_exist_ok=True)
-        (folder / compiled.binary_path.name).write_bytes(binary)
-        yield replace(compiled, folder=folder), True
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder, compiled.binary_path.name).write_bytes(binary)
+        yield replace(compiled, folder=Path(folder)), True
 
 
 def _machine_code(compiled: Compiled) -> tuple[StageLine, ...]:
