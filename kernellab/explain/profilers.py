@@ -126,8 +126,9 @@ def _sample_sessions(
         launches += rounds
         lines, instructions = samples_by_place(sessions, sass, empty.kernel, by_instruction=by_instruction)
         profile = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
-        is_done = are_distinct([line.share for line in lines]) or clock() - start_s > _WANTED_S
-        if number >= _LEAST_SESSIONS and is_done:
+        if number >= _LEAST_SESSIONS and (
+            are_distinct([line.share for line in lines]) or clock() - start_s > _WANTED_S
+        ):
             break
         if profile.samples < _ENOUGH_SAMPLES * number:
             rounds = min(_MOST_ROUNDS, rounds * 4)
