@@ -53,9 +53,9 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
     if isinstance(layout, TensorMemoryLayout):
         return _tensor_memory_maps(layout, flat)
     holders = layout.holders()
-    warps = {element: holder.warp for element, holder in holders.items()}
-    lanes = {element: holder.lane for element, holder in holders.items()}
-    registers = {element: holder.register for element, holder in holders.items()}
+    warps, lanes, registers = (
+        {element: getattr(holder, unit) for element, holder in holders.items()} for unit in ("warp", "lane", "register")
+    )
     copies = max((holder.copies for holder in holders.values()), default=1)
     more = f"; {copies} registers of the block hold each element, the first is told" if copies > 1 else ""
     return (
@@ -66,9 +66,8 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
 
 
 def _tensor_memory_maps(layout: TensorMemoryLayout, flat: _Flat) -> tuple[TileMap, ...]:
-    warps = {element: row // _ROWS_OF_A_WARP for element, (row, _) in layout.places.items()}
-    rows = {element: row for element, (row, _) in layout.places.items()}
-    columns = {element: column for element, (_, column) in layout.places.items()}
+    rows, columns = ({element: place[axis] for element, place in layout.places.items()} for axis in (0, 1))
+    warps = {element: row // _ROWS_OF_A_WARP for element, row in rows.items()}
     return (
         _whole(warps, flat, "the warp of four that reaches it in tensor memory"),
         _corner(rows, flat, "row", "the row of tensor memory that holds it"),
@@ -180,7 +179,8 @@ def layouts_card(layouts: Layouts, uid: str = "layouts") -> Card:
     drawn = len({tile_key(value) for value in layouts.values})
     facts = [layouts.target, plural(len(layouts.values), "value"), plural(drawn, "layout")]
     rows = [
-        (value.name, value.operation, _lines(value), type_words(value), str(value.encoding)) for value in layouts.values
+        (value.name, value.operation, str(value.line or ""), type_words(value), str(value.encoding))
+        for value in layouts.values
     ]
     table = Table(("value", "made by", "line", "type", "layout"), rows)
     blocks: list[Block] = [
@@ -198,26 +198,27 @@ def _chooser(found: Layouts, uid: str) -> str:
     if not found.values:
         return Message("No value of its TTGIR has a layout.").html()
     tiles = tiles_of(found, MOST_TILES)
-    numbers = {key: number for number, key in enumerate(tiles)}
-    at_first = max(range(len(found.values)), key=lambda at: _interest(found.values[at]))
-    labels, rules = [], []
-    for at, value in enumerate(found.values):
+    numbers, first = {key: number for number, key in enumerate(tiles)}, max(found.values, key=_interest)
+    labels = []
+    for value in found.values:
         number = numbers.get(tile_key(value))
-        if number is None:
-            continue
-        checked = " checked" if at == at_first else ""
-        labels.append(
-            f'<label title="{escape(str(value.encoding))}"><input type="radio" name="{escape(uid)}" '
-            f'class="kl-v{number}"{checked}>{escape(_value_words(value))}</label>'
-        )
-    for number in range(len(tiles)):
-        rules.append(f".kl-card .kl-layouts:has(.kl-v{number}:checked) .kl-t{number}{{display:block!important}}")
-    shown = numbers.get(tile_key(found.values[at_first]), 0)
-    parts = [_tile(value, number, is_shown=number == shown) for number, value in enumerate(tiles.values())]
+        if number is not None:
+            line = "" if value.line is None else f"line {value.line}  "
+            words = f"{line}{value.name}  {type_words(value)}  {value.encoding.kind}"
+            labels.append(
+                f'<label title="{escape(str(value.encoding))}"><input type="radio" name="{escape(uid)}" '
+                f'class="kl-v{number}"{" checked" if value is first else ""}>{escape(words)}</label>'
+            )
+    rules = "".join(
+        f".kl-card .kl-layouts:has(.kl-v{number}:checked) .kl-t{number}{{display:block!important}}"
+        for number in range(len(tiles))
+    )
+    # Without a style sheet all tiles would show; so all but the first are hidden until theirs is chosen.
+    shown = numbers.get(tile_key(first), 0)
+    parts = (_tile(value, number, is_shown=number == shown) for number, value in enumerate(tiles.values()))
     rest = len({tile_key(value) for value in found.values}) - len(tiles)
     more = Message(f"{plural(rest, 'more layout')} of this kernel are not drawn here.").html() if rest else ""
-    sheet = f"<style>{style_sheet(__package__, 'layouts.css')}{''.join(rules)}</style>"
-    # Without a style sheet all tiles would show; so all but the first are hidden until theirs is chosen.
+    sheet = f"<style>{style_sheet(__package__, 'layouts.css')}{rules}</style>"
     form = f'<form class="kl-layouts"><div class="kl-values">{"".join(labels)}</div>{"".join(parts)}</form>'
     return sheet + form + more
 
@@ -247,15 +248,6 @@ def _interest(value: LaidOutValue) -> tuple[bool, int]:
     """Rank values: results of tensor cores, operands and shared memory, whole tiles, rows."""
     kind = value.encoding.kind
     return min(value.shape, default=1) > 1, _INTEREST.get(kind, 2)
-
-
-def _value_words(value: LaidOutValue) -> str:
-    line = f"line {_lines(value)}  " if value.line is not None else ""
-    return f"{line}{value.name}  {type_words(value)}  {value.encoding.kind}"
-
-
-def _lines(value: LaidOutValue) -> str:
-    return "" if value.line is None else str(value.line)
 
 
 def type_words(value: LaidOutValue) -> str:
@@ -302,8 +294,7 @@ class TilesPane:
         self._uid, self._found, self._numbers = uid, found, numbers
         self._tiles = tiles_of(found, most)
         self._at = {key: number for number, key in enumerate(self._tiles)}
-        rest = {tile_key(value) for value in found.values} - set(self._tiles)
-        self._left_out = len(rest)
+        self._left_out = len({tile_key(value) for value in found.values} - set(self._tiles))
 
     def rules(self, stage: int) -> str:
         """Return the CSS rules that show the pane at ``stage`` (TTGIR) and the chosen tile."""
@@ -336,7 +327,7 @@ class TilesPane:
         return tuple(value.name for value in self._found.values if tile_key(value) in self._at)
 
     def _number(self, value: LaidOutValue) -> int | None:
-        return None if value.line is None else self._numbers.get((value.file, value.line))
+        return self._numbers.get((value.file, value.line or 0))
 
     def _values(self) -> Iterator[str]:
         chosen = next(iter(self._tiles.values()), None)
@@ -364,16 +355,13 @@ class TilesPane:
             f'<label class="b{unit}" for="{self._uid}-u{unit}">by {escape(tile.unit)}</label>'
             for unit, tile in enumerate(maps)
         )
-        figures = "".join(_map(tile, unit if len(maps) > 1 else None) for unit, tile in enumerate(maps))
+        figures = ""
+        for unit, tile in enumerate(maps):
+            name = f'class="f{unit}" ' if len(maps) > 1 else ""  # the only map of its tile shows always
+            figures += _figure(tile, f'{name}data-map="{tile.rows} {tile.columns} {tile.block[0]} {tile.block[1]}"')
         bar = f'<div class="kx-units">{buttons if len(maps) > 1 else ""}<output></output></div>'
         data = escape(json.dumps(_data(layout, value.element_bits), separators=(",", ":")))
         return f'<div class="t{number}" data-tile="{data}">{words}{bar}{figures}</div>'
-
-
-def _map(tile: TileMap, unit: int | None) -> str:
-    """Return a map; without a ``unit`` it is the only one of its tile, and shows always."""
-    name = "" if unit is None else f'class="f{unit}" '
-    return _figure(tile, f'{name}data-map="{tile.rows} {tile.columns} {tile.block[0]} {tile.block[1]}"')
 
 
 def _figure(tile: TileMap, attributes: str = "") -> str:
@@ -386,7 +374,6 @@ def _data(layout: Layout, element_bits: int) -> dict[str, Any]:
     if isinstance(layout, RegisterLayout):
         bases = {"register": layout.registers, "lane": layout.lanes, "warp": layout.warps}
         return {"shape": layout.shape, **bases}
-    shown = corner_of(layout.shape)
-    if isinstance(layout, MemoryLayout):
-        return {"shape": layout.shape, "bits": element_bits, "places": [layout.places[each] for each in shown]}
-    return {"shape": layout.shape, "places": [layout.places[each] for each in shown]}
+    places = [layout.places[element] for element in corner_of(layout.shape)]
+    bits = {"bits": element_bits} if isinstance(layout, MemoryLayout) else {}
+    return {"shape": layout.shape, **bits, "places": places}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import anywidget
@@ -33,6 +33,12 @@ def _module(script: str, render: str) -> str:
     """Return the module of a widget; ``render`` is its function in widgets.js."""
     linked = file_text(__package__, "widgets.js")
     return f"{script}\n{linked}\nconst render = {render};\nexport default {{ render }};\n"
+
+
+def _checked(name: str, value: Any, choices: tuple[str, ...], owner: str = "") -> str:
+    if value not in choices:
+        raise StateError(choice_message(name, value, choices, owner=owner))
+    return str(value)
 
 
 class GraphView(anywidget.AnyWidget):
@@ -87,7 +93,6 @@ class GraphView(anywidget.AnyWidget):
         chosen = pictures.checked_view(view or pictures.default)
         collapsed = pictures.collapsed_at_first(chosen)
         start = pictures.checked_start(chosen, argument)
-        state = {"html": graph_pane(""), **more}
         super().__init__(
             view=chosen,
             collapsed=collapsed,
@@ -97,7 +102,7 @@ class GraphView(anywidget.AnyWidget):
             members=pictures.members(chosen, collapsed, start, self.direction) if start else [],
             arguments=pictures.arguments,
             views=pictures.views,
-            **state,
+            **{"html": graph_pane(""), **more},
         )
 
     @traitlets.validate("view")
@@ -114,9 +119,7 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.validate("direction")
     def _check_direction(self, proposal: Any) -> str:
-        if proposal["value"] not in tuple(Direction):
-            raise StateError(choice_message("direction", proposal["value"], tuple(Direction)))
-        return str(proposal["value"])
+        return _checked("direction", proposal["value"], tuple(Direction))
 
     @traitlets.observe("view")
     def _show_view(self, change: Any) -> None:
@@ -138,10 +141,8 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.observe("slice", "direction")
     def _light(self, change: Any) -> None:
-        found: Iterable[str] = ()
-        if self.slice:
-            found = self._pictures.members(self.view, self.collapsed, self.slice, self.direction)
-        self.members = list(found)
+        members = self._pictures.members
+        self.members = members(self.view, self.collapsed, self.slice, self.direction) if self.slice else []
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take state from the page. What cannot be done is said there, and the state stays as it was."""
@@ -221,17 +222,11 @@ class Explorer(GraphView):
 
     @traitlets.validate("stage")
     def _check_stage(self, proposal: Any) -> str:
-        if proposal["value"] not in self._stages:
-            raise StateError(
-                choice_message("stage", proposal["value"], tuple(self._stages), owner=self._compiled.kernel)
-            )
-        return str(proposal["value"])
+        return _checked("stage", proposal["value"], tuple(self._stages), self._compiled.kernel)
 
     @traitlets.validate("value")
     def _check_value(self, proposal: Any) -> str:
-        if proposal["value"] and proposal["value"] not in self._values:
-            raise StateError(choice_message("value", proposal["value"], self._values, owner=self._compiled.kernel))
-        return str(proposal["value"])
+        return _checked("value", proposal["value"], self._values, self._compiled.kernel) if proposal["value"] else ""
 
     @traitlets.observe("stage")
     def _read_sass(self, change: Any) -> None:
@@ -251,9 +246,8 @@ class Explorer(GraphView):
 
     def still(self) -> str:
         """Return the static explorer, SASS included."""
-        uid = f"still {id(self)}"
-        text, opened = self._source, self.stage
-        html = explorer_html(self._compiled, text, opened=opened, uid=uid, graph=True, tiles=FEW_TILES)
+        uid, opened = f"still {id(self)}", self.stage
+        html = explorer_html(self._compiled, self._source, opened=opened, uid=uid, graph=True, tiles=FEW_TILES)
         return with_fallbacks(html)
 
     def words(self) -> str:

@@ -16,9 +16,8 @@ from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, sum_reasons
-from kernellab.ir.graph import Location, calls_of, main_file, short_file
+from kernellab.ir.graph import calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.layouts import Layouts
 from kernellab.views.elements import code_line, file_text, html_page, percent, seconds_words, size_words, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
@@ -84,23 +83,30 @@ class Rendering:
         names = [stage.name for stage in exploration.stages]
         default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
         self.opened = names.index(opened if opened in names else default) if names else 0
-        layouts = _layouts(exploration.compiled) if tiles and "ttgir" in names else None
-        self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts is not None else None
+        self._tiles: TilesPane | None = None
+        if tiles and "ttgir" in names:
+            compiled = exploration.compiled
+            layouts = layouts_in(compiled.kernel, str(compiled.target), compiled.stages["ttgir"])
+            self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts.values else None
 
     def pictures(self) -> GraphPictures:
         """The pictures of the graph; their boxes share the classes of source lines."""
         compiled = self.exploration.compiled
         lines = (line for function in self.exploration.source for line in function)
         text = {line.key[1]: line.text for line in lines if line.key[0] == self.home and line.text}
-        return GraphPictures(compiled.graph, compiled.effects, text, self._style)
 
-    def _style(self, node: Node) -> str:
-        number = self.numbers.get((node.file or self.home, node.source_line or 0))
-        return "" if number is None else f"k{number}"
+        def style(node: Node) -> str:
+            number = self.numbers.get((node.file or self.home, node.source_line or 0))
+            return "" if number is None else f"k{number}"
+
+        return GraphPictures(compiled.graph, compiled.effects, text, style)
 
     def html(self, graph: str = "") -> str:
         """Return the explorer, with the pane of a graph at its foot."""
-        rows = {stage.name: _run_classes(stage, self.numbers) for stage in self.exploration.stages}
+        rows = {
+            stage.name: {self.numbers[key] for place in stage.places.values() if (key := key_of(place)) in self.numbers}
+            for stage in self.exploration.stages
+        }
         parts = [
             f'<div class="kx" id="{self.uid}">',
             f"<style>{style_sheet(__package__, 'explorer.css')}{self._rules()}</style>",
@@ -116,7 +122,9 @@ class Rendering:
     def _rules(self) -> str:
         """Return the rules that light, for the line under the pointer and the checked one, all that belongs to it."""
         root, numbers = f"#{self.uid}", self.numbers.values()
-        calls = sorted({self.numbers[key] for key in self._callers() if key in self.numbers})
+        places = (place for stage in self.exploration.stages for place in stage.places.values())
+        callers = {key_of(call) for place in places for call in calls_of(place)}
+        calls = sorted(self.numbers[key] for key in callers if key in self.numbers)
         hover = ",".join(f"{root}:has(.k{n}:hover) .k{n}" for n in numbers)
         chosen = ",".join(f"{root}:has(.r{n}:checked) .k{n}" for n in numbers)
         near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
@@ -131,19 +139,16 @@ class Rendering:
         """Return the values of TTGIR whose layouts are drawn."""
         return () if self._tiles is None else self._tiles.drawn_values()
 
-    def _callers(self) -> set[LineKey]:
-        places = (place for stage in self.exploration.stages for place in stage.places.values())
-        return {key for place in places for call in calls_of(place) if (key := key_of(call)) is not None}
-
     def _tabs(self) -> Iterator[str]:
         for index, stage in enumerate(self.exploration.stages):
             checked = " checked" if index == self.opened else ""
+            size = "…" if stage.is_pending else f"{stage.instructions:,}"
             yield (
                 f' <label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked} {_UNSTYLED}>'
-                f"<b>{stage.name.upper()}</b> <span>{escape(_size(stage))}</span></label>"
+                f"<b>{stage.name.upper()}</b> <span>{size}</span></label>"
             )
 
-    def _source(self, rows: Mapping[str, frozenset[int]]) -> str:
+    def _source(self, rows: Mapping[str, set[int]]) -> str:
         badges = badges_of(self.exploration)
         parts: list[str] = []
         file = ""
@@ -156,7 +161,7 @@ class Rendering:
             parts.append(f'<div class="kx-code">{body}</div>')
         return "".join(parts)
 
-    def _source_line(self, line: SourceLine, badges: tuple[Badge, ...], rows: Mapping[str, frozenset[int]]) -> str:
+    def _source_line(self, line: SourceLine, badges: tuple[Badge, ...], rows: Mapping[str, set[int]]) -> str:
         number = self.numbers[line.key]
         counts = "".join(
             f'<label class="p{index}" for="{self.uid}-{index}-{number}">{stage.count(line.key)}</label>'
@@ -166,7 +171,11 @@ class Rendering:
         button = ""
         if counts:
             button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
-        marks = f"<s {_UNSTYLED}>{''.join(map(_badge, badges))}</s>" if badges else ""
+        marks = ""
+        for badge in badges:
+            alarm = ' class="kx-alarm"' if badge.alarm else ""
+            marks += f'<em{alarm} title="{escape(badge.tip)}">{escape(badge.text)}</em>'
+        marks = f"<s {_UNSTYLED}>{marks}</s>" if badges else ""
         other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
         heat = "" if self.heat is None else self.heat.cell(line.key)
         return (
@@ -199,21 +208,6 @@ class Rendering:
         return f'<div class="kx-stage kx-p{index}">{content}</div>'
 
 
-def _layouts(compiled: Compiled) -> Layouts | None:
-    """Return the values of a kernel that have a layout; None where there are none."""
-    found = layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
-    return found if found.values else None
-
-
-def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
-    keys = {key_of(place) for place in stage.places.values()}
-    return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
-
-
-def _size(stage: Stage) -> str:
-    return "…" if stage.is_pending else f"{stage.instructions:,}"
-
-
 def _facts(stage: Stage) -> str:
     if stage.is_pending:
         return "is being disassembled"
@@ -222,11 +216,6 @@ def _facts(stage: Stage) -> str:
     if stage.seconds is not None:
         facts.append(f"made in {seconds_words(stage.seconds)}")
     return " · ".join(facts)
-
-
-def _badge(badge: Badge) -> str:
-    alarm = ' class="kx-alarm"' if badge.alarm else ""
-    return f'<em{alarm} title="{escape(badge.tip)}">{escape(badge.text)}</em>'
 
 
 def _times(compiled: Compiled) -> str:
@@ -293,38 +282,34 @@ def fit_stage(stage: Stage) -> tuple[LineRun, ...]:
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
     """
-    runs = tuple(_runs(stage))
-    kept = next((kept for kept in _KEPT if sum(_run_size(run, kept) for run in runs) < STAGE_BYTES_AT_MOST), _KEPT[-1])
-    return tuple(_fold_run(stage.name, run, kept) for run in runs)
+    places = {
+        name: (
+            key_of(place),
+            tuple(dict.fromkeys(key for call in calls_of(place) if (key := key_of(call)) is not None)),
+        )
+        for name, place in stage.places.items()
+    }
+    groups = groupby(stage.lines, key=lambda line: places[id(line.place)])
+    runs = [LineRun(tuple(_shorten_line(stage.name, line.text) for line in group), *key) for key, group in groups]
 
+    def size(run: LineRun, kept: int | None) -> int:
+        return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
 
-def _runs(stage: Stage) -> Iterator[LineRun]:
-    places = {name: (key_of(place), _calls(place)) for name, place in stage.places.items()}
-    for (key, calls), group in groupby(stage.lines, key=lambda line: places[id(line.place)]):
-        yield LineRun(tuple(_shorten_line(stage.name, line.text) for line in group), key, calls)
-
-
-def _calls(place: Location) -> tuple[LineKey, ...]:
-    keys = (key_of(call) for call in calls_of(place))
-    return tuple(dict.fromkeys(key for key in keys if key is not None))
-
-
-def _run_size(run: LineRun, kept: int | None) -> int:
-    return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
-
-
-def _fold_run(name: str, run: LineRun, kept: int | None) -> LineRun:
-    if kept is None or len(run.lines) <= kept + 2:
-        return run
-    return replace(run, lines=(*run.lines[:kept], f"    … {_folded_words(name, run.lines[kept:])}"))
+    kept = next((kept for kept in _KEPT if sum(size(run, kept) for run in runs) < STAGE_BYTES_AT_MOST), _KEPT[-1])
+    if kept is None:
+        return tuple(runs)
+    return tuple(
+        replace(run, lines=(*run.lines[:kept], f"    … {_folded_words(stage.name, run.lines[kept:])}"))
+        if len(run.lines) > kept + 2
+        else run
+        for run in runs
+    )
 
 
 def _shorten_line(name: str, line: str) -> str:
-    if name == "sass":
-        line = _SASS_GAP.sub(r"\1 ", line)
-    if len(line) <= _LINE_AT_MOST:
-        return line
-    return f"{line[:_LINE_AT_MOST]} … {len(line) - _LINE_AT_MOST:,} more characters"
+    line = _SASS_GAP.sub(r"\1 ", line) if name == "sass" else line
+    rest = len(line) - _LINE_AT_MOST
+    return line if rest <= 0 else f"{line[:_LINE_AT_MOST]} … {rest:,} more characters"
 
 
 def _folded_words(name: str, lines: Iterable[str]) -> str:
@@ -375,23 +360,17 @@ def heat_of(profile: Profile) -> Heat | None:
     """Return the heat of a profile; None where it has no samples."""
     if not profile.samples:
         return None
-    found: dict[LineKey, list[LineSamples]] = {}
+    lines_of: dict[LineKey, list[LineSamples]] = {}
     for line in profile.lines:
         if line.line is not None:
-            found.setdefault((short_file(line.file), line.line), []).append(line)
-    marks = {key: _mark(lines) for key, lines in found.items()}
-    total = profile.samples
-    return Heat(marks, {each.address: each.samples / total for each in profile.instructions})
-
-
-def _mark(lines: list[LineSamples]) -> HeatMark:
-    """Return the mark of a source line, which may have been inlined through several calls."""
-    share = sum(line.share.value for line in lines)
-    first = lines[0].share
-    bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
-    return HeatMark(
-        share, f"{percent(share)}{bounds} of the samples: {reasons_words(sum_reasons(x.reasons for x in lines))}"
-    )
+            lines_of.setdefault((short_file(line.file), line.line), []).append(line)
+    marks = {}
+    for key, lines in lines_of.items():  # several where it was inlined through several calls
+        share, first = sum(line.share.value for line in lines), lines[0].share
+        bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
+        reasons = reasons_words(sum_reasons(line.reasons for line in lines))
+        marks[key] = HeatMark(share, f"{percent(share)}{bounds} of the samples: {reasons}")
+    return Heat(marks, {each.address: each.samples / profile.samples for each in profile.instructions})
 
 
 def reasons_words(reasons: Reasons) -> str:

@@ -13,7 +13,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError, UsageError, plural
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
-from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
+from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import Access
 from kernellab.views.elements import MARKS
@@ -135,8 +135,10 @@ def _functions(
     compiled: Compiled, stages: Iterable[Stage], own: Mapping[int, str], file: str | None
 ) -> Iterator[tuple[SourceLine, ...]]:
     """Yield the kernel's lines, then those of each function that any stage names, in the order of files and lines."""
-    used = _lines_by_file(stages)
-    for place in (place_of(operation.location) for operation in compiled.graph.operations):
+    used, graph = _lines_by_file(stages), compiled.graph
+    lines = (graph.values[value].location.line for value in graph.kernel.arguments)
+    definition = next((line for line in lines if line is not None), 0)
+    for place in (place_of(operation.location) for operation in graph.operations):
         if place.line is not None:
             used.setdefault(place.file or "", set()).add(place.line)
     files = sorted(used, key=lambda name: short_file(name) != short_file(file))
@@ -150,7 +152,7 @@ def _functions(
             texts |= own
             spans = [(min(own), max(own)), *(span for span in spans if span[0] > max(own) or span[1] < min(own))]
         shown = {_span_of(line, spans) for line in used[name]}
-        kernel = _span_of(_definition(compiled) or 0, spans) if is_own and not own else None
+        kernel = _span_of(definition, spans) if is_own and not own else None
         for span in sorted(shown, key=lambda span: (not (is_own and (span == kernel or span[0] in own)), span)):
             yield _lines(name, texts, *span)
 
@@ -172,12 +174,6 @@ def _lines_by_file(stages: Iterable[Stage]) -> dict[str, set[int]]:
 def _lines(file: str | None, texts: Mapping[int, str], first: int, last: int) -> tuple[SourceLine, ...]:
     short = short_file(file)
     return tuple(SourceLine((short, number), texts.get(number, "")) for number in range(first, last + 1))
-
-
-def _definition(compiled: Compiled) -> int | None:
-    graph = compiled.graph
-    lines = (graph.values[value].location.line for value in graph.kernel.arguments)
-    return next((line for line in lines if line is not None), None)
 
 
 def _spans(texts: Mapping[int, str]) -> list[tuple[int, int]]:
@@ -205,6 +201,11 @@ _WIDTHS = {
     InstructionKind.ASYNC_COPY: "cp.async",
 }
 _VERBS = {InstructionKind.LOAD: "loads", InstructionKind.STORE: "stores", InstructionKind.ASYNC_COPY: "copies"}
+_MARKED = (
+    (InstructionKind.BULK_COPY, "TMA", "copied by the tensor memory accelerator"),
+    (InstructionKind.ATOMIC, MARKS[Access.ATOMIC], "atomic"),
+    (InstructionKind.BARRIER, "bar", "waits at a barrier"),
+)
 _CONDITION = "if neighbours lay in one thread, at addresses known to be contiguous and aligned, under one mask"
 _DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
@@ -245,10 +246,10 @@ _NOTHING = LineProfile(0, ())
 
 def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
     for kind, mark in _WIDTHS.items():
-        sizes = [(instruction.bytes, instruction, count) for instruction, count in profile.of(kind)]
+        sizes = [instruction.bytes for instruction, _ in profile.of(kind)]
         if not sizes:
             continue
-        narrow, wide = min(size for size, _, _ in sizes), max(size for size, _, _ in sizes)
+        narrow, wide = min(sizes), max(sizes)
         width = f"{wide} B" if narrow == wide else f"{narrow}-{wide} B"
         tip = f"each thread {_VERBS[kind]} {width.replace('B', 'bytes')} at a time: {_instructions(profile, kind)}"
         alarm = 0 < wide < min(possible, WIDEST_BYTES)
@@ -266,31 +267,20 @@ def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
 
 
 def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) -> Iterator[Badge]:
-    if profile.count(InstructionKind.BULK_COPY):
-        yield Badge(
-            "TMA", f"copied by the tensor memory accelerator: {_instructions(profile, InstructionKind.BULK_COPY)}"
-        )
-    if profile.count(InstructionKind.ATOMIC):
-        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_instructions(profile, InstructionKind.ATOMIC)}")
-    if profile.count(InstructionKind.BARRIER):
-        yield Badge("bar", f"waits at a barrier: {_instructions(profile, InstructionKind.BARRIER)}")
+    for kind, mark, words in _MARKED:
+        if profile.count(kind):
+            yield Badge(mark, f"{words}: {_instructions(profile, kind)}")
     spilling = binary if binary.instructions else profile
     spills = spilling.count(InstructionKind.SPILL)
-    if spills and spill_bytes == 0:
-        yield Badge(
-            f"stack {spills}", f"on the stack, in local memory: {_instructions(spilling, InstructionKind.SPILL)}"
-        )
-    elif spills:
+    if spills:
+        instructions, is_stack = _instructions(spilling, InstructionKind.SPILL), spill_bytes == 0
         tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
-        yield Badge(f"spill {spills}", tip + _instructions(spilling, InstructionKind.SPILL), alarm=True)
+        tip = "on the stack, in local memory: " if is_stack else tip
+        yield Badge(f"{'stack' if is_stack else 'spill'} {spills}", tip + instructions, alarm=not is_stack)
 
 
 def _instructions(profile: LineProfile, kind: InstructionKind) -> str:
-    return ", ".join(_times(instruction, count) for instruction, count in profile.of(kind))
-
-
-def _times(instruction: Instruction, count: int) -> str:
-    return f"{count} {instruction.mnemonic}" if count > 1 else instruction.mnemonic
+    return ", ".join(f"{n} {each.mnemonic}" if n > 1 else each.mnemonic for each, n in profile.of(kind))
 
 
 def _possible_bytes(exploration: Exploration) -> dict[LineKey, int]:

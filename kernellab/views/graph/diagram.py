@@ -169,7 +169,8 @@ def collapse(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
         name = shown.get(node.id, node.id)
         if name not in placed:
             placed[name] = node if name == node.id else _box(frames[name], members[name])
-    edges = (_redirect(edge, shown) for edge in diagram.edges)
+    ends = ((edge, shown.get(edge.tail, edge.tail), shown.get(edge.head, edge.head)) for edge in diagram.edges)
+    edges = (replace(edge, tail=tail, head=head) for edge, tail, head in ends)
     order = ((shown.get(above, above), shown.get(below, below)) for above, below in diagram.order)
     return Diagram(
         diagram.title,
@@ -219,10 +220,6 @@ def _hiding(diagram: Diagram, collapsed: Collection[str]) -> Mapping[str | None,
     return hiding
 
 
-def _redirect(edge: Edge, shown: Mapping[str, str]) -> Edge:
-    return replace(edge, tail=shown.get(edge.tail, edge.tail), head=shown.get(edge.head, edge.head))
-
-
 def _box(frame: RegionFrame, members: list[Node]) -> Node:
     kinds = Counter(node.kind for node in members)
     counts = [plural(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
@@ -249,18 +246,12 @@ CHARACTER_EM = 0.602  # the advance of DejaVu Sans Mono, Menlo and Consolas is 0
 LINE_EM = 1.35
 _POINTS_PER_INCH = 72.0
 # The room beside the text of a box and above it, both sides together.
+_PADDINGS_PX = {BoxKind.ARGUMENT: 22.0, BoxKind.SCALAR: 20.0, BoxKind.READ: 30.0, BoxKind.WRITE: 30.0}
+_PADDINGS_PX |= {BoxKind.ATOMIC: 34.0, BoxKind.OUTPUT: 22.0}
 PADDING_PX: Mapping[BoxKind, tuple[float, float]] = {
-    BoxKind.ARGUMENT: (22.0, 9.0),
-    BoxKind.SCALAR: (20.0, 9.0),
-    BoxKind.COMPUTE: (16.0, 9.0),
-    BoxKind.CONTROL: (16.0, 9.0),
-    BoxKind.READ: (30.0, 9.0),
-    BoxKind.WRITE: (30.0, 9.0),
-    BoxKind.ATOMIC: (34.0, 9.0),
-    BoxKind.UNKNOWN: (16.0, 9.0),
+    **{kind: (_PADDINGS_PX.get(kind, 16.0), 9.0) for kind in BoxKind},
     BoxKind.KERNEL: (24.0, 11.0),
     BoxKind.TENSOR: (8.0, 2.0),
-    BoxKind.OUTPUT: (22.0, 9.0),
 }
 _WEIGHTS = {ArrowKind.VALUE: 4, ArrowKind.CHANGE: 4, ArrowKind.ADDRESS: 2}  # how straight an arrow is kept, else 1
 
@@ -298,7 +289,11 @@ def to_dot(diagram: Diagram) -> str:
         "edge [arrowsize=.5];",
         *inside(None),
         *_ranks(diagram),
-        *(_dot_edge(index, edge) for index, edge in enumerate(diagram.edges)),
+        *(
+            f'"{edge.tail}" -> "{edge.head}" [id="e{index}",weight={_WEIGHTS.get(edge.flow, 1)}'
+            f"{',constraint=false' if edge.back else ''}];"
+            for index, edge in enumerate(diagram.edges)
+        ),
         *(f'"{above}" -> "{below}" [style=invis];' for above, below in diagram.order),
         "}",
     ]
@@ -307,17 +302,13 @@ def to_dot(diagram: Diagram) -> str:
 
 def _ranks(diagram: Diagram) -> list[str]:
     """Put arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
-    arguments = [
-        node.id for node in diagram.nodes if node.kind in (BoxKind.ARGUMENT, BoxKind.SCALAR) and not node.cluster
-    ]
+    outside = [node for node in diagram.nodes if not node.cluster]
+    arguments = [node.id for node in outside if node.kind in (BoxKind.ARGUMENT, BoxKind.SCALAR)]
     if any(node.kind is BoxKind.TENSOR for node in diagram.nodes):
         arguments = []
     tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
-    stores = [
-        node.id
-        for node in diagram.nodes
-        if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC) and node.cluster is None and node.id not in tails
-    ]
+    writes = [node.id for node in outside if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC)]
+    stores = [name for name in writes if name not in tails]
     lines = []
     for rank, ids in (("source", arguments), ("sink", stores)):
         if ids:
@@ -327,13 +318,6 @@ def _ranks(diagram: Diagram) -> list[str]:
     roots = [node.id for node in diagram.nodes if node.id not in heads]
     lines += [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
     return lines
-
-
-def _dot_edge(index: int, edge: Edge) -> str:
-    attributes = f'id="e{index}",weight={_WEIGHTS.get(edge.flow, 1)}'
-    if edge.back:
-        attributes += ",constraint=false"
-    return f'"{edge.tail}" -> "{edge.head}" [{attributes}];'
 
 
 Point = tuple[float, float]

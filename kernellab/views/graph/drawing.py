@@ -104,15 +104,12 @@ def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines:
 def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | None = None) -> str:
     """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
     styles = classes or {}
+    placed = (node for node in diagram.nodes if node.id in layout.nodes)
     body = [
         *_frames(diagram, layout),
         *_arrows(diagram, layout),
         f'<g text-anchor="middle" font-size="{TITLE_PX:g}" fill="currentColor">',
-        *(
-            _box(node, layout.nodes[node.id], styles.get(node.id, ""))
-            for node in diagram.nodes
-            if node.id in layout.nodes
-        ),
+        *(_box(node, layout.nodes[node.id], styles.get(node.id, "")) for node in placed),
         "</g>",
     ]
     return svg_element(diagram.title, describe(diagram), layout.width, layout.height, body)
@@ -122,16 +119,10 @@ def svg_element(title: str, description: str, width: float, height: float, body:
     """Return an ``<svg>`` in pixels, with a title and a description for screen readers."""
     total_width, total_height = math.ceil(width + 2 * _MARGIN_PX), math.ceil(height + 2 * _MARGIN_PX)
     box = f"{-_MARGIN_PX:g} {-_MARGIN_PX:g} {total_width} {total_height}"
-    attributes = {
-        "xmlns": "http://www.w3.org/2000/svg",
-        "role": "img",
-        "aria-label": title,
-        "width": total_width,
-        "height": total_height,
-        "viewBox": box,
-        "font-family": FONT,
-    }
-    head = " ".join(f'{name}="{escape(str(value))}"' for name, value in attributes.items())
+    head = (
+        f'xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" width="{total_width}" '
+        f'height="{total_height}" viewBox="{box}" font-family="{FONT}"'
+    )
     words = f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
     return "\n".join([f"<svg {head}>", words + _ALONE, *body, "</svg>"])
 
@@ -198,10 +189,16 @@ def _box(node: Node, center: Point, css_class: str) -> str:
     x, y = center
     width, height = box_size(node)
     marked = f' class="{css_class}"' if css_class else ""
-    outline = "" if node.kind is BoxKind.TENSOR else _outline_path(node, center, marked)
+    style, outline = _style(node), ""
+    if node.kind is not BoxKind.TENSOR:
+        dash = ' stroke-dasharray="4 2"' if style.is_dashed else ""
+        outline = (
+            f'<path{marked} d="{_outline(node.kind, x, y, width / 2, height / 2)}" fill="{style.color}" '
+            f'fill-opacity="{style.fill}" stroke="{style.color}" stroke-width="{style.stroke}"{dash}/>'
+        )
     if node.folds:  # the edges of a pile
         pile = "".join(f"M{_n(x - width / 2 + gap)} {_n(y + height / 2 + gap)}h{_n(width)}" for gap in (3, 6))
-        outline += f'<path d="{pile}" stroke="{_style(node).color}" stroke-opacity=".7"/>'
+        outline += f'<path d="{pile}" stroke="{style.color}" stroke-opacity=".7"/>'
     facts = {"line": node.source_line, "file": node.file, "folds": node.folds}
     data = "".join(f' data-{name}="{escape(str(value))}"' for name, value in facts.items() if value)
     text = _text(node, x, y, height)
@@ -212,15 +209,6 @@ def _style(node: Node) -> _Box:
     """Return the style of a box; one that touches memory which no argument names has the colour of the unknown."""
     style = _BOXES[node.kind]
     return replace(style, color=_BOXES[BoxKind.UNKNOWN].color, is_dashed=True) if node.unsure else style
-
-
-def _outline_path(node: Node, center: Point, marked: str) -> str:
-    style, (width, height) = _style(node), box_size(node)
-    dash = ' stroke-dasharray="4 2"' if style.is_dashed else ""
-    return (
-        f'<path{marked} d="{_outline(node.kind, *center, width / 2, height / 2)}" fill="{style.color}" '
-        f'fill-opacity="{style.fill}" stroke="{style.color}" stroke-width="{style.stroke}"{dash}/>'
-    )
 
 
 def _text(node: Node, x: float, y: float, height: float) -> str:
@@ -245,18 +233,10 @@ def _outline(kind: BoxKind, x: float, y: float, w: float, h: float) -> str:
     if kind is BoxKind.WRITE:
         return _polygon((x - w + slant, y - h), (x + w - slant, y - h), (x + w, y + h), (x - w, y + h))
     if kind is BoxKind.ATOMIC:
-        return _polygon(
-            (x - w + slant, y - h),
-            (x + w - slant, y - h),
-            (x + w, y),
-            (x + w - slant, y + h),
-            (x - w + slant, y + h),
-            (x - w, y),
-        )
-    radius = (
-        h if kind in (BoxKind.ARGUMENT, BoxKind.SCALAR, BoxKind.OUTPUT) else 0.0 if kind is BoxKind.UNKNOWN else 4.0
-    )
-    return _rounded_rectangle(x - w, y - h, 2 * w, 2 * h, radius)
+        top, bottom = (x - w + slant, x + w - slant), (x + w - slant, x - w + slant)
+        return _polygon(*((at, y - h) for at in top), (x + w, y), *((at, y + h) for at in bottom), (x - w, y))
+    radius = h if kind in (BoxKind.ARGUMENT, BoxKind.SCALAR, BoxKind.OUTPUT) else 4.0
+    return _rounded_rectangle(x - w, y - h, 2 * w, 2 * h, 0.0 if kind is BoxKind.UNKNOWN else radius)
 
 
 def _polygon(*corners: Point) -> str:

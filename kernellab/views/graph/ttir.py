@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -81,17 +81,14 @@ class _TtirView:
         order: Iterable[tuple[str, str]] = (),
     ) -> Diagram:
         """Return the picture: arguments on top of ``nodes``, without scalars that lead nowhere and empty frames."""
-        arrows = merged_edges(edges)
-        touched = {edge.tail for edge in arrows} | {edge.head for edge in arrows}
+        graph, arrows = self.graph, merged_edges(edges)
+        touched = {end for edge in arrows for end in (edge.tail, edge.head)}
         shown = tuple(
             node for node in (*self._arguments(), *nodes) if node.kind is not BoxKind.SCALAR or node.id in touched
         )
-        return Diagram(title, shown, arrows, occupied_clusters((*self._helpers(), *clusters), shown), tuple(order))
-
-    def _helpers(self) -> Iterator[RegionFrame]:
-        for function in self.graph.functions:
-            if not function.is_kernel:
-                yield RegionFrame(f"r{function.region}", f"helper {plain_name(function.name)}")
+        helpers = (function for function in graph.functions if not function.is_kernel)
+        frames = (RegionFrame(f"r{helper.region}", f"helper {plain_name(helper.name)}") for helper in helpers)
+        return Diagram(title, shown, arrows, occupied_clusters((*frames, *clusters), shown), tuple(order))
 
     def _arguments(self) -> Iterator[Node]:
         for function in self.graph.functions:
@@ -138,12 +135,10 @@ class OperationView(_TtirView):
 
     def clusters(self) -> Iterator[RegionFrame]:
         """Yield a frame for each region of an operation."""
-        graph = self.graph
-        for operation in graph.operations:
+        for operation in self.graph.operations:
             for region in operation.regions:
-                yield RegionFrame(
-                    f"r{region}", frame_label(operation, region, self.source), self.cluster_of(operation.block)
-                )
+                label = frame_label(operation, region, self.source)
+                yield RegionFrame(f"r{region}", label, self.cluster_of(operation.block))
 
     def cluster_of(self, block: int) -> str | None:
         """Return the frame of a block; None for the body of the kernel."""
@@ -154,7 +149,9 @@ class OperationView(_TtirView):
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per operation and carried value, in the order of the IR."""
-        yield from self._loop_values()
+        for function in self.graph.functions:  # the values that its blocks pass to each other
+            for block in self.graph.regions[function.region].blocks[1:]:
+                yield from self._block_arguments(block)
         for operation in self.graph.operations:
             if operation.name in YIELDS or operation.name == "arith.constant" or self._in_fold(operation):
                 continue
@@ -166,36 +163,26 @@ class OperationView(_TtirView):
     def _in_fold(self, operation: Operation) -> bool:
         return is_folded(self.graph, operation.block)
 
-    def _loop_values(self) -> Iterator[Node]:
-        """Yield the values that blocks of a function pass to each other."""
-        for function in self.graph.functions:
-            for block in self.graph.regions[function.region].blocks[1:]:
-                yield from self._block_arguments(block)
-
     def _block_arguments(self, block: int) -> Iterator[Node]:
         for value in self.graph.blocks[block].arguments:
             if value not in self.heads:
-                known = self.graph.values[value]
-                starts = [
-                    self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
-                ]
-                title = shorten(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
+                known, flows = self.graph.values[value], self.joins.get(value, ())
+                starts = [f"← {self.constants[flow.value]}" for flow in flows if flow.value in self.constants]
+                # The variable that it stands for has its own name, or that of what flows into it.
+                values = [known, *(self.graph.values[flow.value] for flow in reversed(flows))]
+                name = next((value.name for value in values if value.name), "carried")
+                lines = (shorten(" ".join([name, *starts[:1]]), 40), short_type(known))
                 tip = f"carried value\n{value_words(known)}"
-                lines = (title, short_type(known))
                 yield Node(f"v{value}", lines, BoxKind.CONTROL, tip, self.cluster_of(block))
 
-    def _carried_name(self, value: int) -> str:
-        """Return the variable that a block argument stands for: its own name, or that of what flows into it."""
-        values = [value, *(flow.value for flow in reversed(self.joins.get(value, ())))]
-        return next((name for each in values if (name := self.graph.values[each].name)), "carried")
-
     def _operation(self, operation: Operation) -> Node:
-        touch = self.touches.get(operation.index)
-        place = place_of(operation.location)
-        kind = touch.kind if touch else BoxKind.COMPUTE
-        cluster = self.cluster_of(operation.block)
+        touch, place = self.touches.get(operation.index), place_of(operation.location)
+        kind, cluster = touch.kind if touch else BoxKind.COMPUTE, self.cluster_of(operation.block)
         title = operation_title(self.graph, operation, self.constants, touch)
-        details = self._details(operation, touch)
+        # The name and type of the result; of what is stored, where there is no result.
+        shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
+        values = [self.graph.values[index] for index in shown]
+        details = [shorten(f"{value.name or ''}  {short_type(value)}".strip(), 44) for value in values]
         if operation.name == "scf.for":
             kind, cluster = BoxKind.CONTROL, f"r{operation.regions[0]}"
             title, details = self._loop_words(operation)
@@ -203,37 +190,24 @@ class OperationView(_TtirView):
             kind, details = BoxKind.CONTROL, []
         elif operation.name in BRANCHES:
             kind = BoxKind.CONTROL
-        tip = operation_tip(self.graph, operation, touch, self.source)
-        unsure = touch is not None and bool(touch.unknown)
         folded = self._inside(*operation.regions) if operation.name in FOLDED else ()
-        made_of = (operation.index, *(inner.index for inner in folded))
         return Node(
             f"o{operation.index}",
             (title, *details),
             kind,
-            tip,
+            operation_tip(self.graph, operation, touch, self.source),
             cluster,
             place.line,
-            unsure,
-            made_of,
+            touch is not None and bool(touch.unknown),
+            (operation.index, *(inner.index for inner in folded)),
             self.source.other(place),
         )
-
-    def _details(self, operation: Operation, touch: MemoryTouch | None) -> list[str]:
-        """Return the name and type of the result; of what is stored, where there is no result."""
-        shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
-        return [self._value_words(self.graph.values[index]) for index in shown]
-
-    def _value_words(self, value: Value) -> str:
-        return shorten(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
 
     def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
         """Return the title of a loop, and its bounds where all of them have a name or are constants."""
         title = f"for {loop_variable(self.graph, operation, self.source)}".rstrip()
-        bounds = [
-            self.constants.get(value) or self.graph.values[value].name
-            for value in direct_operands(self.graph, operation)
-        ]
+        values = direct_operands(self.graph, operation)
+        bounds = [self.constants.get(value) or self.graph.values[value].name for value in values]
         if None in bounds:
             return title, []
         low, high, step = bounds
@@ -241,7 +215,7 @@ class OperationView(_TtirView):
 
     def edges(self) -> Iterator[Edge]:
         """Yield the arrows, several between two boxes included."""
-        ends = self._is_end, self._box_of
+        ends = (lambda value: self.graph.values[value].operation is None), self._box_of
         for operation in self.graph.operations:
             if operation.name not in YIELDS and not self._in_fold(operation):
                 for operand in direct_operands(self.graph, operation):
@@ -253,9 +227,6 @@ class OperationView(_TtirView):
             if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
                 for source in sources:
                     yield from self._into(f"v{value}", known, source, *ends)
-
-    def _is_end(self, value: int) -> bool:
-        return self.graph.values[value].operation is None
 
     def _box_of(self, value: int) -> str:
         operation = self.graph.values[value].operation
@@ -298,7 +269,7 @@ class SourceView(_TtirView):
         self._gather()
 
     def _is_frame(self, operation: Operation, region: int) -> bool:
-        """A region is worth a frame when it spans source lines other than that of its owner."""
+        """Return whether a region spans source lines other than that of its owner."""
         here = place_of(operation.location)
         places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in YIELDS]
         return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
@@ -330,9 +301,8 @@ class SourceView(_TtirView):
         for operation in self.graph.operations:
             for region in operation.regions:
                 if region in self.frames:
-                    yield RegionFrame(
-                        self.frames[region], frame_label(operation, region, self.source), self.frame_of(operation.block)
-                    )
+                    label = frame_label(operation, region, self.source)
+                    yield RegionFrame(self.frames[region], label, self.frame_of(operation.block))
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per source line, but for the arguments."""
@@ -340,34 +310,32 @@ class SourceView(_TtirView):
 
     def _node(self, line: _Line) -> Node:
         touch = merge_touches(self.touches[op.index] for op in line.operations if op.index in self.touches)
-        text = self.source.line(line.place)
-        number = self.source.words(line.place).removeprefix("line ")
-        title = f"{number}  {shorten(text or self._summary(line), _TEXT_LIMIT)}".strip()
-        details = [part for part in (touch.words() if touch else "", self._result(line)) if part]
+        text, where = self.source.line(line.place), self.source.words(line.place)
+        title = f"{where.removeprefix('line ')}  {shorten(text or self._summary(line), _TEXT_LIMIT)}".strip()
+        touched = touch.words() if touch else ""
+        details = " · ".join(filter(None, (touched, self._result(line))))
         kind = touch.kind if touch else BoxKind.COMPUTE
         if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
-            kind, details = BoxKind.CONTROL, []
-        lines = (title, " · ".join(details)) if details else (title,)
-        unsure = touch is not None and bool(touch.unknown)
+            kind, details = BoxKind.CONTROL, ""
+        counts = Counter(operation.name for operation in line.operations)
+        operations = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
         return Node(
             line.key,
-            lines,
+            (title, details) if details else (title,),
             kind,
-            self._tip(line, text, touch),
+            "\n".join(filter(None, (f"{where}: {text}" if text else where, touched, operations))),
             line.cluster,
             line.place.line,
-            unsure,
+            touch is not None and bool(touch.unknown),
             tuple(operation.index for operation in line.operations),
             self.source.other(line.place),
         )
 
     def _summary(self, line: _Line) -> str:
         """Stand in for a source line without text."""
-        names = {
-            name: None for op in line.operations for value in op.results if (name := self.graph.values[value].name)
-        }
-        what = dict.fromkeys(op.name.rpartition(".")[2] for op in line.operations)
-        words = ", ".join(what)
+        values = (self.graph.values[index] for op in line.operations for index in op.results)
+        names = dict.fromkeys(value.name for value in values if value.name)
+        words = ", ".join(dict.fromkeys(op.name.rpartition(".")[2] for op in line.operations))
         return f"{', '.join(names)} = {words}" if names else words
 
     def _result(self, line: _Line) -> str:
@@ -378,15 +346,6 @@ class SourceView(_TtirView):
                 known = self.graph.values[made[0]]
                 return short_type(known) if known.shape else ""
         return ""
-
-    def _tip(self, line: _Line, text: str, touch: MemoryTouch | None) -> str:
-        where = self.source.words(line.place)
-        counted: dict[str, int] = defaultdict(int)
-        for operation in line.operations:
-            counted[operation.name] += 1
-        operations = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counted.items())
-        parts = [f"{where}: {text}" if text else where, touch.words() if touch else "", operations]
-        return "\n".join(part for part in parts if part)
 
     def edges(self) -> Iterator[Edge]:
         """Yield the arrows, several between two boxes included."""

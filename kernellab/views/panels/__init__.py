@@ -49,19 +49,20 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore")
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore-source")
         self._moves = LatestOnly(partial(pace_here, self._executor), self._evaluate, self._show)
-        self._sources = LatestOnly(partial(pace_here, self._texts), self._render_source, self._show_source, close_s=0.0)
+        self._screen = Screen(kernel=self.kernel)
+        show_source = partial(setattr, self._screen, "source")
+        self._sources = LatestOnly(partial(pace_here, self._texts), self._render_source, show_source, close_s=0.0)
         self._latest: Evaluation | None = None
         self._is_setting = False
         self._picture: Any = None
         self._controls = {control.name: control for control in plan.controls}
         self._sliders = {control.name: slider_of(control) for control in plan.controls}
         self._target = target_menu(evaluator.here, target)
-        self._screen = Screen(kernel=self.kernel)
         self._keep = ipywidgets.Button(
             description="Keep", tooltip="Keep this point as a config of the kernel", icon="bookmark"
         )
         for widget in (*self._sliders.values(), self._target):
-            widget.observe(self._on_move, "value")
+            widget.observe(lambda _: None if self._is_setting else self._move(), "value")
         self._keep.on_click(self._pressed_keep)
         self._screen.observe(self._on_unfold, "is_open")
         controls = ipywidgets.Box([*self._sliders.values(), self._target, self._keep])
@@ -119,7 +120,10 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             if target is not None:
                 take_value(self._target, self._evaluator.here, str(target))
             for name, control in taken.items():
-                self._take(control, values[name])
+                if control is not self._controls[name]:  # its slider had no stop for the value; never a switch
+                    self._controls[name] = control
+                    self._sliders[name].options = slider_of(control).options
+                self._sliders[name].value = values[name]
         finally:
             self._is_setting = False
         self._move()
@@ -188,17 +192,6 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
     def _point(self) -> Point:
         return Point(tuple(self.values.items()), self._target.value)
 
-    def _take(self, control: Control, value: Any) -> None:
-        """Let a control take a value, which may be one that its slider had no stop for."""
-        if control is not self._controls[control.name]:  # never a switch
-            self._controls[control.name] = control
-            self._sliders[control.name].options = slider_of(control).options
-        self._sliders[control.name].value = value
-
-    def _on_move(self, change: Mapping[str, Any]) -> None:
-        if not self._is_setting:
-            self._move()
-
     def _move(self) -> None:
         self._screen.state = "busy"
         self._moves.move(self._point())
@@ -248,12 +241,8 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
     def _render_source(self, evaluation: Evaluation, superseded: Event) -> str:
         """Render the explorer of a point, in its own thread, since it is slower than the figures."""
         if evaluation.compiled is None or superseded.is_set():
-            return ""
+            return self._screen.source
         return explorer_html(evaluation.compiled, self._source, uid=self._screen.model_id or "")
-
-    def _show_source(self, html: str) -> None:
-        if html:
-            self._screen.source = html
 
     def _pressed_keep(self, button: Any) -> None:
         try:
