@@ -5,8 +5,8 @@ Each row has work, times, and its share of the ceilings, and is stored as a meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,13 +15,12 @@ from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec,
 from kernellab.checking.reference import call_by_name
 from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
-from kernellab.errors import UsageError, plural, value_text
-from kernellab.ir.arithmetic import Arithmetic
+from kernellab.errors import KernellabError, UsageError, plural, value_text
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
-from kernellab.timing.outcome import OutcomeRow, with_types
+from kernellab.timing.outcome import OutcomeRow, reason_of, status_of, with_types
 from kernellab.timing.provenance import Ceilings, key_of
 from kernellab.timing.stopwatch import interval, ratio_interval
 from kernellab.timing.timer import Clocks
@@ -47,6 +46,7 @@ MORE_COLUMNS = (
 )
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
 _INTEGERS = ("bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
+_WORK = ("flops", "bytes", "fp_ops", "intensity", "dot_dtype")
 _NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
 
 
@@ -119,7 +119,7 @@ class Benchmark(Displayable):
         ``attrs`` has the kernel, the names of what was swept, the reference, the ceilings, the provenance, and the
         ``clocks``: point, entry, ratio, low, high and rounds of each reference entry.
         """
-        return frame_of(self)
+        return _frame_of(self)
 
 
 def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
@@ -134,8 +134,7 @@ def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
     )
 
 
-def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
-    """Return the frame of a benchmark."""
+def _frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     import_uninterrupted("pandas")
     import pandas as pd  # keeps this module light
 
@@ -241,6 +240,14 @@ class ImplementationState:
         """Take it out, with the status and reason of its row."""
         self.row = replace(self.row, status=status, reason=reason)
 
+    @contextmanager
+    def dropped_on_errors(self) -> Iterator[None]:
+        """Take it out where the body of a with statement raises one of the lab's errors."""
+        try:
+            yield
+        except KernellabError as exc:
+            self.drop(status_of(exc), reason_of(exc))
+
 
 def enter_work(
     spec: BenchmarkSpec, case: Mapping[str, Any], arguments: Mapping[str, Any], states: Sequence[ImplementationState]
@@ -258,19 +265,24 @@ def enter_work(
         if state.launch is not None and state.compiled is not None:
             counted = arithmetic(state.launch, state.compiled)
             own = moved_bytes(state.launch.arguments, state.compiled) if moved is None else moved
-            state.row = _with_kernel_work(state.row, counted, own, flops)
-            notes += _unknown_work_notes(state.row, counted)
+            computed = counted.dot_flops if flops is None else flops
+            state.row = replace(
+                state.row,
+                flops=computed,
+                bytes=own,
+                fp_ops=counted.elementwise,
+                intensity=computed / own if computed is not None and own else None,
+                dot_dtype=counted.main_dot,
+            )
+            name = state.row.implementation
+            if computed is None:
+                notes.append(f"What {name} computes is not known: {counted.why_unknown}; flops= tells it.")
+            if own is None:
+                notes.append(f"What {name} moves is not known, since an effect of it is not; bytes= tells it.")
             first = first or state.row
         elif state.launch is None:
             source = first or replace(state.row, flops=flops, bytes=moved)
-            state.row = replace(
-                state.row,
-                flops=source.flops,
-                bytes=source.bytes,
-                fp_ops=source.fp_ops,
-                intensity=source.intensity,
-                dot_dtype=source.dot_dtype,
-            )
+            state.row = replace(state.row, **{name: getattr(source, name) for name in _WORK})
     return notes
 
 
@@ -317,27 +329,6 @@ def with_rates(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
     return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
 
 
-def _with_kernel_work(row: BenchmarkRow, counted: Arithmetic, moved: int | None, flops: int | None) -> BenchmarkRow:
-    flops = counted.dot_flops if flops is None else flops
-    return replace(
-        row,
-        flops=flops,
-        bytes=moved,
-        fp_ops=counted.elementwise,
-        intensity=flops / moved if flops is not None and moved else None,
-        dot_dtype=counted.main_dot,
-    )
-
-
-def _unknown_work_notes(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
-    notes = []
-    if row.flops is None:
-        notes.append(f"What {row.implementation} computes is not known: {counted.why_unknown}; flops= tells it.")
-    if row.bytes is None:
-        notes.append(f"What {row.implementation} moves is not known, since an effect of it is not; bytes= tells it.")
-    return notes
-
-
 def _formula_value(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
     if formula is None:
         return None
@@ -360,28 +351,25 @@ def measurements_of(
     """
     return [
         Measurement(
-            key=_key(row, provenance),
-            config=_config(row),
+            key=key_of(
+                {
+                    "bench": row.implementation,
+                    "point": dict(row.point),
+                    **{name: provenance.get(name) for name in ("device", "driver", "target", "triton")},
+                }
+            ),
+            config={
+                **(dict(row.config.parameters) if row.config is not None else {}),
+                **{name: value for name, value in row.options.items() if value is not None},
+            },
             device=str(provenance.get("device") or ""),
             status=str(row.status),
             time_ms=row.time_ms,
-            details=_details(row),
+            details={
+                **{f.name: getattr(row, f.name) for f in fields(row) if f.name not in _FIELDS_OUTSIDE_DETAILS},
+                **{f"over.{name}": value for name, value in row.point},
+            },
         )
         for row in sorted(rows, key=lambda row: row.implementation not in peers)
         if row.status is not Status.NOT_TIMED
     ]
-
-
-def _key(row: BenchmarkRow, provenance: Mapping[str, Any]) -> str:
-    named = {"bench": row.implementation, "point": dict(row.point)}
-    return key_of({**named, **{name: provenance.get(name) for name in ("device", "driver", "target", "triton")}})
-
-
-def _config(row: BenchmarkRow) -> dict[str, Any]:
-    parameters = {} if row.config is None else dict(row.config.parameters)
-    return {**parameters, **{name: value for name, value in row.options.items() if value is not None}}
-
-
-def _details(row: BenchmarkRow) -> dict[str, Any]:
-    details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _FIELDS_OUTSIDE_DETAILS}
-    return {**details, **{f"over.{name}": value for name, value in row.point}}

@@ -45,7 +45,7 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
 from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
 from kernellab.timing.provenance import Ceilings
-from kernellab.timing.timer import Clocks, Timer
+from kernellab.timing.timer import Clocks, GpuTimer
 
 STOPPED = "not measured: the benchmark was interrupted"
 AGREE = "; outputs agree on the CPU"
@@ -65,7 +65,7 @@ class BenchmarkContext:
     target: Target
     kernel_of: Callable[[Any], tuple[str, Any]]
     best: Callable[[Launches], Any]
-    make_timer: Callable[[Mapping[str, Any], Sequence[Implementation]], Timer] | None
+    make_timer: Callable[[Mapping[str, Any], Sequence[Implementation]], GpuTimer] | None
     provenance: Mapping[str, Any]
     ceilings: Ceilings | None = None
     why_not: str = NO_GPU
@@ -152,14 +152,15 @@ class _Session:
                 self.report_progress(stage="points", point=point_words(case))
                 rows.append(self.measure_case(number, case))
                 _require_some_case(rows, self.errors)
-                self._store_measurements(rows[-1])
+                if self.environment.history is not None and self.environment.make_timer is not None:
+                    kept = measurements_of(rows[-1], list(self.spec.versus), self.environment.provenance)
+                    self.environment.history.add_measurements(self.environment.version_id, kept)
                 self.report_progress(done=number + 1, latest=outcome_words(case, rows[-1]))
                 if self.runner.interrupted:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if self.environment.make_timer is not None and not any(row.time_ms for row in itertools.chain(*rows)):
-                raise
-            if not rows:
+            has_times = any(row.time_ms for row in itertools.chain(*rows))
+            if not rows or (self.environment.make_timer is not None and not has_times):
                 raise
             for case in self.spec.cases[len(rows) :]:
                 left = implementations_of(self.spec, case, self.environment.kernel_of)
@@ -170,13 +171,6 @@ class _Session:
         self.report_progress(stage="done", point="")
         return rows
 
-    def _store_measurements(self, rows: Sequence[BenchmarkRow]) -> None:
-        """Write measurements to the store."""
-        environment = self.environment
-        if environment.history is not None and environment.make_timer is not None:
-            kept = measurements_of(rows, list(self.spec.versus), environment.provenance)
-            environment.history.add_measurements(environment.version_id, kept)
-
     def measure_case(self, number: int, case: Mapping[str, Any]) -> list[BenchmarkRow]:
         """Measure one case."""
         self.errors.clear()
@@ -184,7 +178,9 @@ class _Session:
         for state in states:
             self._compile(state)
             if state.asked.function is not None and state.is_in:
-                self._add_function(state, arguments)
+                with state.dropped_on_errors():
+                    require_names(state.asked.function, arguments, state.asked.name)
+                    state.implementation = Implementation(state.asked.name, function=state.asked.function)
         self.notes += enter_work(self.spec, case, arguments, states)
         if self.environment.make_timer is None:
             self._check_without_timing(arguments, states)
@@ -192,15 +188,6 @@ class _Session:
             self.runner.run(self.environment.make_timer, arguments, states)
         created = time.time()
         return [with_rates(replace(state.row, created=created), self.environment.ceilings) for state in states]
-
-    def _add_function(self, state: ImplementationState, arguments: Mapping[str, Any]) -> None:
-        """Add a function of the user, if the arguments fit its parameters."""
-        try:
-            require_names(state.asked.function, arguments, state.asked.name)
-        except UsageError as exc:
-            state.drop(Status.CANNOT_RUN, exc.message)
-            return
-        state.implementation = Implementation(state.asked.name, function=state.asked.function)
 
     def _compile(self, state: ImplementationState) -> None:
         if state.launch is None or not state.is_in:
@@ -210,7 +197,8 @@ class _Session:
         except KernellabError as exc:
             state.drop(Status.COMPILE_ERROR, reason_of(exc))
             return
-        state.row = _with_resources(state.row, compiled)
+        options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS}
+        state.row = replace(state.row, options=options, **resources_of(compiled))
         if not compiled.resources.fits:
             state.drop(Status.CANNOT_RUN, compiled.resources.why_not or "")
             return
@@ -218,9 +206,10 @@ class _Session:
 
     def _check_without_timing(self, arguments: Mapping[str, Any], states: list[ImplementationState]) -> None:
         present = self.runner.reference_first(states)
-        implementations = [state.implementation for state in present if state.implementation is not None]
         check = self.environment.check if self.spec.check else None
-        problems = check(arguments, implementations) if check is not None else [""] * len(present)
+        problems = [""] * len(present)
+        if check is not None:
+            problems = check(arguments, list(map(_implementation_of, present)))
         same = "" if check is None or len(present) < 2 else AGREE
         for state, problem in zip(present, problems, strict=True):
             why = difference_words(problem, state.compiled) or self.environment.why_not + same
@@ -244,7 +233,8 @@ def run_benchmark(environment: BenchmarkContext, spec: BenchmarkSpec, parameters
     if environment.make_timer is None:
         session.notes.append(f"Nothing was timed ({environment.why_not.removeprefix('not measured: ')}).")
     all_rows = tuple(itertools.chain(*rows))
-    session.notes += _agreement_notes(spec, all_rows)
+    if all(row.status is not Status.WRONG for row in all_rows) and any(row.reason.endswith(AGREE) for row in all_rows):
+        session.notes.append(f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU.")
     own = [row.bytes for row in all_rows if row.implementation == session.so_far.kernel]
     session.notes += equal_bytes_notes(spec, environment.kernel_of(spec.kernel)[1], own)
     return Benchmark(
@@ -261,18 +251,10 @@ def run_benchmark(environment: BenchmarkContext, spec: BenchmarkSpec, parameters
     )
 
 
-def _agreement_notes(spec: BenchmarkSpec, rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Return a note that outputs agree on the CPU, if they do; rows have the differences."""
-    if any(row.status is Status.WRONG for row in rows) or not any(row.reason.endswith(AGREE) for row in rows):
-        return []
-    return [f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU."]
-
-
 def _require_some_case(rows: list[list[BenchmarkRow]], errors: list[KernellabError]) -> None:
     """Raise the error of the first case if all of it failed: a mistake in the call, not a result."""
-    if len(rows) == 1 and len(errors) == len(rows[0]) and errors:
-        raise errors[0]
-    if len(rows) == 1 and errors and all(row.status is Status.CANNOT_RUN for row in rows[0]):
+    has_failed = len(rows) == 1 and all(row.status is Status.CANNOT_RUN for row in rows[0])
+    if errors and (has_failed or (len(rows) == 1 and len(errors) == len(rows[0]))):
         raise errors[0]
 
 
@@ -288,11 +270,6 @@ def _first_row(
     config = asked.values.get("config")
     chosen = None if config is None else Config.from_triton(config)
     return BenchmarkRow(chosen, status, reason, point=point, implementation=asked.name)
-
-
-def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:
-    options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS}
-    return replace(row, options=options, **resources_of(compiled))
 
 
 _BATCH = 10
@@ -319,23 +296,27 @@ class CaseRunner:
         return sorted(present, key=lambda state: not self._is_reference(state))
 
     def run(
-        self, make_timer: Callable[..., Timer], arguments: Mapping[str, Any], states: list[ImplementationState]
+        self, make_timer: Callable[..., GpuTimer], arguments: Mapping[str, Any], states: list[ImplementationState]
     ) -> None:
         """Try out the reference first, then the others; time those that agree with it."""
         ordered = self.reference_first(states)
         if not ordered:
             return
         try:
-            timer = make_timer(arguments, [state.implementation for state in ordered])
+            timer = make_timer(arguments, list(map(_implementation_of, ordered)))
         except RuntimeError as exc:  # no room for copies
             for state in ordered:
                 state.drop(Status.CANNOT_RUN, first_line(exc))
             return
         try:
             for state in ordered:
-                self._try_out(timer, state)
-            for state in ordered:
-                self._load_in_worker(timer, state)
+                with state.dropped_on_errors():
+                    problem = timer.try_out(_implementation_of(state))
+                    if problem:
+                        state.drop(Status.WRONG, difference_words(problem, state.compiled))
+            for state in filter(lambda state: state.is_in, ordered):
+                with state.dropped_on_errors():
+                    timer.load_in_worker(_implementation_of(state))
             present, times = self._time(timer, [state for state in ordered if state.is_in])
         finally:
             timer.close()
@@ -348,7 +329,7 @@ class CaseRunner:
         self._note_clocks(timer, present)
         self.notes += timer.notes
 
-    def _note_clocks(self, timer: Timer, present: list[ImplementationState]) -> None:
+    def _note_clocks(self, timer: GpuTimer, present: list[ImplementationState]) -> None:
         """Record the relation of the clocks, and note it in rows that were timed by the other clock."""
         clocks = timer.clocks()
         if clocks is not None and present:
@@ -362,26 +343,8 @@ class CaseRunner:
                 words.append(clocks.text)
             state.row = replace(state.row, reason="; ".join(words))
 
-    def _try_out(self, timer: Timer, state: ImplementationState) -> None:
-        assert state.implementation is not None, "only implementations are tried"
-        try:
-            problem = timer.try_out(state.implementation)
-        except KernellabError as exc:
-            state.drop(status_of(exc), reason_of(exc))
-            return
-        if problem:
-            state.drop(Status.WRONG, difference_words(problem, state.compiled))
-
-    def _load_in_worker(self, timer: Timer, state: ImplementationState) -> None:
-        if not state.is_in or state.implementation is None:
-            return
-        try:
-            timer.load_in_worker(state.implementation)
-        except KernellabError as exc:
-            state.drop(status_of(exc), reason_of(exc))
-
     def _time(
-        self, timer: Timer, present: list[ImplementationState]
+        self, timer: GpuTimer, present: list[ImplementationState]
     ) -> tuple[list[ImplementationState], list[list[float]]]:
         """Time all implementations, in ms; drop those that fail, alone."""
         times: dict[int, list[float]] = {id(state): [] for state in present}
@@ -389,7 +352,7 @@ class CaseRunner:
         while present and done < self.spec.rounds:
             rounds = min(_BATCH, self.spec.rounds - done)
             try:
-                batch = timer.interleave(_implementations(present), rounds)
+                batch = timer.interleave(list(map(_implementation_of, present)), rounds)
             except KernellabError as exc:
                 present = _drop_failing(timer, present, exc)
                 continue
@@ -409,19 +372,18 @@ class CaseRunner:
         return state.asked.name == next(iter(self.spec.versus), "")
 
 
-def _implementations(states: Sequence[ImplementationState]) -> list[Implementation]:
-    return [state.implementation for state in states if state.implementation is not None]
+def _implementation_of(state: ImplementationState) -> Implementation:
+    assert state.implementation is not None, "it is compiled, or a function that fits"
+    return state.implementation
 
 
 def _drop_failing(
-    timer: Timer, present: list[ImplementationState], failure: KernellabError
+    timer: GpuTimer, present: list[ImplementationState], failure: KernellabError
 ) -> list[ImplementationState]:
     """Drop implementations that fail alone, and return the others; if none does, all fail."""
     for state in present:
-        try:
-            timer.interleave(_implementations([state]), 1)
-        except KernellabError as exc:
-            state.drop(status_of(exc), reason_of(exc))
+        with state.dropped_on_errors():
+            timer.interleave([_implementation_of(state)], 1)
     left = [state for state in present if state.is_in]
     if len(left) < len(present):
         return left

@@ -68,8 +68,7 @@ class BenchmarkSpec:
     def cases(self) -> list[dict[str, Any]]:
         """The points without variants: one case per computation."""
         cases: list[dict[str, Any]] = []
-        for point in self.points:
-            case = {name: point[name] for name in self.case_names}
+        for case in ({name: point[name] for name in self.case_names} for point in self.points):
             if case not in cases:
                 cases.append(case)
         return cases
@@ -115,7 +114,12 @@ def peers_by_name(versus: Any) -> dict[str, Any]:
     """
     if versus is None:
         return {}
-    named = dict(versus) if isinstance(versus, Mapping) else {_name_of(versus): versus}
+    if isinstance(versus, Mapping):
+        named = dict(versus)
+    else:
+        own = versus if isinstance(versus, str) else getattr(versus, "__name__", "")
+        own = own or type(getattr(versus, "fn", versus)).__name__
+        named = {"reference" if own == "<lambda>" else str(own): versus}
     for name, peer in named.items():
         is_launch = isinstance(peer, tuple) and 2 <= len(peer) <= 3
         if not (callable(peer) or isinstance(peer, str | int) or is_launch or hasattr(peer, "run")):
@@ -133,13 +137,6 @@ def table_value(value: Any) -> Any:
     if hasattr(value, "all_kwargs"):
         return Config.from_triton(value).text
     return str(value).removeprefix("torch.")
-
-
-def _name_of(peer: Any) -> str:
-    name = (
-        peer if isinstance(peer, str) else getattr(peer, "__name__", "") or getattr(peer, "fn", peer).__class__.__name__
-    )
-    return "reference" if name == "<lambda>" else str(name)
 
 
 _KEPT_BYTES = 1 << 29
@@ -222,7 +219,7 @@ def implementations_of(
     for name, peer in spec.versus.items():
         if isinstance(peer, tuple):
             yield ImplementationSpec(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})
-        elif isinstance(peer, str | int) or _is_kernel(peer):
+        elif isinstance(peer, str | int) or is_kernel(peer):
             yield ImplementationSpec(name, {}, kernel_of(peer)[1], spec.grid)
         else:
             yield ImplementationSpec(name, {}, function=peer)
@@ -274,19 +271,11 @@ def equal_bytes_notes(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable
     if spec.inputs is not None or spec.bytes is not None:
         return []
     constexprs = constexpr_names(kernel)
-    sizes = [name for name in spec.case_names if name not in constexprs and _are_sizes(spec.over[name])]
+    swept = {name: spec.over[name] for name in spec.case_names if name not in constexprs}
+    sizes = [name for name, values in swept.items() if len(values) > 1 and all(type(v) is int for v in values)]
     distinct = set(moved_bytes)
     if not sizes or len(distinct) != 1 or None in distinct:
         return []
     return [
         f"Bytes are those of the given tensors, the same for every {sizes[0]}; inputs= makes tensors for each point."
     ]
-
-
-def _are_sizes(values: Iterable[Any]) -> bool:
-    listed = list(values)
-    return len(listed) > 1 and all(type(value) is int for value in listed)
-
-
-def _is_kernel(value: Any) -> bool:
-    return is_kernel(value)

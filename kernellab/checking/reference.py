@@ -26,11 +26,18 @@ def keyword_names(function: Any) -> list[str]:
     return [name for name, parameter in _parameters_of(function).items() if parameter.kind not in kinds]
 
 
-def call_by_name(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> Any:
+def call_by_name(
+    function: Any,
+    available: Mapping[str, Any],
+    what: str,
+    owner: str = "there are",
+    error: type[KernellabError] = UsageError,
+) -> Any:
     """Call a function of the user with its parameters by name; those with a default may be missing.
 
     Raises:
-        UsageError: it has another required parameter, or raises.
+        UsageError: it has another required parameter.
+        error: it raises.
     """
     require_names(function, available, what, owner)
     try:
@@ -38,7 +45,7 @@ def call_by_name(function: Any, available: Mapping[str, Any], what: str, owner: 
     except KernellabError:
         raise
     except Exception as exc:
-        raise UsageError(f"{what} raised {type(exc).__name__}: {first_line(exc)}") from exc
+        raise error(f"{what} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
 def require_names(function: Any, available: Mapping[str, Any], what: str, owner: str = "there are") -> None:

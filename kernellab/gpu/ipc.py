@@ -94,7 +94,11 @@ class IpcExport:
             CannotExport: an argument cannot be shared (pinned memory, another device).
             LaunchError: an argument has no data, or lies on a GPU that this one cannot reach.
         """
-        return tuple((name, spec_of(name, value, self._tensor, _ignored_argument)) for name, value in arguments.items())
+
+        def placeholder(name: str, value: object) -> ArgumentSpec:  # of an argument that the compiled kernel ignores
+            return ScalarSpec(None)
+
+        return tuple((name, spec_of(name, value, self._tensor, placeholder)) for name, value in arguments.items())
 
     @property
     def tables(self) -> Tables:
@@ -162,8 +166,10 @@ class IpcExport:
         import torch
 
         tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
-        if not isinstance(tensor, torch.Tensor):
-            return self._bare(name, value)
+        if not isinstance(tensor, torch.Tensor):  # a null pointer
+            if value.data_ptr():
+                raise CannotExport(f"{name} is no tensor but an address")
+            return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
         self._check(name, tensor)
         storage = tensor.untyped_storage()
         index = self._index(name, storage.data_ptr(), storage)
@@ -178,12 +184,6 @@ class IpcExport:
         if name in self.behind.tables:
             self._tables[name] = spec
         return spec
-
-    def _bare(self, name: str, value: Any) -> TensorSpec:
-        """Export a null pointer that is no tensor; another address cannot be exported."""
-        if value.data_ptr():
-            raise CannotExport(f"{name} is no tensor but an address")
-        return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
 
     def _check(self, name: str, tensor: Any) -> None:
         import torch
@@ -212,11 +212,6 @@ class IpcExport:
         if self.mutated is None or name in self.mutated:
             self._written.add(index)
         return index
-
-
-def _ignored_argument(name: str, value: object) -> ArgumentSpec:
-    """Return the placeholder of an argument that the compiled kernel ignores."""
-    return ScalarSpec(None)
 
 
 def moves_of(memories: Sequence[Memory], tensors: Sequence[Any]) -> Moves:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.device_kernels import GOLDEN
-from kernellab.errors import plural
+from kernellab.errors import Place, plural
 from kernellab.gpu import device_view
 from kernellab.gpu.driver import DeviceBytes, allocate
 from kernellab.gpu.ipc import Memory
+from kernellab.ir.effects import Site
+from kernellab.ir.operations import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,27 @@ def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: fro
     after, before = name(damage.after), name(damage.before)
     if damage.after is not None and damage.after == damage.before:
         return None, f"the memory of {after} changed, which it only reads"
-    is_overrun = before is None or (after is not None and _is_nearer_end(damage, after in mutated, before in mutated))
+    is_overrun = before is None
+    if after is not None and before is not None:
+        is_nearer = damage.past_end_bytes <= damage.ahead_bytes
+        is_overrun = is_nearer if (after in mutated) == (before in mutated) else after in mutated
     bytes_ = plural(damage.count, "byte")
     if is_overrun:
         return after, f"{bytes_} beyond the end of {after}, the first of them {damage.past_end_bytes:,} bytes behind it"
     return before, f"{bytes_} ahead of {before}, the last of them {damage.ahead_bytes:,} bytes before its start"
 
 
-def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> bool:
-    if writes_after != writes_before:
-        return writes_after
-    return damage.past_end_bytes <= damage.ahead_bytes
+def likely_site(sites: Sequence[Site]) -> Site:
+    """Return the site most likely out of bounds: without a mask first, writes before reads."""
+    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0))
+
+
+def likely_place(sites: Sequence[Site]) -> Place | None:
+    """Return the source line of the likely site; None where it is unknown."""
+    site = likely_site(sites) if sites else None
+    if site is None or site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)
 
 
 _ALIGNMENT = 512

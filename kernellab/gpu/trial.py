@@ -31,12 +31,11 @@ from kernellab.gpu.worker import (
     try_launch,
     warm_up,
 )
-from kernellab.ir.effects import Effects
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.grids import Grid3
-from kernellab.launch.memory import Reached, reached
+from kernellab.launch.memory import reached
 from kernellab.launch.trials import LookCloser, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version
@@ -58,12 +57,8 @@ def trial_record(
     sizes_bytes: Sequence[int],
 ) -> PassedTrial:
     """Return the record of a clean trial; ``sizes_bytes`` are those of the storages, by index."""
-    fields = {
-        "schema": _SCHEMA,
-        "grid": grid,
-        "arguments": [(name, type(spec).__name__, asdict(spec)) for name, spec in arguments],
-        "sizes": list(sizes_bytes),
-    }
+    named = [(name, type(spec).__name__, asdict(spec)) for name, spec in arguments]
+    fields = {"schema": _SCHEMA, "grid": grid, "arguments": named, "sizes": list(sizes_bytes)}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return PassedTrial(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
 
@@ -157,28 +152,31 @@ class GpuTrials:
         """
         import torch
 
-        device = torch.cuda.current_device()
+        device, effects = torch.cuda.current_device(), launch.compiled.effects
+        passed = launch.handle.hash, device
         if torch.cuda.is_current_stream_capturing():
             return TrialResult(("the first launch was captured into a CUDA graph and not tried before",))
-        if launch.compiled.effects.lost is not None:
-            self._passed.add((launch.handle.hash, device))
-            return TrialResult((f"the first launch was not tried before: {launch.compiled.effects.lost}",))
-        behind = reached(launch.arguments, launch.compiled.effects, "cuda")
-        exported = IpcExport(device, _mutated_arguments(launch.compiled.effects, behind), behind=behind)
+        if effects.lost is not None:
+            self._passed.add(passed)
+            return TrialResult((f"the first launch was not tried before: {effects.lost}",))
+        behind = reached(launch.arguments, effects, "cuda")
+        mutated = effects.mutated | behind.mutated if effects.is_followed else None
+        exported = IpcExport(device, mutated, behind=behind)
         try:
             specs = exported.specs({**launch.arguments, **behind.tensors})
-            record = _log_entry(launch, exported, specs)
+            record = trial_record(
+                launch.handle.hash, device_name(device), driver_version(), launch.grid, specs, _sizes(exported)
+            )
             if not forced and self._is_logged(record):
-                self._passed.add((launch.handle.hash, device))
+                self._passed.add(passed)
                 return TrialResult()
-            key = (launch.handle.hash, device, _launch_key(launch.arguments, launch.grid))
-            if not forced and key in self._passed_elsewhere:
-                self._passed.add((launch.handle.hash, device))
+            if not forced and (*passed, _launch_key(launch.arguments, launch.grid)) in self._passed_elsewhere:
+                self._passed.add(passed)
                 self._log_trial(record, launch)
                 return TrialResult()
             job = _job(launch, exported, specs)
         except CannotExport as exc:
-            self._passed.add((launch.handle.hash, device))
+            self._passed.add(passed)
             return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
         try:
@@ -188,7 +186,7 @@ class GpuTrials:
             exported.unshare()  # the traceback of an error would keep it
         if outcome.ending is not Ending.CLEAN:
             raise trial_error(launch, look_closer, exported, outcome)
-        self._passed.add((launch.handle.hash, device))
+        self._passed.add(passed)
         if outcome.placing is not Placing.ORIGINALS:
             self._log_trial(record, launch)
         return _result(outcome)
@@ -244,12 +242,6 @@ class GpuTrials:
             return self._workers[device, with_torch]
 
 
-def _log_entry(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> PassedTrial:
-    """Return the log entry of a launch, kept after a clean trial."""
-    name = device_name(exported.device)
-    return trial_record(launch.handle.hash, name, driver_version(), launch.grid, specs, _sizes(exported))
-
-
 def _sizes(exported: IpcExport) -> tuple[int, ...]:
     return tuple(0 if storage is None else int(storage.nbytes()) for storage in exported.storages)
 
@@ -286,10 +278,6 @@ def _job(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> TrialJob:
         memories=exported.memories(),
         tables=exported.tables,
     )
-
-
-def _mutated_arguments(effects: Effects, behind: Reached) -> frozenset[str] | None:
-    return effects.mutated | behind.mutated if effects.is_followed else None
 
 
 def _result(outcome: TrialOutcome) -> TrialResult:

@@ -23,7 +23,7 @@ from kernellab._triton.drivers import (
     unload_with_handle,
     use_driver_without_torch,
 )
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, UsageError, first_line
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, UsageError, first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
@@ -36,8 +36,7 @@ from kernellab.gpu.ipc import (
     move_tables,
     moves_of,
 )
-from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, spans_of
-from kernellab.ir.effects import Site
+from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, likely_place, likely_site, spans_of
 from kernellab.ir.operations import Access
 from kernellab.launch.grids import MAX_GRID, Grid3
 from kernellab.launch.memory import Moves
@@ -230,7 +229,9 @@ def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
 def _place_arguments(memories: tuple[Memory, ...], tables: Tables) -> _TrialMemory:
     free_bytes = driver.free_bytes() * 4 // 5
     for placing in Placing:
-        copied = [memory.size_bytes > 0 and _is_copied(memory, placing) for memory in memories]
+        is_all, is_some = placing is Placing.COPIES, placing is Placing.WRITTEN_COPIES
+        needed = (is_all or (is_some and memory.is_mutated) or memory.holds_addresses for memory in memories)
+        copied = [memory.size_bytes > 0 and is_needed for memory, is_needed in zip(memories, needed, strict=True)]
         for zone_bytes in (_WIDE_ZONE_BYTES, _NARROW_ZONE_BYTES):
             spans, total = spans_of(memories, copied, zone_bytes)
             # Wide zones are optional: they take at most a tenth of the free memory.
@@ -238,11 +239,6 @@ def _place_arguments(memories: tuple[Memory, ...], tables: Tables) -> _TrialMemo
             if total < limit or placing is Placing.ORIGINALS:
                 return _fill_memory(memories, tables, placing, spans, total)
     raise AssertionError("unreachable")
-
-
-def _is_copied(memory: Memory, placing: Placing) -> bool:
-    is_needed = placing is Placing.WRITTEN_COPIES and memory.is_mutated
-    return placing is Placing.COPIES or is_needed or memory.holds_addresses
 
 
 def _fill_memory(
@@ -317,29 +313,21 @@ def _fault(launch: BoundLaunch, look_closer: LookCloser, exported: IpcExport, ou
     if error is not None:
         message = f"{text} {error.message.rstrip('.')}. {state}"
         return type(error)(message, place=error.place, detail=outcome.message, kernel=launch.compiled.kernel)
-    sites = launch.compiled.effects.sites
-    null = exported.without_memory()
-    site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
-    guess = "" if site is None else f" Most likely it is an access to {site.argument}."
-    place = _place_of(site)
-    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=launch.compiled.kernel)
+    sites, null = launch.compiled.effects.sites, exported.without_memory()
+    suspects = [site for site in sites if site.argument in null] or sites
+    guess = f" Most likely it is an access to {likely_site(suspects).argument}." if suspects else ""
+    return RunError(
+        f"{text}{guess} {state}",
+        place=likely_place(suspects),
+        detail=outcome.message,
+        kernel=launch.compiled.kernel,
+    )
 
 
 def _damage(launch: BoundLaunch, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
     mutated = launch.compiled.effects.mutated | exported.behind.mutated
     argument, what = damage_text(outcome.damages[0], exported.names, mutated)
-    sites = [site for site in launch.compiled.effects.sites if site.kind is not Access.READ]
-    site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
+    writes = [site for site in launch.compiled.effects.sites if site.kind is not Access.READ]
+    place = likely_place([site for site in writes if site.goes_to(argument)] or writes)
     text = f"{subject_of(launch)} wrote out of bounds: {what}. {UNTOUCHED}"
-    return OutOfBounds(text, place=_place_of(site), kernel=launch.compiled.kernel)
-
-
-def _likely(sites: tuple[Site, ...]) -> Site | None:
-    """Return the site most likely out of bounds: without a mask first, writes before reads."""
-    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
-
-
-def _place_of(site: Site | None) -> Place | None:
-    if site is None or site.location.file is None or site.line is None:
-        return None
-    return Place(site.location.file, site.line)
+    return OutOfBounds(text, place=place, kernel=launch.compiled.kernel)

@@ -77,18 +77,23 @@ class BenchMemory:
 
     def poison(self) -> None:
         """Fill outputs that the kernel only writes, so that unwritten elements show."""
-        kept = set(self.restored)
         for spec in self.setup.outputs:
-            if spec.storage in self.before and spec.storage not in kept:
-                _fill(tensor_of(spec, self.tensors[spec.storage]))
+            if spec.storage not in self.before or spec.storage in self.restored:
+                continue
+            view = tensor_of(spec, self.tensors[spec.storage])
+            if isinstance(view, DeviceView):
+                view.fill_bits(poison.pattern_of(*view.real_dtype))
+            else:
+                poison.fill(view)
 
     def group_of_outputs(self) -> int | None:
         """Return the number of the group equal to the outputs; a new one if there is room, else None."""
         outputs = list(self._outputs().values())
-        for number, group in enumerate(self.groups):
-            if all(agree(got, want) for got, want in zip(outputs, group, strict=True)):
+        for number in range(len(self.groups)):
+            if self.equals_group(number):
                 return number
-        if len(self.groups) == _MOST_GROUPS or not self._has_room(outputs):
+        needed_bytes = 2 * sum(map(_clone_bytes, outputs))
+        if len(self.groups) == _MOST_GROUPS or needed_bytes > self.free_bytes():
             return None
         self.groups.append([output.clone() for output in outputs])
         return len(self.groups) - 1
@@ -100,10 +105,10 @@ class BenchMemory:
 
     def differences(self) -> tuple[OutputDifference, ...]:
         """Return the differences between the outputs and the first group, one per argument that differs."""
-        outputs = self._outputs()
+        outputs, names = self._outputs(), self.setup.names
         pairs = zip(outputs, outputs.values(), self.groups[0], strict=True)
-        differing = (output_difference(self._name(index), got, want) for index, got, want in pairs)
-        return tuple(each for each in differing if each is not None)
+        named = ((names[index] if names else f"output {index}", got, want) for index, got, want in pairs)
+        return tuple(filter(None, (output_difference(*each) for each in named)))
 
     def _outputs(self) -> dict[int, Any]:
         """Return the outputs that are compared, by their place in the setup."""
@@ -111,14 +116,8 @@ class BenchMemory:
         views = ((index, spec) for index, spec in enumerate(self.setup.outputs) if index not in left_out)
         return {index: tensor_of(spec, self.tensors[spec.storage]) for index, spec in views}
 
-    def _name(self, index: int) -> str:
-        return self.setup.names[index] if self.setup.names else f"output {index}"
-
-    def _has_room(self, outputs: Sequence[Any]) -> bool:
-        return 2 * sum(map(_clone_bytes, outputs)) <= self.free_bytes()
-
     def equals_group(self, group: int) -> bool:
-        """Whether a second launch gave the outputs of the first one, kept as ``group``."""
+        """Whether the outputs are those of a group."""
         outputs = self._outputs().values()
         return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
 
@@ -212,11 +211,3 @@ def _torch_view(spec: TensorSpec, memories: Sequence[Any]) -> Any:
 def _clone_bytes(output: Any) -> int:
     """Return the bytes of a clone; without torch it includes the gaps between the elements."""
     return int(output.spec.span_bytes if isinstance(output, DeviceView) else output.numel() * output.element_size())
-
-
-def _fill(view: Any) -> None:
-    if isinstance(view, DeviceView):
-        real, size_bytes = view.real_dtype
-        view.fill_bits(poison.pattern_of(real, size_bytes))
-    else:
-        poison.fill(view)

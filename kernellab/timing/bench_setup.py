@@ -58,18 +58,14 @@ class CommonMemory:
             is_new = True
         return is_new
 
-    def export(self, device: int) -> IpcExport:
-        """Return an export of the memory of all launches, each memory at its index."""
-        exported = IpcExport(device, self.mutated, behind=self.behind)
-        for arguments in self.arguments:
-            exported.specs(arguments)
-        return exported
-
     def specs(self, launch: KernelLaunch, device: int) -> Specs:
         """Return the arguments of a launch as data, cached by launch."""
         known = self._specs.get(id(launch))
         if known is None:
-            known = self._specs[id(launch)] = launch, self.export(device).specs(launch.arguments)
+            exported = IpcExport(device, self.mutated, behind=self.behind)
+            for arguments in self.arguments:  # so that each memory has its index
+                exported.specs(arguments)
+            known = self._specs[id(launch)] = launch, exported.specs(launch.arguments)
             if len(self._specs) > _MOST_SPECS:  # a slider's bench lives long, and each launch holds its arguments
                 del self._specs[next(iter(self._specs))]
         return known[1]
@@ -153,18 +149,17 @@ def expected_outputs(
     """
     tensors = memory_of(arguments)
     values = reference.of({name: tensors[name] for name in views if name in tensors})
-    specs = dict(exported.specs({name: value.value for name, value in values.items()}))
-    errors = {name: value.error for name, value in values.items() if value.error is not None}
-    bounds = dict(exported.specs(errors))
-    return tuple(
-        ExpectedOutput(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
-        for name, spec in specs.items()
-        if isinstance(spec, TensorSpec)
+    specs, bounds = (
+        {name: spec for name, spec in exported.specs(tensors_by_name) if isinstance(spec, TensorSpec)}
+        for tensors_by_name in (
+            {name: value.value for name, value in values.items()},
+            {name: value.error for name, value in values.items() if value.error is not None},
+        )
     )
-
-
-def _tensor(spec: ArgumentSpec | None) -> TensorSpec | None:
-    return spec if isinstance(spec, TensorSpec) else None
+    return tuple(
+        ExpectedOutput(name, views[name], spec, bounds.get(name), values[name].unit, fill_of(tensors[name]))
+        for name, spec in specs.items()
+    )
 
 
 def _views(specs: Sequence[tuple[str, ArgumentSpec]]) -> list[tuple[str, TensorSpec]]:

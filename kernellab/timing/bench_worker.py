@@ -363,7 +363,6 @@ def _only_bench() -> OnlyBench:
 
 
 def _workbench(setup: Setup) -> Workbench:
-    """Return the bench of a setup, on copies of its memory."""
     use_device(setup.device)
     originals = [import_memory(memory) for memory in setup.memories]
     references = [import_memory(memory) for memory in setup.references]

@@ -17,8 +17,8 @@ from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pa
 from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled, CompileJob, job_of
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
-from kernellab.gpu.redzones import damage_text
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, first_line
+from kernellab.gpu.redzones import damage_text, likely_place
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
@@ -166,9 +166,7 @@ class Launches:
     def _launch(self, config: Any) -> KernelLaunch:
         from kernellab._triton.specialize import specialize
 
-        args, meta = self.args, self.meta
-        if config.pre_hook is not None:
-            args, meta = self._after_hook(config)
+        args, meta = (self.args, self.meta) if config.pre_hook is None else self._after_hook(config)
         variant = variant_with(self.kernel, args, meta, config)
         special = specialize(variant.function, self.target, args, variant.meta, self._binders)
         known = self._closures.get(id(variant.function))
@@ -184,11 +182,13 @@ class Launches:
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with the descriptors changed by a config's hook; tensors stay untouched."""
-        args = tuple(map(_own_descriptor, self.args))
-        meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
 
+        def own(value: Any) -> Any:
+            return copy.copy(value) if hasattr(value, "block_shape") else value
+
+        args, meta = tuple(map(own, self.args)), {name: own(value) for name, value in self.meta.items()}
         named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
-        config.pre_hook({name: _without_data(value) for name, value in named.items()})
+        config.pre_hook({n: v.to("meta") if hasattr(v, "untyped_storage") else v for n, v in named.items()})
         return args, meta
 
 
@@ -202,8 +202,8 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
         return None
     total_bytes = 0
     for name, tensor in memory_of(arguments).items():
-        size_bytes = tensor.numel() * tensor.element_size()
-        total_bytes += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
+        times = (name in effects.reads | effects.atomics) + (name in effects.mutated)
+        total_bytes += times * tensor.numel() * tensor.element_size()
     return total_bytes
 
 
@@ -212,14 +212,6 @@ def arithmetic(launch: KernelLaunch, compiled: Compiled) -> Arithmetic:
     from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
 
     return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
-
-
-def _own_descriptor(value: Any) -> Any:
-    return copy.copy(value) if hasattr(value, "block_shape") else value
-
-
-def _without_data(value: Any) -> Any:
-    return value.to("meta") if hasattr(value, "untyped_storage") else value
 
 
 def on_device(launches: Launches, device: int) -> Launches:
@@ -435,24 +427,13 @@ def require_good(
         raise KernellabError(timing.no_room)
     name, kernel, effects = implementation.name, implementation.kernel.kernel, implementation.kernel.effects
     if timing.damages:
-        argument, what = damage_text(
-            timing.damages[0], memory_names, accessed_arguments(implementation.kernel.effects)[0]
-        )
-        place = _place_of_writes(effects, argument)
-        raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=place, kernel=kernel)
+        argument, what = damage_text(timing.damages[0], memory_names, accessed_arguments(effects)[0])
+        writes = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
+        raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=likely_place(writes), kernel=kernel)
     if timing.fault:
         raise RunError(f"{name} failed on the GPU: {first_line(timing.fault)}.", kernel=kernel)
     if timing.refusal:
         raise LaunchError(f"{name} was refused: {first_line(timing.refusal)}.", kernel=kernel)
-
-
-def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
-    """Return the first line that writes to an argument, unmasked writes first."""
-    sites = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
-    site = min(sites, key=lambda site: (site.masked, site.line or 0), default=None)
-    if site is None or site.location.file is None or site.line is None:
-        return None
-    return Place(site.location.file, site.line)
 
 
 def accessed_arguments(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:

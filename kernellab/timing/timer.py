@@ -6,16 +6,16 @@ reference entry) is timed by both in the same rounds, which relates the clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab.checking.comparison import ExpectedValue, agree
-from kernellab.checking.reference import bounded_values, call_by_name, require_names, select_arguments
+from kernellab.checking.reference import bounded_values, call_by_name, select_arguments
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line, plural
-from kernellab.ir.effects import REACHED, Effects
+from kernellab.ir.effects import REACHED
 from kernellab.launch.arguments import CannotExport, memory_of
 from kernellab.launch.memory import copy_arguments, device_of, reached
 from kernellab.launch.poison import fill
@@ -66,48 +66,15 @@ class Clocks:
         )
 
 
-class Timer(Protocol):
-    """Launches the implementations of one case on the same inputs.
-
-    A failing launch raises a `KernellabError`; the timer still works for other implementations.
-    """
-
-    @property
-    def state(self) -> DeviceState:
-        """The clock and temperature of the device at the last timing."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Notes for the user."""
-
-    def try_out(self, implementation: Implementation) -> str:
-        """Make a trial launch; return the difference of its outputs from the first implementation's, or ""."""
-
-    def load_in_worker(self, implementation: Implementation) -> None:
-        """Load a kernel in the worker that times it, after all trials: a trial that fails may end the worker."""
-
-    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
-        """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
-
-    def why_here(self, implementation: Implementation) -> str:
-        """Return why a kernel is timed in the notebook's process; "" for functions and kernels of the worker."""
-
-    def clocks(self) -> Clocks | None:
-        """Return the relation of the two clocks; None where only one of them timed."""
-
-    def close(self) -> None:
-        """Release the timer's memory."""
-
-
 @dataclass(slots=True)
 class GpuTimer:
-    """The timer on a GPU: ``bench`` times kernels in the worker, ``watch`` functions in this process.
+    """Launches and times the implementations of one case: kernels by ``bench``, functions by ``watch``, here.
 
-    First launches go through the lab, as trial launches in the worker; ``recording`` is their context. The timer owns
-    ``arguments`` and writes to their tensors; memory that they point to is the user's. ``outputs`` are compared;
-    ``written`` are tensors that some kernel writes, ``read`` names of those that some kernel reads. Without a
-    bench, and where the worker cannot access their memory, kernels are timed in this process, too. ``read_state``
-    reads the device's clock and temperature.
+    A failing launch raises a `KernellabError`; the timer still works for other implementations. First launches go
+    through the lab, as trial launches in the worker; ``recording`` is their context. The timer owns ``arguments`` and
+    writes to their tensors; memory that they point to is the user's. ``outputs`` are compared; ``written`` are tensors
+    that some kernel writes, ``read`` names of those that some kernel reads. Kernels that no worker can reach are timed
+    in this process, too.
     """
 
     watch: Stopwatch
@@ -139,7 +106,7 @@ class GpuTimer:
             raise RunError(f"{implementation.name} cannot be tried: {first_line(exc)}.") from exc
 
     def load_in_worker(self, implementation: Implementation) -> None:
-        """Launch a kernel once in the worker, on memory of its own; note why where that is impossible."""
+        """Launch a kernel once in the worker that times it, after all trials: a trial that fails may end the worker."""
         if implementation.launch is None:
             return
         if self.bench is None:
@@ -152,7 +119,7 @@ class GpuTimer:
             self._here[id(implementation)] = str(exc)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
-        """Return the times of each in ms; the rounds of the worker come first, then those of this process."""
+        """Return the times of each in ms, one per round, with a flushed L2; the rounds of the worker come first."""
         there = [each for each in implementations if self._is_in_worker(each)]
         here = [each for each in implementations if not self._is_in_worker(each)]
         entry = there[0] if there and here else None
@@ -175,7 +142,7 @@ class GpuTimer:
         return self._here.get(id(implementation), "")
 
     def clocks(self) -> Clocks | None:
-        """Return the relation of the two clocks, by the launch that both timed most often."""
+        """Return the relation of the two clocks, by the launch that both timed most often; None without one."""
         if not self._clocks:
             return None
         name, pairs = max(self._clocks.items(), key=lambda item: len(item[1]))
@@ -196,9 +163,9 @@ class GpuTimer:
         for name, tensor in self.written.items():
             if name not in self.read:
                 fill(tensor)
-        self._restore(implementation.launch)
-        is_kernel = implementation.launch is not None
-        outputs = self._launch_kernel(implementation) if is_kernel else self._call_function(implementation)
+        launch = implementation.launch
+        self._restore(launch)
+        outputs = self._call_function(implementation) if launch is None else self._launch_kernel(implementation, launch)
         return self._first_outputs.difference(implementation, outputs)
 
     def _is_in_worker(self, implementation: Implementation) -> bool:
@@ -222,14 +189,12 @@ class GpuTimer:
         if launch is not None:
             call_hooks(launch, launch.arguments)
 
-    def _launch_kernel(self, implementation: Implementation) -> list[Any]:
+    def _launch_kernel(self, implementation: Implementation, launch: KernelLaunch) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new; return its outputs."""
         import torch  # keeps `import kernellab` light
 
         from kernellab._triton.drivers import relauncher
 
-        launch = implementation.launch
-        assert launch is not None, "a kernel has a launch"
         with self.recording():
             handle = launch.function[launch.grid](**launch.arguments, **launch.options)
         if handle is None:
@@ -271,9 +236,7 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
     def open_timer(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> GpuTimer:
         if not watches:
             watches.append(gpu_stopwatch())
-        effects = [each.compiled.effects for each in implementations if each.compiled is not None]
-        behind = [reached(arguments, each, "cuda") for each in effects]
-        read = frozenset[str]().union(*(accessed_arguments(*pair)[1] for pair in zip(effects, behind, strict=True)))
+        read = frozenset[str]().union(*(reads for _, reads in _accesses(arguments, implementations)))
         notes: list[str] = []
         kernels = dict.fromkeys(each.name for each in implementations if each.launch is not None)
         options = BenchOptions(" and ".join(kernels), timeout_s, compares=False, notes=notes)
@@ -294,24 +257,25 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
 
 def first_outputs_of(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
     """Return the tensors that the first kernel among the implementations may write."""
-    first = [each for each in implementations if each.compiled is not None][:1]
-    return mutated_tensors(arguments, first)
+    return mutated_tensors(arguments, [each for each in implementations if each.compiled is not None][:1])
 
 
 def mutated_tensors(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
     """Return the tensors that some of the kernels among the implementations may write."""
-    tensors: dict[str, Any] = {}
+    return {name: tensor for mutated, _ in _accesses(arguments, implementations) for name, tensor in mutated.items()}
+
+
+def _accesses(
+    arguments: Mapping[str, Any], implementations: Sequence[Implementation]
+) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Yield the tensors that each kernel may write, and the names of those that it may read."""
+    memory, device = memory_of(arguments), device_of(arguments)
     for implementation in implementations:
         if implementation.compiled is not None:
-            tensors |= _mutated_by_kernel(arguments, implementation.compiled.effects)
-    return tensors
-
-
-def _mutated_by_kernel(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
-    memory = memory_of(arguments)
-    behind = reached(arguments, effects, device_of(arguments))
-    mutated = accessed_arguments(effects, behind)[0]
-    return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
+            effects = implementation.compiled.effects
+            behind = reached(arguments, effects, device)
+            mutated, read = accessed_arguments(effects, behind)
+            yield {n: tensor for n, tensor in {**memory, **behind.tensors}.items() if n in mutated}, read
 
 
 def difference(outputs: Sequence[Any], reference: Sequence[ExpectedValue], names: Sequence[str], subject: str) -> str:
@@ -351,15 +315,7 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
     Raises:
         RunError: it raises, in its own words.
     """
-    function = implementation.function
-    assert function is not None, "what is no kernel is a function"
-    require_names(function, arguments, implementation.name)
-    try:
-        return function(**select_arguments(function, arguments))
-    except KernellabError:
-        raise
-    except Exception as exc:
-        raise RunError(f"{implementation.name} raised {type(exc).__name__}: {first_line(exc)}") from exc
+    return call_by_name(implementation.function, arguments, implementation.name, error=RunError)
 
 
 def expected_values(

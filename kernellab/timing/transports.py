@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import IpcExport
@@ -22,16 +21,18 @@ from kernellab.workers.worker import Job, Worker
 _START_S = 120.0
 
 
-class Transport(Protocol):
-    """The way to the process that a bench launches in."""
+class Transport:
+    """The way to the process that a bench launches in; by default, that is this one."""
 
     @property
     def is_here(self) -> bool:
         """Whether it is this process."""
+        return True
 
     @property
     def device(self) -> int:
         """The number of the GPU."""
+        raise NotImplementedError
 
     def get_ready(self) -> None:
         """Load the needs of a measurement in the background."""
@@ -49,6 +50,7 @@ class Transport(Protocol):
         Raises:
             CannotExport: they cannot be taken along.
         """
+        return launch.hooks
 
     def open(self, setup: Setup, exported: IpcExport, values: IpcExport) -> None:
         """Take the memory of a setup: ``exported`` are the arguments, ``values`` the reference."""
@@ -59,6 +61,7 @@ class Transport(Protocol):
         Raises:
             WorkerTimeout, WorkerDied: the process was stopped or ended; the memory is lost.
         """
+        raise NotImplementedError
 
     def record_good(self, kernel: BenchKernel, launch: KernelLaunch) -> None:
         """Record a clean launch on copies of its arguments."""
@@ -71,11 +74,10 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
-class LocalTransport:
+class LocalTransport(Transport):
     """Launches in this process, where a fault ends the session and a kernel that hangs cannot be stopped."""
 
     options: BenchOptions
-    is_here: bool = field(default=True, init=False)
     _bench: Workbench | None = None
 
     @property
@@ -84,16 +86,6 @@ class LocalTransport:
         import torch
 
         return torch.cuda.current_device()
-
-    def get_ready(self) -> None:
-        """Do nothing: this process is ready."""
-
-    def start(self) -> None:
-        """Do nothing: this process runs."""
-
-    def hooks(self, launch: KernelLaunch) -> HookCalls:
-        """Return the hooks as they are."""
-        return launch.hooks
 
     def open(self, setup: Setup, exported: IpcExport, values: IpcExport) -> None:
         """Copy the arguments, or use the user's own memory where copies do not fit."""
@@ -107,11 +99,8 @@ class LocalTransport:
 
     def run(self, job: BenchJob, subject: str, timeout_s: float) -> list[LaunchTimes]:
         """Run a job, however long it takes."""
-        assert self._bench is not None
+        assert self._bench is not None, "a job runs on the memory of its setup"
         return self._bench.run(job)
-
-    def record_good(self, kernel: BenchKernel, launch: KernelLaunch) -> None:
-        """Do nothing: the launch may have run on the user's own memory."""
 
     def release(self) -> None:
         """Free the copies, or restore the user's own memory."""
@@ -119,12 +108,9 @@ class LocalTransport:
             self._bench.memory.give_back()
             self._bench = None
 
-    def replace(self) -> None:
-        """Do nothing: the device is lost for this process."""
-
 
 @dataclass(slots=True)
-class WorkerTransport:
+class WorkerTransport(Transport):
     """Launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
     If torch turns out to be needed, the worker with torch takes over; with ``stays``, the current one imports torch.
@@ -133,9 +119,13 @@ class WorkerTransport:
     options: BenchOptions
     trials: Trials
     stays: bool = False
-    is_here: bool = field(default=False, init=False)
     _setup_device: int | None = None
     _setup_needs_torch: bool = False
+
+    @property
+    def is_here(self) -> bool:
+        """False."""
+        return False
 
     @property
     def device(self) -> int:
