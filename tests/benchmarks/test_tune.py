@@ -20,6 +20,7 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.search import longest_first
 from tests.labs import shared_lab
+from tests.tables import every
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def ends(configs: list[Any]) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", every(4, WORKLOADS))
 def test_each_kernel_leaves_what_torch_says(lab: kernellab.Lab, name: str) -> None:
     torch.manual_seed(0)
     work = workload(name, "cpu", is_small=True)
@@ -48,7 +49,7 @@ def test_each_kernel_leaves_what_torch_says(lab: kernellab.Lab, name: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", every(4, WORKLOADS))
 def test_the_configs_that_take_longest_and_shortest_compile(lab: kernellab.Lab, name: str) -> None:
     work = workload(name, "cpu", is_small=True)
     tuning = lab.tune(work.kernel, work.grid, *work.arguments, configs=ends(work.kernel.configs))

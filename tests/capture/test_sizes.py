@@ -18,6 +18,7 @@ from tests import samples
 from tests.capture import kernels
 from tests.capture.test_program import accumulate_kernel, shifted_kernel
 from tests.export.exporting import run_files
+from tests.tables import every
 
 Body = Callable[..., Any]
 Inputs = dict[str, torch.Tensor]
@@ -217,7 +218,7 @@ PROGRAMS: list[tuple[Body, Callable[[int], Inputs], tuple[int, int, int, int]]] 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("body", "make", "sizes"), PROGRAMS, ids=[body.__name__ for body, _, _ in PROGRAMS])
+@pytest.mark.parametrize(("body", "make", "sizes"), every(3, PROGRAMS), ids=[body.__name__ for body, _, _ in PROGRAMS])
 def test_a_program_gives_at_other_sizes_what_its_code_gives(
     lab: kernellab.Lab, body: Body, make: Callable[[int], Inputs], sizes: tuple[int, ...]
 ) -> None:
@@ -425,7 +426,7 @@ def exported(program: Program, path: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("functional", [False, True])
-@pytest.mark.parametrize(("body", "make", "sizes"), PROGRAMS, ids=[body.__name__ for body, _, _ in PROGRAMS])
+@pytest.mark.parametrize(("body", "make", "sizes"), every(3, PROGRAMS), ids=[body.__name__ for body, _, _ in PROGRAMS])
 def test_a_module_gives_at_other_sizes_what_its_code_gives(
     lab: kernellab.Lab,
     body: Body,

@@ -10,12 +10,13 @@ from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS
 from tests.explain.well_tuned import WELL_TUNED
+from tests.tables import every
 
 PAIRS = (*MEMORY_PAIRS, *COMPUTE_PAIRS)
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+@pytest.mark.parametrize("pair", every(4, PAIRS), ids=lambda pair: pair.name)
 def test_both_halves_of_a_pair_leave_the_same(lab: kernellab.Lab, pair: Planted) -> None:
     outputs = [left_by(lab, call, pair) for call in (pair.slow, pair.fixed)]
     for name in pair.outputs:
@@ -23,7 +24,7 @@ def test_both_halves_of_a_pair_leave_the_same(lab: kernellab.Lab, pair: Planted)
         assert torch.allclose(slow, fixed, atol=pair.tolerance, rtol=pair.tolerance), name
 
 
-@pytest.mark.parametrize("kernel", WELL_TUNED, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", every(4, WELL_TUNED), ids=lambda kernel: kernel.name)
 def test_a_well_tuned_kernel_computes_what_torch_does(lab: kernellab.Lab, kernel: WellTuned) -> None:
     inputs = kernel.inputs(False, "cpu")
     expected = kernel.expected(inputs)

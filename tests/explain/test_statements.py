@@ -16,6 +16,7 @@ from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS
 from tests.explain.traffic import kernels
 from tests.kernels.cases import all_cases
+from tests.tables import every
 
 PAIRS = (*MEMORY_PAIRS, *COMPUTE_PAIRS)
 pytestmark = pytest.mark.slow
@@ -64,13 +65,13 @@ def require_unknown_once(why: Explanation) -> None:
     assert len(set(reasons)) == len(reasons), why.unknown
 
 
-@pytest.mark.parametrize("name", all_cases())
+@pytest.mark.parametrize("name", every(5, all_cases()))
 def test_statements_about_kernels_follow_from_their_table(lab: kernellab.Lab, name: str) -> None:
     case = all_cases()[name]
     require_consistent(lab.explain(case.kernel, case.grid, **case.fresh_arguments(), **case.meta))
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+@pytest.mark.parametrize("pair", every(5, PAIRS), ids=lambda pair: pair.name)
 def test_statements_about_slow_kernels_follow_from_their_table(lab: kernellab.Lab, pair: Any) -> None:
     require_consistent(explained_call(lab, pair.slow, pair.inputs(False, "cpu")))
 

@@ -17,6 +17,7 @@ import torch
 
 from kernellab.errors import CheckFailed
 from tests.notebook.conftest import Notebook, Ran
+from tests.tables import every
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CELLS_PER_PLACE = 10
@@ -162,7 +163,7 @@ def problem_of(notebook: Notebook, ran: Ran, options: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", every(4, PLACES))
 def test_a_kernel_in_an_unusual_place_is_treated_as_one_at_the_top(places: Notebook, place: str) -> None:
     found = []
     places.run("import triton, triton.language as tl\n" + DEFINITIONS["jit"].format(name="k") + "elsewhere = k")

@@ -28,6 +28,7 @@ from tests.export.exporting import run_files
 from tests.labs import shared_lab
 from tests.source.kinds import CLASSES, KINDS, Kind, cell
 from tests.source.test_kinds import plain_ttir
+from tests.tables import every
 
 
 class Lost:
@@ -212,7 +213,7 @@ def compiled_cell(kind: Kind) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", every(3, KEPT))
 def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     out, again = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
@@ -227,7 +228,7 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", every(3, KEPT))
 def test_an_exported_module_has_the_values_of_a_launch(lab: Lab, tmp_path: Path, name: str) -> None:
     names = compiled_cell(KINDS[name])
     out, path = torch.zeros(1, dtype=torch.int32), tmp_path / "exported.py"

@@ -15,7 +15,7 @@ from triton.compiler.errors import CompilationError
 from kernellab._triton.compiling import build_ttir, raw_module
 from kernellab._triton.specialize import specialize
 from kernellab.compile.types import compile_job
-from kernellab.compile.worker import _compiler_input
+from kernellab.compile.worker import _specialized_kernel
 from kernellab.errors import KernellabError, LaunchError
 from kernellab.interpreter.runner import Interpreter
 from kernellab.target import parse_target
@@ -52,7 +52,7 @@ def lab_ttir(kernel: Any, args: tuple[Any, ...]) -> str | None:
     """Return what a compile worker makes of a job that went through a pipe."""
     try:
         job = pickle.loads(pickle.dumps(compile_job(kernel, TARGET, args, {})))
-        return without_places(build_ttir(_compiler_input(job), job.closure)[0])
+        return without_places(build_ttir(*_specialized_kernel(job), job.target, job.closure)[0])
     except KernellabError:
         return None
 

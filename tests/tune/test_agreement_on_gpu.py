@@ -11,6 +11,7 @@ import torch
 import kernellab
 from kernellab.checking.comparison import agree
 from tests.labs import shared_lab
+from tests.tables import every
 from tests.tune.agreement_kernels import RIGHT, ROWS, UNREPEATED, WRONG, Case, matrix
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -78,14 +79,14 @@ def test_there_are_twenty_of_each() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", every(5, CASES), ids=lambda case: case.name)
 def test_each_config_compiles(cpu_lab: kernellab.Lab, case: Case) -> None:
     frame = tune(cpu_lab, case, "cpu").frame
     assert set(frame.status) == {"not_timed"}, list(frame.reason)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", every(5, CASES), ids=lambda case: case.name)
 def test_on_the_cpu_each_config_leaves_the_outputs_of_its_group(cpu_lab: kernellab.Lab, case: Case) -> None:
     if UNREPEATED in case.groups:
         pytest.skip("on the CPU, programs arrive in their order")

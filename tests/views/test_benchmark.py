@@ -15,6 +15,7 @@ from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, summa
 from kernellab.views.cards.tuning import tuning_card
 from kernellab.views.figures.sweep import has_roofline, main_metric, roofline_figure, sweep_figure, sweep_heat_map
 from tests.benchmark.frames import CEILINGS, blocks, dtypes, products, roofed, sweep, untimed
+from tests.tables import every
 from tests.tune.frames import large_tuning, small_tuning
 
 BENCHMARKS = {
@@ -52,7 +53,7 @@ def assert_fits(figure: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", every(3, BENCHMARKS))
 def test_a_sweep_fits_its_canvas(name: str, dark: bool) -> None:
     assert_fits(sweep_figure(BENCHMARKS[name].frame, dark=dark))
 

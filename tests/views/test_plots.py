@@ -10,6 +10,7 @@ import pytest
 from kernellab.errors import UsageError
 from kernellab.tune.result import Tuning
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure, varying
+from tests.tables import every
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
 TUNINGS = {
@@ -30,7 +31,7 @@ def texts(figure: object) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", TUNINGS)
+@pytest.mark.parametrize("name", every(3, TUNINGS))
 def test_a_figure_fits_its_canvas_whatever_the_number_of_configs(name: str, dark: bool) -> None:
     figure = timings_figure(TUNINGS[name].frame, dark=dark)
     buffer = io.BytesIO()

@@ -13,6 +13,7 @@ from kernellab.views.graph.diagram import BoxKind, lay_out, to_dot
 from kernellab.views.graph.drawing import draw
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, all_cases
+from tests.tables import every
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
 
@@ -22,7 +23,7 @@ MARKED = {BoxKind.READ, BoxKind.WRITE, BoxKind.ATOMIC, BoxKind.UNKNOWN}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", every(5, all_cases()), ids=lambda case: case.name)
 def test_every_touched_argument_is_marked_and_everything_has_a_place(case: Case) -> None:
     for graph in graphs_of_case(case):
         effects = effects_of(graph)

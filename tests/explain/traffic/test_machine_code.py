@@ -12,6 +12,7 @@ from benchmarks.traffic_launches import traffic_launches
 from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.relevance import is_access, is_shared, registers_in, relevance_of, sources_of, written_by
 from kernellab.ir.ptx import PtxInstruction, PtxKernel, ptx_kernel
+from tests.tables import every
 
 LAUNCHES = {launch.name: launch for launch in traffic_launches()}
 NAMES = (
@@ -53,7 +54,7 @@ def kind_of(instruction: PtxInstruction, *, is_reduction: bool) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(4, NAMES))
 def test_the_machine_code_has_the_same_accesses(lab: kernellab.Lab, name: str) -> None:
     launch = LAUNCHES[name]
     compiled = lab.compile(launch.kernel, *launch.arguments, target="cuda:90", **launch.meta)
