@@ -13,9 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.checking.comparison import OutputDifference
+from kernellab.compile.types import Compiled
+from kernellab.errors import UsageError
+from kernellab.launch.arguments import memory_of
 from kernellab.source import MalformedData, parse_json, reading, require, require_type
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
+from kernellab.timing.launches import Launches, accessed_arguments
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"
@@ -166,6 +170,18 @@ class Outputs:
         return leader
 
 
+def require_written(launches: Launches, config: Config, compiled: Compiled) -> None:
+    """Raise `UsageError` if ``outputs`` names an argument that the kernel does not write."""
+    effects = compiled.effects
+    if launches.outputs is None or effects.through:  # what lies behind addresses has names once it is reached
+        return
+    mutated = accessed_arguments(effects)[0]
+    written = [name for name in memory_of(launches.of(config).arguments) if name in mutated]
+    if unknown := sorted(launches.outputs - set(written)):
+        names = ", ".join(written) or "nothing"
+        raise UsageError(f"outputs names {unknown[0]}, and {launches.name} writes {names}.")
+
+
 def bench_group(bench: str, number: int) -> str:
     """Return the group of a row by its number on a bench; negative numbers are of outputs unlike all that it keeps."""
     return f"{bench}.{number}"
@@ -227,7 +243,8 @@ def rows_with_agreement(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Co
         updated = replace(row, apart=apart.get(group, ""), group=row.group if _group(row) == group else group)
         if config in outvoted:
             differing = outputs.pairs.get(frozenset((group, leader)), ())
-            reason = _difference_reason(differing, len(majority), len(outputs.groups))
+            how = "; ".join(each.text for each in differing) or "its outputs differ"
+            reason = f"{how}, from what {len(majority)} of the {len(outputs.groups)} configs leave; {DECIDES}"
             updated = replace(updated, status=Status.DIFFERS, reason=reason, standing="", tuning="")
         elif row.status is Status.DIFFERS:
             updated = replace(updated, status=Status.OK, reason="")
@@ -254,11 +271,6 @@ def _differences_json(outputs: Outputs) -> dict[str, str]:
     return {group: json.dumps(others, sort_keys=True) for group, others in differences.items()}
 
 
-def _difference_reason(differing: Sequence[OutputDifference], agreeing: int, ran: int) -> str:
-    how = "; ".join(each.text for each in differing) or "its outputs differ"
-    return f"{how}, from what {agreeing} of the {ran} configs leave; {DECIDES}"
-
-
 def disagreement_note(agreement: Agreement) -> str:
     """Return the note for configs with different outputs; "" where all agree."""
     if not agreement.disagrees:
@@ -271,12 +283,9 @@ def disagreement_note(agreement: Agreement) -> str:
             f"Outputs disagree: {largest} of {ran} configs agree, and what differs from these does not win. {how}. "
             f"Where it may be right, {DECIDES}."
         )
-    return (
-        f"Outputs disagree, and no more than {largest} of {ran} configs agree ({_group_sizes(agreement)}), so all "
-        f"of them could win. {how}. Where some may be wrong, {DECIDES}."
-    )
-
-
-def _group_sizes(agreement: Agreement) -> str:
     counts = Counter(map(len, agreement.groups))
-    return ", ".join(f"{count} {'group' if count == 1 else 'groups'} of {size}" for size, count in counts.items())
+    sizes = ", ".join(f"{count} {'group' if count == 1 else 'groups'} of {size}" for size, count in counts.items())
+    return (
+        f"Outputs disagree, and no more than {largest} of {ran} configs agree ({sizes}), so all of them could win. "
+        f"{how}. Where some may be wrong, {DECIDES}."
+    )

@@ -14,8 +14,8 @@ from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Launches
-from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, with_types
+from kernellab.timing.launches import Implementation, Launches
+from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, status_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -241,6 +241,20 @@ def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spi
     if not may_spill and (resources.spill_bytes or 0) > MOST_SPILLED_BYTES:
         return replace(row, status=Status.PRUNED, reason=f"it spills {resources.spill_bytes} bytes per thread")
     return row
+
+
+def failure_row(candidate: Implementation, error: KernellabError) -> Row:
+    """Return the row of a config whose launch failed."""
+    return Row(candidate.config, status_of(error), reason_of(error), **resources_of(candidate.kernel))
+
+
+def rated_row(row: Row, moved: int | None, flops: int | None) -> Row:
+    """Return a row with its rates, from the bytes and operations of a launch; None where these are unknown."""
+    return replace(
+        row,
+        gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
+        tflops=flops / row.time_ms / 1e9 if flops and row.time_ms else None,
+    )
 
 
 def reference_identity(launches: Launches) -> str:

@@ -13,21 +13,20 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
-from kernellab.launch.arguments import memory_of
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import (
-    Implementation,
-    Launches,
-    accessed_arguments,
-    arithmetic,
-    implementation_of,
-    moved_bytes,
-)
-from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
+from kernellab.timing.launches import Implementation, Launches, arithmetic, implementation_of, moved_bytes
+from kernellab.timing.outcome import NO_GPU, resources_of
 from kernellab.timing.stopwatch import interval
-from kernellab.tune.agreement import NOT_REPEATED, bench_group, disagreement_note, outputs_of, rows_with_agreement
+from kernellab.tune.agreement import (
+    NOT_REPEATED,
+    bench_group,
+    disagreement_note,
+    outputs_of,
+    require_written,
+    rows_with_agreement,
+)
 from kernellab.tune.cpu_check import AGREES, CpuCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
@@ -38,7 +37,9 @@ from kernellab.tune.result import (
     Records,
     Row,
     Tuning,
+    failure_row,
     joined_names,
+    rated_row,
     reference_identity,
     times_of,
     unmeasured_row,
@@ -108,9 +109,10 @@ class Tuner:
         try:
             self._screen_all()
             self._group_outputs(launches=True)
-            self._check_untimed()
             if self.pool is not None:
                 final = self._earlier_final() or self._finals(self.pool)
+            elif self.check is not None:
+                self._check_untimed(self.check)
         except KeyboardInterrupt:
             is_interrupted, best = True, self._best_so_far()
             if best is None and (self.pool is not None or not self._counts.compiled):
@@ -151,12 +153,10 @@ class Tuner:
             is_interrupted=is_interrupted,
         )
 
-    def _check_untimed(self) -> None:
+    def _check_untimed(self, check: CpuCheck) -> None:
         """Compare untimed configs with the reference on the CPU; those that agree get `checked`."""
-        if self.pool is not None or self.check is None:
-            return
         for config in [config for config in self._rows if config in self._candidates]:
-            status, reason = self.check.verdict(config, self._candidates[config].kernel)
+            status, reason = check.verdict(config, self._candidates[config].kernel)
             is_known = status is Status.WRONG or reason == AGREES
             checked = reference_identity(self.launches) if is_known else ""
             self._rows[config] = replace(self._rows[config], status=status, reason=reason, checked=checked)
@@ -254,37 +254,31 @@ class Tuner:
             return
         self._counts.compiled += 1
         if not isinstance(result, KernellabError) and not self._candidates:
-            self._require_outputs(config, result)
+            require_written(self.launches, config, result)
         self._rows[config] = row = unmeasured_row(config, result, may_spill=config in self._spill_exempt)
-        if isinstance(result, KernellabError) or row.reason:
-            candidate = None
-        else:
-            candidate = self._candidates[config] = self._implementation(config, result)
+        if not isinstance(result, KernellabError) and not row.reason:
+            self._candidates[config] = implementation_of(self.launches, config, result, self._places[config])
             self._rows[config] = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
-        if candidate is None or self.pool is None:
+        if config not in self._candidates or self.pool is None:
             self._counts.add(self._rows[config])
             if not isinstance(result, WorkerError | StoreError):  # a lost worker, a full disk: nothing of the config
                 self._record([self._rows[config]])
             return
         self._submitted += 1
-        self.pool.submit(candidate, self.options.screen_runs, self._bound_ms)
+        self.pool.submit(self._candidates[config], self.options.screen_runs, self._bound_ms)
 
     def _bound_ms(self) -> float | None:
         best_ms = self._counts.best_ms
-        return None if best_ms is None else best_ms * self.options.loser_factor
+        return best_ms and best_ms * self.options.loser_factor
 
     def _record_measurement(self, measurement: PoolResult) -> None:
-        """Record the measurement of a candidate.
-
-        Raises:
-            UsageError: the bench was asked something wrong, which is no fault of the config.
-        """
+        """Record the measurement of a candidate; raise where the bench was asked something wrong."""
         config, result = measurement.candidate.config, measurement.result
         self._counts.measured += 1
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
-            row = _failure_row(measurement.candidate, result)
+            row = failure_row(measurement.candidate, result)
         else:
             row = self._timed_row(measurement.candidate, result)
             row = row if self.launches.reference is not None else replace(row, group=self._group(measurement, result))
@@ -299,19 +293,14 @@ class Tuner:
             self._record([self._rows[config]])
 
     def _timed_row(self, candidate: Implementation, measured: LaunchTimes) -> Row:
-        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel))
-        row = replace(row, checked=reference_identity(self.launches), outputs=joined_names(self.launches.outputs))
-        if not measured.times_ms:
+        compared = {"checked": reference_identity(self.launches), "outputs": joined_names(self.launches.outputs)}
+        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel), **compared)
+        times_ms = measured.times_ms
+        if not times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)
-        statistics = interval(measured.times_ms)
-        timed = replace(
-            row,
-            time_ms=statistics.median,
-            low_ms=statistics.low,
-            high_ms=statistics.high,
-            samples=len(measured.times_ms),
-        )
-        return self._with_rate(timed, candidate)
+        median = interval(times_ms)
+        row = replace(row, time_ms=median.median, low_ms=median.low, high_ms=median.high, samples=len(times_ms))
+        return self._with_rate(row, candidate)
 
     def _group(self, measurement: PoolResult, measured: LaunchTimes) -> str:
         """Return the output group of a row; outputs unlike any that the bench keeps get a group of their own."""
@@ -387,28 +376,24 @@ class Tuner:
         batch_s = self.options.batch_rounds * sum(map(self._time_of, chosen)) / 1e3
         rounds = self._early.rounds_of(*pool.final_bench(batch_s), finalists)
         self._submitted += len(rounds.finalists)
+        device = pool.devices[0]
         try:
             final, rows = finish_final(rounds, self._rows, self.name)
         except KernellabError:
             failures = rounds.failures()
             if not 0 < len(failures) < len(rounds.finalists):  # no config is to blame
                 raise
-            self._drop_failures(failures, pool.devices[0])
+            for config, error in failures.items():
+                self._rows[config] = replace(failure_row(self._candidates[config], error), device_index=device)
+            self._record([self._rows[config] for config in failures])
+            self._group_outputs(launches=False)
             return self._finals(pool)
-        device = pool.devices[0]
         rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
         beaten = [c for c in self._ok_configs() if self._rows[c].standing in {"winner", "tied"} and c not in rows]
         rated += [replace(self._rows[config], standing="lost", tuning=self.name) for config in beaten]
         self._rows.update({row.config: row for row in rated})
         self._record(rated)
         return final
-
-    def _drop_failures(self, failures: Mapping[Config, KernellabError], device: int | None) -> None:
-        """Record the failures of finalists."""
-        for config, error in failures.items():
-            self._rows[config] = replace(_failure_row(self._candidates[config], error), device_index=device)
-        self._record([self._rows[config] for config in failures])
-        self._group_outputs(launches=False)
 
     def _measure_early(self) -> bool:
         """Continue an early final while the last configs compile; return whether more can follow.
@@ -436,21 +421,6 @@ class Tuner:
         moved, flops = moved_bytes(launch.arguments, compiled), arithmetic(launch, compiled).dot_flops
         return rated_row(row, moved, flops)
 
-    def _implementation(self, config: Config, compiled: Compiled) -> Implementation:
-        return implementation_of(self.launches, config, compiled, self._places[config])
-
-    def _require_outputs(self, config: Config, compiled: Compiled) -> None:
-        """Raise `UsageError` if ``outputs`` names an argument that the kernel does not write."""
-        launches, effects = self.launches, compiled.effects
-        if launches.outputs is None or effects.through:  # what lies behind addresses has names once it is reached
-            return
-        mutated = accessed_arguments(effects)[0]
-        written = [name for name in memory_of(launches.of(config).arguments) if name in mutated]
-        unknown = sorted(launches.outputs - set(written))
-        if unknown:
-            names = ", ".join(written) or "nothing"
-            raise UsageError(f"outputs names {unknown[0]}, and {launches.name} writes {names}.")
-
     def _record(self, rows: Sequence[Row]) -> None:
         if self.pool is not None:
             self.records.add(rows)
@@ -459,7 +429,7 @@ class Tuner:
         """Compile configs known from earlier tunings, for the final."""
         for config, result in self._compile([config for config in configs if config not in self._candidates]):
             if not isinstance(result, KernellabError) and result.resources.fits:
-                self._candidates[config] = self._implementation(config, result)
+                self._candidates[config] = implementation_of(self.launches, config, result, self._places[config])
 
     def _ok_configs(self) -> list[Config]:
         return list(times_of(self._rows.values()))
@@ -468,24 +438,9 @@ class Tuner:
         return self._rows[config].time_ms or 0.0
 
     def _is_spent(self) -> bool:
-        options = self.options
         done = self._counts.compiled if self.pool is None else self._submitted
-        if options.budget_configs is not None and done >= options.budget_configs:
-            return True
-        return options.budget_s is not None and self._elapsed_s() >= options.budget_s
+        most, most_s = self.options.budget_configs, self.options.budget_s
+        return (most is not None and done >= most) or (most_s is not None and self._elapsed_s() >= most_s)
 
     def _elapsed_s(self) -> float:
         return self.clock() - self._start_s
-
-
-def _failure_row(candidate: Implementation, error: KernellabError) -> Row:
-    return Row(candidate.config, status_of(error), reason_of(error), **resources_of(candidate.kernel))
-
-
-def rated_row(row: Row, moved: int | None, flops: int | None) -> Row:
-    """Return a row with its rates, from the bytes and operations of a launch; None where these are unknown."""
-    return replace(
-        row,
-        gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
-        tflops=flops / row.time_ms / 1e9 if flops and row.time_ms else None,
-    )

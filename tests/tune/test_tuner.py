@@ -23,9 +23,8 @@ from kernellab.errors import (
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.options import Options
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, rated_row
 from kernellab.tune.search import CoordinateDescent
-from kernellab.tune.tuner import rated_row
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 
 A, B, C, D = config(16), config(32), config(64), config(128)
