@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log2, prod
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.kept_times import fields_of_key
@@ -23,7 +23,7 @@ from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32
 SearchName = Literal["exhaustive", "random", "descent", "optuna"]
-SEARCHES: tuple[SearchName, ...] = ("exhaustive", "random", "descent", "optuna")
+SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
 
 
 @runtime_checkable
@@ -138,7 +138,10 @@ class CoordinateDescent:
             return []
         if not self._move_to_best() and (self._widened or not self.all_directions):
             return []
-        fresh = self._new_configs(self._neighbours())
+        assert self._best is not None
+        values = self._best.values
+        steps = [{name: step} for name in _tunable_names(values) for step in _steps(name, values[name])]
+        fresh = self._new_configs(map(self._best.with_values, steps))
         if not fresh and self.all_directions and not self._widened:
             fresh = self._widen()
         return fresh
@@ -164,15 +167,6 @@ class CoordinateDescent:
         choices = [(values[name], *_steps(name, values[name])) for name in names]
         near = (self._best.with_values(dict(zip(names, choice, strict=True))) for choice in itertools.product(*choices))
         return self._new_configs(near)
-
-    def _neighbours(self) -> list[Config]:
-        assert self._best is not None
-        values = self._best.values
-        return [
-            self._best.with_values({name: value})
-            for name in _tunable_names(values)
-            for value in _steps(name, values[name])
-        ]
 
     def _new_configs(self, configs: Iterable[Config]) -> list[Config]:
         fresh = [config for config in configs if config not in self._asked and self._is_allowed(config)]
@@ -308,9 +302,7 @@ def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Con
 def fastest_fitting(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the fastest config that ran well, ``fits``, and can be restored from JSON."""
     times_ms = times_of(rows.values())
-    whole = [
-        config for config in times_ms if not any(isinstance(value, NonJsonValue) for value in config.values.values())
-    ]
+    whole = [c for c in times_ms if not any(isinstance(value, NonJsonValue) for value in c.values.values())]
     return min(filter(fits, whole), key=times_ms.__getitem__, default=None)
 
 
@@ -325,29 +317,19 @@ def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Conf
         if row is not None and entry.measurement.key != key:
             by_key.setdefault(entry.measurement.key, {})[row.config] = row
     wanted = fields_of_key(key)
-    for _, other in sorted((_distance(wanted, fields_of_key(other)), other) for other in by_key):
-        best = fastest_fitting(by_key[other], fits)
-        if best is not None:
-            return best
-    return None
+    nearest = sorted(by_key, key=lambda other: (_distance(wanted, fields_of_key(other)), other))
+    return next(filter(None, (fastest_fitting(by_key[other], fits) for other in nearest)), None)
 
 
 def _distance(wanted: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Return the distance between two kinds of launches: device, signature, doublings of the sizes."""
-    device = other.get("device") != wanted.get("device")
-    return device, other.get("signature") != wanted.get("signature"), _doublings(_sizes(wanted), _sizes(other))
+    """Return the distance between two kinds of launches: device, signature, doublings of the sizes.
 
-
-def _sizes(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    values = fields.get("values")
-    return values if isinstance(values, dict) else {}
-
-
-def _doublings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """Return the doublings between the sizes of two launches; infinite if their names differ."""
-    if ours.keys() != theirs.keys():
-        return inf
-    return sum(_doublings_between(value, theirs[name]) for name, value in ours.items())
+    It is infinite if the names of their sizes differ.
+    """
+    ours, theirs = (values if isinstance(values := f.get("values"), dict) else {} for f in (wanted, other))
+    is_alike = ours.keys() == theirs.keys()
+    doublings = sum(_doublings_between(value, theirs[name]) for name, value in ours.items()) if is_alike else inf
+    return other.get("device") != wanted.get("device"), other.get("signature") != wanted.get("signature"), doublings
 
 
 def _doublings_between(value: object, other: object) -> float:

@@ -293,8 +293,8 @@ class Tuner:
             self._record([self._rows[config]])
 
     def _timed_row(self, candidate: Implementation, measured: LaunchTimes) -> Row:
-        compared = {"checked": reference_identity(self.launches), "outputs": joined_names(self.launches.outputs)}
-        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel), **compared)
+        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel))
+        row = replace(row, checked=reference_identity(self.launches), outputs=joined_names(self.launches.outputs))
         times_ms = measured.times_ms
         if not times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)

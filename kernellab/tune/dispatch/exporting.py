@@ -124,7 +124,10 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
         )
     for other in known:
         require_alike(dispatch, other, "others")
-    decisions = _by_device(known)
+    by_device: dict[str, Decision] = {}
+    for decision in map(_decision, known):
+        by_device.setdefault(decision.device, decision)
+    decisions = tuple(by_device.values())
     names = frozenset(name for decision in decisions for config in decision.configs for name in config)
     version = session.kernels.current(dispatch.function)
     samples, compiled = _samples(session, dispatch)
@@ -134,15 +137,6 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
     outputs = set(result_of(compiled).writes) - set(result_of(compiled).reads)
     sizes = tuple((name, _formula(name, samples, outputs, version)) for name in dispatch.rule.names)
     return recorded, Chooser(sizes, _device_expression(samples[-1][1], outputs, version), decisions)
-
-
-def _by_device(known: Sequence[Dispatch]) -> tuple[Decision, ...]:
-    """Return one decision per device, from its first dispatch."""
-    decisions: dict[str, Decision] = {}
-    for dispatch in known:
-        decision = _decision(dispatch)
-        decisions.setdefault(decision.device, decision)
-    return tuple(decisions.values())
 
 
 def _decision(dispatch: Dispatch) -> Decision:
@@ -178,9 +172,8 @@ def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
     }
     for name, value in values.items():
         if not is_plain(value):
-            raise UsageError(
-                f"{name} of a config of {kernel} is {value_text(value)}, which has no literal; a dispatch needs one."
-            )
+            text = f"{name} of a config of {kernel} is {value_text(value)}"
+            raise UsageError(f"{text}, which has no literal; a dispatch needs one.")
     return values
 
 
@@ -261,7 +254,11 @@ def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: V
     """
     wanted = tuple(case.sizes[name] for case, _ in samples)
     launches = [launch for _, launch in samples]
-    texts = [text for text, values in size_formulas(launches) if values == wanted and not _is_output(text, outputs)]
+    texts = [
+        text
+        for text, values in size_formulas(launches)
+        if values == wanted and not text.startswith("meta[") and text.partition(".")[0] not in outputs
+    ]
     if not texts:
         raise UsageError(
             f"{name} is no argument of {version.label}, and no extent of one, so a launch could not tell it; "
@@ -271,14 +268,9 @@ def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: V
     return (named or texts)[0]
 
 
-def _is_output(text: str, outputs: set[str]) -> bool:
-    return text.startswith("meta[") or text.partition(".")[0] in outputs
-
-
 def _device_expression(launch: RecordedLaunch, outputs: set[str], version: Version) -> str:
-    tensors = [a for a in launch.arguments if a.kind in {"tensor", "descriptor"}]
-    tensors.sort(key=lambda argument: argument.name in outputs)
-    for argument in tensors:
-        if argument.name not in outputs:
-            return f"{argument.name}.device" if argument.kind == "tensor" else f"{argument.name}.base.device"
+    devices = {"tensor": "device", "descriptor": "base.device"}
+    for argument in launch.arguments:
+        if argument.kind in devices and argument.name not in outputs:
+            return f"{argument.name}.{devices[argument.kind]}"
     raise UsageError(f"{version.label} reads no tensor, so a launch could not tell its device; pass it one.")

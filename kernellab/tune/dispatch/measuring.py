@@ -18,7 +18,6 @@ from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler, JobSource, resolve_job
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
-from kernellab.launch.grids import Grid3
 from kernellab.store import Version
 from kernellab.store.columns import Status
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
@@ -26,7 +25,7 @@ from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.options import Options
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.result import Row
 from kernellab.tune.search import longest_first
 from kernellab.tune.tuning import Environment, known_rows, prepare_launches, run_tuning
 from kernellab.workers.forks_and_interrupts import TICK_S, ProgressCallback, Work
@@ -65,11 +64,7 @@ class CaseSpec:
     outputs: Sequence[str] | None = None
 
     def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
-        """Return the arguments of a case by name.
-
-        Raises:
-            UsageError: ``inputs`` raises, or returns something else.
-        """
+        """Return the arguments of a case by name; `UsageError` where ``inputs`` raises, or returns something else."""
         swept = {name: (value,) for name, value in sizes.items()}
         bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
         return CaseArguments(bench, parameter_names(kernel)).of(number, dict(sizes))
@@ -147,15 +142,17 @@ class LocalCases:
         if is_timed and options.check is None:  # stored rows are of no use with a reference
             search.known = frozenset(known_rows(launches, options, records)) & launches.originals.keys()
         tuning = run_tuning(environment, launches, options, records, environment.clock())
+        own = {"search", "seed", "key", "created"}
+        facts = {name: value for name, value in tuning.provenance.items() if name not in own}
         rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or not is_timed)
         return MeasuredCase(
             number=request.number,
             sizes=sizes,
             rows=rows,
-            grids=_grids(launches, rows),
+            grids={r.config: launches.of(r.config).grid for r in rows if r.status in {Status.OK, Status.NOT_TIMED}},
             resident=_resident_programs(rows, limits_of(environment.device.target)),
             key=records.key,
-            provenance=_facts(tuning),
+            provenance={**facts, "multiprocessors": multiprocessors()},
             known=sum(row.config in search.known for row in rows),
             is_interrupted=tuning.is_interrupted,
         )
@@ -204,14 +201,6 @@ def _job(launches: Launches, config: Config) -> CompileJob:
     return launches.of(config).job
 
 
-def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:
-    grids = {}
-    for row in rows:
-        if row.status is Status.OK or row.status is Status.NOT_TIMED:
-            grids[row.config] = launches.of(row.config).grid
-    return grids
-
-
 def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
     """Return the programs of each config that fit on one multiprocessor, from its occupancy."""
     if limits is None:
@@ -222,12 +211,6 @@ def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict
         for row in rows
         if row.occupancy is not None
     }
-
-
-def _facts(tuning: Tuning) -> dict[str, Any]:
-    own = {"search", "seed", "key", "created"}
-    kept = {name: value for name, value in tuning.provenance.items() if name not in own}
-    return {**kept, "multiprocessors": multiprocessors()}
 
 
 @dataclass(slots=True)
@@ -245,18 +228,19 @@ class ForecastSearch:
 
     def ask(self) -> list[Config]:
         """Return the next configs; none when no other can be the best, or ``at_most`` are measured."""
+        request = self.request
         if not self._has_begun:
             self._has_begun = True
             self._asked |= self.known
-            if free := [forecast.config for forecast in self.request.forecasts if forecast.config in self.known]:
+            if free := [forecast.config for forecast in request.forecasts if forecast.config in self.known]:
                 return free
         tried = len(self._asked - self.known)
-        left = [forecast for forecast in self.request.forecasts if forecast.config not in self._asked]
-        wanted = [forecast.config for forecast in promising_forecasts(self.request, left, self._times_ms)]
-        owed = self.request.at_least - tried
-        if len(wanted) < owed:
-            wanted += [forecast.config for forecast in left if forecast.config not in wanted][: owed - len(wanted)]
-        batch = wanted[: min(max(_BATCH, owed), self.request.at_most - tried)]
+        left = [forecast for forecast in request.forecasts if forecast.config not in self._asked]
+        wanted = [forecast.config for forecast in promising_forecasts(request, left, self._times_ms)]
+        owed = request.at_least - tried
+        others = [forecast.config for forecast in left if forecast.config not in wanted]
+        wanted += others[: max(0, owed - len(wanted))]
+        batch = wanted[: min(max(_BATCH, owed), request.at_most - tried)]
         self._asked |= set(batch)
         return batch
 

@@ -172,7 +172,9 @@ class OverSizes:
         self._report_progress()
 
     def _report_progress(self) -> None:
-        done = len(self._cases)
+        done, left_s = len(self._cases), None
+        if self._measured and done >= 2:  # from the pace so far and the rest of the budget
+            left_s = max(0.0, (self.clock() - self._begin_s) * self.plan.left / self._measured)
         self.watch(
             DispatchProgress(
                 kernel=self.kernel,
@@ -183,16 +185,9 @@ class OverSizes:
                 failed=sum(bool(case.failure) for case in self._cases.values()),
                 under_way=tuple(size_text(request.sizes) for request in self._under_way.values()),
                 latest=self._latest,
-                left_s=self._seconds_left(),
+                left_s=left_s,
             )
         )
-
-    def _seconds_left(self) -> float | None:
-        """Return the estimated seconds left, from the pace so far and the rest of the budget."""
-        if not self._measured or len(self._cases) < 2:
-            return None
-        share = self.plan.left / max(1, self._measured)
-        return max(0.0, (self.clock() - self._begin_s) * share)
 
     def _dispatch(self, is_interrupted: bool) -> Dispatch:
         cases = tuple(self._cases[number] for number in sorted(self._cases))
@@ -200,13 +195,10 @@ class OverSizes:
             raise UsageError(f"No case of {self.kernel} could be measured. The first says: {cases[0].failure}")
         rule, fit = fit_rule(self.table, self.plan.policy.max_configs)
         places = {config: place for place, config in enumerate(self.table.configs)}
-        left = len(self.table.cases) - len(cases)
-        notes = [
-            f"It was interrupted: {left} of {plural(len(self.table.cases), 'case')} were not measured."
-        ] * is_interrupted
-        provenance: dict[str, Any] = {}
-        for case in cases:
-            provenance |= case.provenance
+        total = len(self.table.cases)
+        left = f"It was interrupted: {total - len(cases)} of {plural(total, 'case')} were not measured."
+        notes = [left] * is_interrupted
+        provenance = {name: value for case in cases for name, value in case.provenance.items()}
         provenance |= {"multiprocessors": self.table.multiprocessors, "measured": self._measured}
         return Dispatch(
             kernel=self.kernel,
@@ -274,15 +266,10 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
         raise UsageError(
             f'over is {value_text(over)}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.'
         )
-    cases = [{name: _python_number(value) for name, value in case.items()} for case in cases]
+    for case in cases:  # numpy's integers become Python's
+        case.update({name: whole for name, value in case.items() if (whole := whole_number(value)) is not None})
     _require_sizes(cases, known)
     return list({tuple(sorted(case.items())): case for case in cases}.values())
-
-
-def _python_number(value: Any) -> Any:
-    """Return a numpy integer as a Python one; any other value unchanged."""
-    whole = whole_number(value)
-    return value if whole is None else whole
 
 
 def _size_list(name: str, values: Any) -> list[Any]:

@@ -39,14 +39,13 @@ _UNMEASURED = 0.03  # penalty on the predicted logarithm of an unmeasured time
 class PlanPolicy:
     """The measurement budget of a tuning over sizes, and how it is divided.
 
-    ``share`` of the table of cases and configs is measured at most, known rows aside. On the first case, ``first``
-    configs are; on others, ``at_least`` and ``at_most`` so many at the first visit. A config is tried there where it
-    may be faster than the best one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations
-    faster than expected. What is left of the budget is spent in so many ``rounds`` over all cases, each on the share
-    ``revisited`` of these at most, since a visit costs as much as several configs. In a round, ``rest`` goes to the
-    configs of the rule, on cases where they come within about ``near`` of the best, and the other part to configs that
-    may be better than the best of a case. The model is not fitted anew for a case where no more than
-    the share ``stale`` of the times is. The rule has ``max_configs`` at most.
+    At most the ``share`` of the table of cases and configs is measured, known rows aside: ``first`` configs on the
+    first case, ``at_least`` to ``at_most`` at the first visit of another. A config is tried there if it is faster than
+    the best one by more than ``margin``, as a logarithm, where it is ``doubt`` standard deviations faster than
+    expected. The rest of the budget is spent in ``rounds``, each on the share ``revisited`` of the cases at most, since
+    a visit costs as much as several configs. In a round, the share ``rest`` goes to configs of the rule, on cases where
+    they come within about ``near`` of the best, and the other part to configs that may be the best of a case. The model
+    is not fitted anew while at most the share ``stale`` of the times is new. The rule has ``max_configs`` at most.
 
     Raises:
         UsageError: that is no positive number.
@@ -140,8 +139,7 @@ class Plan:
         """Return the first request of a case."""
         policy, count = self.policy, len(self.table.configs)
         if fit is None:
-            first = min(count, policy.first if not self._under_way else max(policy.at_most, 1))
-            first = count if not self._is_timed else first
+            first = min(count, max(policy.at_most, 1) if self._under_way else policy.first) if self._is_timed else count
             forecasts = tuple(map(Forecast, first_configs(self.table.configs, first)))
             return self._request(case, forecasts, first, first, 1e-3)
         reserve = policy.at_least * len(self._waiting) + ceil(policy.rest * self.budget)

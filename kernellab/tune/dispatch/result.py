@@ -6,7 +6,6 @@ A case is one combination of sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,11 +42,10 @@ class Forecast:
 class CaseRequest:
     """The configs to measure on a case, in the order of trying; it ends when no other can be the best.
 
-    ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
-    where its forecast, less ``doubt`` times its ``spread``, is not faster than the best one by more than ``margin``, a
-    difference of logarithms. ``at_least`` so
-    many of the first are measured whatever their forecasts say, and no more than ``at_most``. ``case_spread`` is the
-    standard deviation of what all forecasts of this case are off by in common. It can be pickled if the configs can.
+    ``sizes`` are the values by name, in the order of ``over``. A config is not measured if its forecast, less ``doubt``
+    times its ``spread``, is not faster than the best time by more than ``margin``, a difference of logarithms. The
+    first ``at_least`` configs are measured whatever their forecasts say, and ``at_most`` in all. ``case_spread`` is the
+    standard deviation of the common error of a case's forecasts. It can be pickled if the configs can.
     """
 
     number: int
@@ -64,12 +62,10 @@ class CaseRequest:
 class MeasuredCase:
     """The measurements of a case: a row for each config that was tried, or known before.
 
-    ``grids`` are the extents of the grid of configs, as far as it was called; ``resident`` is how many programs of a
-    config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the
-    store, ``provenance`` has device
-    and versions. ``failure`` says why the whole case could not be measured: no memory for its inputs, a lost worker.
-    ``known`` counts rows that were not measured anew. ``is_interrupted`` tells that the user ended it: the rows count,
-    and nothing more is to be measured.
+    ``grids`` are the grids of configs, ``resident`` the programs of compiled ones that fit on one multiprocessor.
+    ``key`` is that of the rows in the store, ``provenance`` has device and versions. ``failure`` is the reason why the
+    whole case could not be measured: no memory for its inputs, a lost worker. ``known`` counts rows that were not
+    measured anew. ``is_interrupted`` if the user ended it: its rows count, and no other case is measured.
     """
 
     number: int
@@ -145,12 +141,11 @@ class CoverStep:
 class Dispatch(Displayable):
     """The result of tuning a kernel over sizes: a few configs, and a rule that picks one for given sizes.
 
-    ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same
-    order. ``originals`` are the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are
-    the kernel and its grid as they were given, None where the dispatch was read from a file. ``arguments`` makes the
-    arguments of a launch by name for some sizes, and ``check`` is what their outputs were compared with. ``provenance``
-    says where the numbers come from: device, driver, versions. ``cover`` tells what fewer configs would lose.
-    ``exporter`` is `Lab.export` of the lab that tuned.
+    ``regrets`` are the rule's losses on the ``cases``, both in the order of ``over``. ``originals`` are the
+    `triton.Config`s of the rule's configs, hooks included. ``provenance`` has device, driver and versions, ``cover``
+    the losses with fewer configs. ``function`` and ``grid`` are the user's, None for a dispatch from a file;
+    ``arguments`` returns the arguments of a launch by name for some sizes, ``check`` is the reference of their outputs,
+    and ``exporter`` is `Lab.export` of the lab that tuned.
     """
 
     kernel: str
@@ -292,9 +287,8 @@ class Dispatch(Displayable):
 class DispatchProgress:
     """The progress of a tuning over sizes: ``done`` of ``total`` cases, ``measured`` configs of a ``budget``.
 
-    ``under_way`` are the cases that are being measured, ``latest`` is the last one that ended, in words; ``failed``
-    counts cases that could not be measured. ``left_s`` is about how many seconds the rest takes, None where nothing
-    tells.
+    ``under_way`` are the cases that are being measured, ``latest`` the outcome of the last one; ``failed`` counts cases
+    that could not be measured. ``left_s`` are the estimated seconds left, None if unknown.
     """
 
     kernel: str
@@ -309,6 +303,3 @@ class DispatchProgress:
 
 
 Watch = Callable[[DispatchProgress], None]
-
-
-Progress = Callable[[str], AbstractContextManager[Watch]]
