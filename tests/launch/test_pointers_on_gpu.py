@@ -52,8 +52,8 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     launch = GpuTrials.launch
 
-    def noted(self: GpuTrials, *given: Any) -> Any:
-        found.append(launch(self, *given))
+    def noted(self: GpuTrials, *args: Any, **options: Any) -> Any:
+        found.append(launch(self, *args, **options))
         return found[-1]
 
     monkeypatch.setattr(GpuTrials, "launch", noted)
