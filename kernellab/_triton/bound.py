@@ -27,7 +27,6 @@ from kernellab._triton.closure import value_key
 from kernellab._triton.drivers import OfflineLauncher
 from kernellab._triton.kernel import (
     Bound,
-    BoundJit,
     Kernel,
     configs_with_options,
     jit_function,
@@ -93,10 +92,12 @@ class KernelRuntime(Protocol):
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource`; return the paths of the files by Triton's names for them, and their hash."""
 
-    def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+    def launch_error(
+        self, kernel: BoundKernel, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception
+    ) -> Exception:
         """The error to raise for a failed launch on the fast path."""
 
-    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+    def launch(self, kernel: BoundKernel, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch ``kernel``, or only compile it; return Triton's handle."""
 
     def is_offline(self) -> bool:

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -24,7 +25,6 @@ from kernellab._triton.kernel import (
     definition,
     dtype_name,
     is_installed,
-    is_jit_function,
     jit_function,
     jit_kind,
     outside_names,
@@ -33,6 +33,7 @@ from kernellab._triton.kernel import (
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     CELL_PREFIX,
+    CONFIG_OPTIONS,
     JIT_KINDS,
     LOADED,
     Autotune,
@@ -66,7 +67,7 @@ from kernellab.source.text import CannotTake, rebuild_call, signature_values
 
 
 def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
-    """The closure of a jit function, or of an autotuned or heuristics-wrapped one.
+    """The closure of a kernel, without its autotuners and heuristics.
 
     ``arguments`` are values that a launch passes for constexprs; their bindings in the closure come second.
 
@@ -76,18 +77,14 @@ def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure
     function = jit_function(kernel)
     collector = Collector()
     collector.add(function, jit_kind(function))
-    bound = tuple(collector.used(argument) for argument in arguments)
-    bound = collector.resolve(bound)
+    bound = collector.resolve(tuple(map(collector.used, arguments)))
     return collector.closure(decorators_text(function)), bound
 
 
 def decorated_closure_of(kernel: Kernel) -> Closure:
-    """The closure of a kernel with its autotuners and heuristics.
+    """The closure of a kernel with its autotuners and heuristics; errors as for `closure_of`.
 
     A config, hook or heuristic that cannot be written down is an `Opaque` there.
-
-    Raises:
-        SourceError: the source of the kernel or of a helper cannot be found.
     """
     function = jit_function(kernel)
     collector = Collector(loose=True)
@@ -98,10 +95,7 @@ def decorated_closure_of(kernel: Kernel) -> Closure:
 
 
 def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
-    """A non-literal value as a closure, with the binding in it that stands for the value.
-
-    None where it cannot be captured, for example where the source of a function is missing.
-    """
+    """A non-literal value as a closure, with the binding that stands for it there; None where it cannot be captured."""
     collector = Collector()
     try:
         binding = collector.used(value)
@@ -116,15 +110,12 @@ def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
 def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
     """The bindings of values; None where one of them needs functions or objects of the closure."""
     collector = Collector()
-    bound = tuple(collector.used(argument) for argument in arguments)
+    bound = tuple(map(collector.used, arguments))
     return None if collector.pending or collector.identities else bound
 
 
 def value_key(value: Any) -> str:
-    """A key by type and content: values with one key are equal to a kernel, in every session.
-
-    For a value that cannot be captured it is its `repr`.
-    """
+    """A key by type and content, the same in every session; of a value that cannot be captured, its `repr`."""
     collector = Collector()
     binding = collector.used(value)
     if opaque_part(binding) is not None:
@@ -142,18 +133,18 @@ def require_sendable(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
 
 
 def opaque_message(opaque: Opaque) -> str:
-    """The rest of an error message about a value that cannot be sent: its type, why, and what to do."""
-    reason = f" ({opaque.reason})" if opaque.reason else ""
+    """The rest of an error message about a value that cannot be sent."""
     return (
-        f"a {opaque.type}, which cannot be taken to the process that compiles or runs the kernel{reason}. Give it as a "
-        "number, string or dtype, an Enum member, a NamedTuple or frozen dataclass of these, or a function with source."
+        f"a {opaque.type}, which cannot be taken to the process that compiles or runs the kernel"
+        f"{f' ({opaque.reason})' if opaque.reason else ''}. Give it as a number, string or dtype, an Enum member, a "
+        "NamedTuple or frozen dataclass of these, or a function with source."
     )
 
 
 class Collector:
     """Collects the functions and classes that a kernel uses, each once.
 
-    Python functions of files outside installed packages are captured only if ``loose``: compiles do not need them.
+    Python functions of files that are not installed are captured only if ``loose``: compiles do not need them.
     """
 
     def __init__(self, *, loose: bool = False) -> None:
@@ -186,24 +177,22 @@ class Collector:
         while len(self.done) < len(self.pending):
             owner, kind = self.pending[len(self.done)]
             self.done.append(self._function(owner, kind))
-        classes = [i for i, (_, kind) in enumerate(self.pending) if kind == "class"]
-        if len(classes) < 2 or all(self.pending[i][0].__module__ != LOADED for i in classes):
+        is_loaded = {i: o.__module__ == LOADED for i, (o, kind) in enumerate(self.pending) if kind == "class"}
+        if len(is_loaded) < 2 or not any(is_loaded.values()):
             return bound
         first: dict[str, int] = {}
         same = {}
         (keys,) = content_keys([self.done])
-        for i in sorted(classes, key=lambda i: self.pending[i][0].__module__ == LOADED):
-            key = keys[i]
-            is_loaded = self.pending[i][0].__module__ == LOADED
-            same[i] = first.setdefault(key, i) if is_loaded else i
-            first.setdefault(key, i)
+        for i in sorted(is_loaded, key=is_loaded.__getitem__):
+            twin = first.setdefault(keys[i], i)
+            same[i] = twin if is_loaded[i] else i
 
-        def merged(binding: Binding) -> Binding:
+        def merge(binding: Binding) -> Binding:
             return with_functions(binding, lambda index: FunctionRef(same.get(index, index)))
 
         for i, function in enumerate(self.done):
-            self.done[i] = replace(function, bindings=tuple((n, merged(b)) for n, b in function.bindings))
-        return tuple(map(merged, bound))
+            self.done[i] = replace(function, bindings=tuple((n, merge(b)) for n, b in function.bindings))
+        return tuple(map(merge, bound))
 
     def _function(self, owner: Any, kind: FunctionKind) -> Function:
         if kind == "class":
@@ -246,7 +235,10 @@ class Collector:
                 yield name, (_global_import(python, name) if opaque_part(binding) is not None else None) or binding
         for name, value in signature_values(python, node, scope).items():
             if name not in named:
-                yield name, _without_import(self.bind(value, name, node))
+                binding = self.bind(value, name, node)
+                if isinstance(binding, Import) and not binding.attribute and not is_of_triton(binding.module):
+                    binding = Members(binding.module, ())  # annotations such as torch.Tensor import nothing in a worker
+                yield name, binding
 
     def used(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """The binding of a value that Python code uses: Python functions are captured, too."""
@@ -263,12 +255,12 @@ class Collector:
         if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
         if isinstance(value, JITCallable):
-            return self._bind_helper(value, jit_kind(value) if is_jit_function(value) else "constexpr_function")
+            return self._bind_helper(value, jit_kind(value))
         if isinstance(value, ModuleType):
             if node is None and not is_installed(value.__name__):
                 return Opaque(f"module {value.__name__}", "it is not installed")
-            chains = (_chain(each, name) for each in ast.walk(node)) if node is not None else ()
-            return self._bind_members(value, frozenset(filter(None, chains)), node)
+            chains = frozenset(_chain(part, name) for part in ast.walk(node)) if node is not None else frozenset()
+            return self._bind_members(value, chains - {()}, node)
         if is_plain(value):
             return Constant(value)
         if is_interpreted(value):
@@ -387,12 +379,10 @@ def is_of_triton(module: str) -> bool:
 
 def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
     """Whether attributes of a module lead to a jit function of a package other than Triton."""
-    value: Any = module
-    for attribute in chain:
-        value = getattr(value, attribute, None)
-        if isinstance(value, JITCallable):
-            return not is_of_triton(str(value.fn.__module__))
-    return False
+    start: Any = module
+    values = accumulate(chain, lambda value, attribute: getattr(value, attribute, None), initial=start)
+    helper = next((value for value in values if isinstance(value, JITCallable)), None)
+    return helper is not None and not is_of_triton(str(helper.fn.__module__))
 
 
 def _chain(node: ast.AST, name: str) -> tuple[str, ...]:
@@ -401,13 +391,6 @@ def _chain(node: ast.AST, name: str) -> tuple[str, ...]:
     while isinstance(node, ast.Attribute):
         attributes, node = (node.attr, *attributes), node.value
     return attributes if isinstance(node, ast.Name) and node.id == name else ()
-
-
-def _without_import(binding: Binding) -> Binding:
-    """Keep an annotation such as ``x: torch.Tensor`` from importing torch in a worker."""
-    if isinstance(binding, Import) and not binding.attribute and binding.module.split(".")[0] != "triton":
-        return Members(binding.module, ())
-    return binding
 
 
 def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:
@@ -445,13 +428,11 @@ def _autotune(collector: Collector, tuner: Any) -> Autotune:
 
 
 def _config(collector: Collector, config: Any) -> ConfigText:
-    optional = ((name, getattr(config, name)) for name in ("maxnreg", "ir_override"))
+    optional = ("maxnreg", "ir_override")  # that few configs set
+    options = {name: getattr(config, name) for name in CONFIG_OPTIONS}
     return ConfigText(
         parameters=_bind_each(collector, config.kwargs),
-        options=(
-            *((name, getattr(config, name)) for name in ("num_warps", "num_stages", "num_ctas")),
-            *((name, value) for name, value in optional if value is not None),
-        ),
+        options=tuple((n, value) for n, value in options.items() if n not in optional or value is not None),
         pre_hook=None if config.pre_hook is None else _bind_or_opaque(collector, config.pre_hook),
     )
 

@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Literal, Protocol
@@ -79,27 +80,6 @@ class Bound(Kernel, Protocol):
         """The number of the kernel in torch's side table, by which graphs refer to it."""
 
 
-class BoundJit(JitKernel, Bound, Protocol):
-    """A jit function bound to a lab; see `kernellab._triton.bound.BoundKernel`."""
-
-    reported: set[tuple[str, CodeType | None]]
-    launched_as: Kernel
-
-    def resolve(
-        self, args: tuple[Any, ...], meta: Mapping[str, Any], warmup: bool = False
-    ) -> tuple[Any, dict[str, Any]]:
-        """Specialize and compile; return Triton's handle and the arguments by name."""
-
-    def call_hooks(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
-        """Call the hooks that Triton calls before a launch."""
-
-    def load(self, handle: Any) -> None:
-        """Load a compiled kernel on the current device."""
-
-    def launch_compiled(self, handle: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> Any:
-        """Launch a resolved kernel; an offline driver's launch returns its run."""
-
-
 def is_kernel(value: object) -> bool:
     """Whether ``value`` is a jit function, or an autotuned or heuristics-wrapped one."""
     return isinstance(value, JITFunction | Autotuner | Heuristics)
@@ -110,8 +90,10 @@ def is_jit_function(value: object) -> bool:
     return isinstance(value, JITFunction)
 
 
-def jit_kind(function: Any) -> Literal["jit", "gluon"]:
-    """The dialect of a jit function: Triton's language, or Gluon."""
+def jit_kind(function: Any) -> Literal["jit", "gluon", "constexpr_function"]:
+    """The kind of a function of Triton's: a jit function in its language or in Gluon, or one of constexprs."""
+    if not isinstance(function, JITFunction):
+        return "constexpr_function"
     return "gluon" if function.is_gluon() else "jit"
 
 
@@ -178,10 +160,7 @@ class Variant:
 
 
 def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Variant]:
-    """Yield one variant per config of the kernel, heuristics applied in the order of the decorators.
-
-    A keyword of the caller wins over the config's.
-    """
+    """Yield a variant per config, with the heuristics; keywords of the call win over those of a config."""
     if isinstance(kernel, JITFunction):
         yield Variant(kernel, meta)
     elif isinstance(kernel, Autotuner):
@@ -204,10 +183,7 @@ def with_heuristics(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, An
 
 
 def best_config(kernel: Kernel, compiled: Mapping[str, Any]) -> str:
-    """The config of an autotuned kernel's last launch, as ``name=value`` text, or "".
-
-    Options are taken from ``compiled``, those of the compile: heuristics below the autotuner win over its configs.
-    """
+    """The config of an autotuned kernel's last launch, as ``name=value`` text, or ""; with the options ``compiled``."""
     config = getattr(_tuner_of(kernel), "best_config", None)
     values = {} if config is None else config.all_kwargs()
     shown = {name: compiled.get(name, value) if name in CONFIG_OPTIONS else value for name, value in values.items()}
@@ -256,7 +232,7 @@ def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> N
 
 
 def configs_with_options(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
-    """Configs with the options of a call in place of their own, without duplicates, with their hooks."""
+    """Configs, with their hooks, that have the options of a call in place of their own; each once."""
     unique = []
     for config in configs:
         changed = triton.Config(
@@ -273,8 +249,7 @@ def configs_with_options(configs: Iterable[Any], options: Mapping[str, Any]) -> 
 class AutotuneSettings:
     """The arguments of ``@triton.autotune``. The hooks are the user's, or None.
 
-    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, or None; ``has_own_bench`` is whether its ``do_bench``
-    is set.
+    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``; ``has_own_bench`` is whether its ``do_bench`` is set.
     """
 
     configs: tuple[Any, ...] = ()
@@ -383,11 +358,7 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
 
 
 def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
-    """The text of a function with its decorators, and its syntax tree.
-
-    Raises:
-        SourceError: it cannot be found, or is no ``def`` statement.
-    """
+    """The text of a function with its decorators, and its syntax tree; errors as for `definition`."""
     lines, _, node = _source_lines(owner)
     return "".join(lines[: node.end_lineno]), node
 
@@ -456,11 +427,11 @@ def outside_names(python: FunctionType) -> dict[str, set[str]]:
 def _name_lookups(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """The free names of a code object, each with the attribute that it reads of it, or ""."""
     instructions = list(dis.get_instructions(code))
-    for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
+    for instruction, following in zip_longest(instructions, instructions[1:]):
         is_own = "DEREF" in instruction.opname and instruction.argval not in free
         if instruction.opname in _BY_NAME and not is_own:
             by_attribute = following is not None and following.opname in _BY_ATTRIBUTE
-            yield instruction.argval, following.argval if by_attribute and following is not None else ""
+            yield instruction.argval, following.argval if by_attribute else ""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _name_lookups(constant, free)

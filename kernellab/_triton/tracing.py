@@ -1,16 +1,13 @@
 """Launches of bound kernels under the tracers of torch: `make_fx`, `torch.export`, functionalisation, `torch.compile`.
 
-A launch whose arguments are fake, functional or symbolic, or that a proxy mode follows, is no launch: it becomes a node
-of torch's own operator for Triton kernels, the one that `torch.library.wrap_triton` gives, with the bound kernel in
-torch's side table. That operator has the rules of all tracers; what it mutates is hidden from autograd.
+A launch whose arguments are fake, functional or symbolic, or that a proxy mode follows, becomes a node of torch's own
+operator for Triton kernels, the one of `torch.library.wrap_triton`, with the bound kernel in torch's side table. dynamo
+takes a bound kernel for a Triton kernel only where torch finds a GPU, and one with heuristics nowhere; there it traces
+through ``kernel[grid]``, for which `traced_on_grid` stands in.
 
-dynamo takes a bound kernel for a Triton kernel, as it is one, but only where torch finds a GPU, and one with heuristics
-nowhere. There it traces through ``kernel[grid]``, for which `traced_on_grid` stands in.
-
-What torch's operator lacks, ``kernellab::launch`` does. That of torch takes tensors and numbers alone, no tuples, no
-descriptors and no truth values that are symbols, and Inductor makes code of it for GPUs only. This one is opaque: every
-backend of `torch.compile` calls it as it is, so a compiled function runs without a GPU as well. Kernel and constants
-are in the side table, by number. What it mutates is hidden from autograd, too.
+Torch's operator takes no tuples, descriptors and symbolic truth values, and Inductor makes code of it for GPUs only.
+For these there is ``kernellab::launch``, which every backend calls as it is; kernel and constants are in the side
+table, by number. What either operator mutates is hidden from autograd.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from triton.runtime import JITFunction
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
@@ -37,9 +34,7 @@ def is_traced(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
-        return True
-    return any(_is_symbolic(torch, value) for value in _leaves((args, dict(meta))))
+    return _is_followed_by_proxies(torch) or any(_is_symbolic(torch, value) for value in _leaves((args, dict(meta))))
 
 
 def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> Any:
@@ -48,13 +43,20 @@ def traced_launch(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Mappin
     Raises:
         LaunchError: torch cannot trace launches of such a kernel, or with such arguments.
     """
+    import torch
+
     try:
-        if _has_contents(args, meta):
+        tensors = [leaf for leaf in _leaves((args, dict(meta))) if isinstance(leaf, torch.Tensor)]
+        if not _is_followed_by_proxies(torch) and not any(_is_symbolic(torch, tensor) for tensor in tensors):
             return kernel[grid](*_with_values(args), **_with_values(dict(meta)))
         return _add_to_graph(*_plain(kernel, args, dict(meta)), grid)
     except RuntimeError as exc:
         name = jit_function(kernel).__name__
         raise LaunchError(f"torch cannot trace this launch of {name}: {exc}", kernel=name) from exc
+
+
+def _is_followed_by_proxies(torch: Any) -> bool:
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def _add_to_graph(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> None:
@@ -68,15 +70,6 @@ def _add_to_graph(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid
     if _NOT_BY_KEYWORD in meta and not isinstance(kernel, Autotuner):
         kernel = autotune(configs=[Config({}, num_ctas=meta.pop(_NOT_BY_KEYWORD))], key=[])(kernel)
     TraceableTritonKernelWrapper(kernel, None, None)[grid](*args, **meta)
-
-
-def _has_contents(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
-    """Whether an untraced launch has tensors with contents, possibly with symbolic numbers."""
-    import torch
-
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
-        return False
-    return not any(_is_symbolic(torch, leaf) for leaf in _leaves((args, dict(meta))) if isinstance(leaf, torch.Tensor))
 
 
 def _with_values(value: Any) -> Any:
@@ -271,11 +264,14 @@ _SCHEMA = (
 )
 
 
+_LISTS = ("changed", "read", "integers", "numbers")
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """The position of an argument, or of a member of one, in the operator's lists."""
 
-    among: Literal["changed", "read", "integers", "numbers"]
+    among: str
     index: int
     is_truth_value: bool = False
 
@@ -285,10 +281,7 @@ class _Arguments:
     """The arguments of the operator, as they are collected; ``mutated`` names parameters, None stands for all."""
 
     mutated: frozenset[str] | None
-    changed: list[Any] = field(default_factory=list)
-    read: list[Any] = field(default_factory=list)
-    integers: list[Any] = field(default_factory=list)
-    numbers: list[Any] = field(default_factory=list)
+    lists: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _LISTS})
 
     def with_places(self, name: str, value: Any) -> Any:
         """An argument with a `_Place` for each tensor and symbol; all else is a constant."""
@@ -306,7 +299,7 @@ class _Arguments:
                 self._with_place(name, value.base), shape, strides, tuple(value.block_shape), padding
             )
         if isinstance(value, torch.Tensor):
-            is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
+            is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.lists["changed"])
             return self._place_of("changed" if is_changed else "read", value)
         if isinstance(value, torch.SymBool):  # Inductor takes none
             integer = torch.sym_ite(value, 1, 0)  # type: ignore[no-untyped-call]
@@ -315,12 +308,11 @@ class _Arguments:
             return self._place_of("integers", value)
         return self._place_of("numbers", value) if isinstance(value, torch.SymFloat) else value
 
-    def _place_of(self, among: Literal["changed", "read", "integers", "numbers"], value: Any) -> _Place:
-        held = getattr(self, among)
-        known = next((index for index, other in enumerate(held) if other is value), None)
-        if known is None:
-            held.append(value)
-        return _Place(among, len(held) - 1 if known is None else known)
+    def _place_of(self, among: str, value: Any) -> _Place:
+        members = self.lists[among]
+        if all(member is not value for member in members):
+            members.append(value)
+        return _Place(among, next(index for index, member in enumerate(members) if member is value))
 
 
 def _needs_opaque(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
@@ -350,8 +342,7 @@ def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Map
     with_places = {name: arguments.with_places(name, named[name]) for name in ordered}
     constants = kernel_side_table.add_constant_args({name: with_places[name] for name in named})
     extents = [extent for each in _grids_of(kernel, grid, named) for extent in (*each, 1, 1)[:3]]
-    lists = (arguments.changed, arguments.read, arguments.integers, arguments.numbers)
-    _operator()(number, constants, *lists, extents)
+    _operator()(number, constants, *arguments.lists.values(), extents)
 
 
 def _grids_of(kernel: Kernel, grid: Any, named: Mapping[str, Any]) -> list[Any]:
@@ -379,47 +370,32 @@ def _mutated_parameters(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[s
         # What stands for a tensor may have no address, which torch's analysis asks for.
         tensors = {n: torch.empty(2, dtype=v.dtype) for n, v in named.items() if isinstance(v, torch.Tensor)}
         symbols = {n: 2 for n, v in named.items() if _is_symbol(v)}  # what torch puts in their places
-        rest = kernel_side_table.add_constant_args(
-            {n: v for n, v in named.items() if n not in tensors and n not in symbols}
-        )
+        others = {n: v for n, v in named.items() if n not in tensors and n not in symbols}
+        rest = kernel_side_table.add_constant_args(others)
         mutated = get_mutated_tensors(kernel_side_table.add_kernel(kernel), rest, {**tensors, **symbols}, {})
     return frozenset(mutated)
 
 
-def _launch(
-    kernel: int,
-    constants: int,
-    changed: Sequence[Any],
-    read: Sequence[Any],
-    integers: Sequence[int],
-    numbers: Sequence[float],
-    grid: Sequence[int],
-) -> None:
+def _launch(number: int, constants: int, *lists_and_grid: Sequence[Any]) -> None:
     """Launch a kernel: what the operator does where its tensors have contents."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
-    given = {"changed": changed, "read": read, "integers": integers, "numbers": numbers}
-    found: Any = kernel_side_table.get_kernel(kernel)
+    *lists, extents = lists_and_grid
+    given = dict(zip(_LISTS, lists, strict=True))
+    kernel: Any = kernel_side_table.get_kernel(number)
     named = {n: _value(part, given) for n, part in kernel_side_table.get_constant_args(constants).items()}
-    grids = [tuple(grid[start : start + 3]) for start in range(0, len(grid), 3)]
-    order = [name for name in jit_function(found).arg_names if name in named]
-    found[_grid_among(found, grids)](**{name: named[name] for name in (*order, *(n for n in named if n not in order))})
+    grids = [tuple(extents[start : start + 3]) for start in range(0, len(extents), 3)]
+    ordered = {name: named[name] for name in jit_function(kernel).arg_names if name in named}
+    kernel[_grid_among(kernel, grids)](**{**ordered, **named})
 
 
 def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
     """The only grid of a launch, or a function of the config of an autotuned kernel, which has one for each."""
     if len(grids) == 1:
         return grids[0]
-
-    def grid(meta: Mapping[str, Any]) -> Any:
-        chosen = (
-            index
-            for index, config in enumerate(kernel.configs)
-            if all(meta.get(name) == value for name, value in config.kwargs.items())
-        )
-        return grids[next(chosen)]
-
-    return grid
+    configs = [config.kwargs.items() for config in kernel.configs]
+    pairs = list(zip(configs, grids, strict=True))
+    return lambda meta: next(grid for config, grid in pairs if all(meta.get(name) == v for name, v in config))
 
 
 def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:

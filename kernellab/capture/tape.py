@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import BoundJit
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.size import Sizes, evaluate, guard_problem, names_in, ordered_guards, sizes_for
 from kernellab.errors import UsageError
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
+
+if TYPE_CHECKING:
+    from kernellab._triton.bound import BoundKernel
 
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
@@ -178,7 +180,7 @@ class RecordedKernelLaunch:
     """
 
     use: KernelUse
-    kernel: BoundJit
+    kernel: BoundKernel
     owner: Any
     owner_closure: Closure | None
     launch: RecordedLaunch

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import BoundJit
 from kernellab.compile.types import Compiled
 from kernellab.launch.grids import Grid3
 from kernellab.launch.run import Run
 from kernellab.launch.value_samples import ValueSample
+
+if TYPE_CHECKING:
+    from kernellab._triton.bound import BoundKernel
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class BoundLaunch:
     samples what the arguments held that the launch reads and changes.
     """
 
-    kernel: BoundJit
+    kernel: BoundKernel
     args: tuple[Any, ...]
     meta: Mapping[str, Any]
     given_grid: Any

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
+from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab._triton.launcher import Switch
 from kernellab.compile.cache import Compiler
 from kernellab.compile.entries import triton_files
@@ -40,6 +40,9 @@ from kernellab.launch.trials import TrialResult, Trials
 from kernellab.launch.value_samples import samples_before
 from kernellab.launch.verbs import verb
 from kernellab.target import Target
+
+if TYPE_CHECKING:
+    from kernellab._triton.bound import BoundKernel
 
 _CLOSER_LOOK_S = 10.0
 _NOT_RECORDED = Recorder()  # asks for nothing
@@ -141,7 +144,9 @@ class Runtime:
         notify_listener(src, files, compiled.stage_seconds, compiled.digest, compiled.from_cache)
         return files, compiled.digest
 
-    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: Mapping[str, Any], grid: Any, warmup: bool) -> Any:
+    def launch(
+        self, kernel: BoundKernel, args: tuple[Any, ...], meta: Mapping[str, Any], grid: Any, warmup: bool
+    ) -> Any:
         """Launch a bound kernel, or only compile it; return the `CompiledKernel` that Triton would return.
 
         Raises:
@@ -200,7 +205,7 @@ class Runtime:
         return None if compiled is None else compiled.effects
 
     def launch_error(
-        self, kernel: BoundJit, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception
+        self, kernel: BoundKernel, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception
     ) -> Exception:
         """The error to raise for a failed launch on the fast path: the lab's, else the original."""
         return launch_error(kernel, args, meta, exc, self.target) or exc
