@@ -61,7 +61,10 @@ def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
 
 
 def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
-    """Yield the lambdas of a text with a body that spans all instructions of ``code``."""
+    """Yield the lambdas of a text with a body that spans all instructions of ``code``.
+
+    Python 3.12 gives the instructions of a constant body no positions; there the constants decide.
+    """
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -70,6 +73,12 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
             body = node.body
+            if not any(last):
+                constants = compile(ast.Expression(node), "", "eval").co_consts
+                compiled = next(part for part in constants if isinstance(part, CodeType))
+                if compiled.co_consts == code.co_consts:
+                    yield node
+                continue
             end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
             if (body.lineno, body.col_offset) <= first and last <= end:
                 yield node

@@ -151,3 +151,9 @@ def test_plain_values_survive_json_with_their_types(value: object) -> None:
     again = source.from_jsonable(json.loads(json.dumps(source.jsonable(value))))
     assert again == value
     assert type(again) is type(value)
+
+
+def test_lambdas_of_constants_on_one_line_are_told_apart() -> None:
+    first, second, third = lambda meta: (132,), lambda meta, k=3: (64, 2), lambda meta: "n"
+    texts = [source.lambda_definition(function)[0] for function in (first, second, third)]
+    assert texts == ["lambda meta: (132,)", "lambda meta, k=3: (64, 2)", 'lambda meta: "n"']
