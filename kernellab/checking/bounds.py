@@ -11,88 +11,18 @@ count as one sum over all of their operands, relative to the largest element of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
+from kernellab.checking.bounded_tensor import BoundedTensor, Errors, UntrackableOperation, bounded_tensor
 from kernellab.checking.comparison import ExpectedValue
+from kernellab.checking.error_rules import parts_of, rule_of
 from kernellab.checking.tolerance import CONFIDENCE, accumulator_of, share_of_largest, unit_of
-
-
-class UntrackableOperation(Exception):
-    """An operation through which errors cannot be tracked."""
-
-
-@dataclass(slots=True)
-class Errors:
-    """The errors of all elements of one storage, which its views share: None while they are exact.
-
-    ``unit`` is the roundoff of the coarsest format that they come from, 0 for constants.
-    """
-
-    flat: Any = None
-    unit: float = 0.0
-
-
-class BoundedTensor(torch.Tensor):
-    """A tensor with a bound on the error of each element; views of one storage share its errors."""
-
-    value: torch.Tensor
-    errors: Errors
-
-    @staticmethod
-    def __new__(cls, value: torch.Tensor, errors: Errors) -> BoundedTensor:
-        tensor = torch.Tensor._make_wrapper_subclass(
-            cls,
-            value.shape,
-            strides=value.stride(),
-            storage_offset=value.storage_offset(),
-            dtype=value.dtype,
-            device=value.device,
-        )
-        tensor.value, tensor.errors = value, errors
-        return tensor
-
-    @property
-    def error(self) -> torch.Tensor | None:
-        """The bounds of the elements, None where all are exact."""
-        if self.errors.flat is None:
-            return None
-        value = self.value
-        return torch.as_strided(self.errors.flat, value.size(), value.stride(), value.storage_offset())
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return _dispatch(func, args, kwargs or {})
-
-    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to export memory: a wrapper has none.
-
-        Raises:
-            Untracked: always.
-        """
-        raise UntrackableOperation("the memory of a value is taken")
-
-    def write(self, value: torch.Tensor, error: torch.Tensor | None, unit: float) -> None:
-        """Overwrite the elements in place, rounded to the format of this tensor."""
-        rounding = unit_of(self.dtype)
-        if value.dtype.is_floating_point and rounding > unit_of(value.dtype):
-            rounded = value.double().abs().nan_to_num(0, 0, 0) * rounding
-            error = rounded if error is None else error + rounded
-        self.value.copy_(value)
-        self.errors.unit = max(self.errors.unit, unit)
-        if self.errors.flat is None and error is not None:
-            self.errors.flat = _room_for_errors(self.value)
-        errors = self.error
-        if errors is not None:
-            errors.zero_() if error is None else errors.copy_(error)
 
 
 class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -118,17 +48,16 @@ class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = tree_map(_wide, args), tree_map(_wide, kwargs)
         if func is torch.ops.aten._to_copy.default and "dtype" in kwargs:
             return _convert(args[0], **kwargs)
-        return tree_map(_wide, _dispatch(func, args, tree_map(_wide_dtype, kwargs)))
+        wide = {
+            n: torch.float64 if isinstance(v, torch.dtype) and v.is_floating_point else v for n, v in kwargs.items()
+        }
+        return tree_map(_wide, _dispatch(func, args, wide))
 
 
 def _wide(value: Any) -> Any:
     if not isinstance(value, BoundedTensor) or not value.value.is_floating_point() or value.element_size() == 8:
         return value
     return bounded_tensor(value.value.double(), value.error, value.errors.unit)
-
-
-def _wide_dtype(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
 def _convert(operand: BoundedTensor, dtype: torch.dtype, **kwargs: Any) -> Any:
@@ -144,23 +73,6 @@ def _convert(operand: BoundedTensor, dtype: torch.dtype, **kwargs: Any) -> Any:
     return bounded_tensor(value, error, max(unit if error is not None else 0.0, operand.errors.unit))
 
 
-def bounded_tensor(value: torch.Tensor, error: torch.Tensor | None, unit: float) -> BoundedTensor:
-    """Return a tensor with errors of its own, which must be finite and not negative."""
-    errors = Errors(None, unit)
-    tensor = BoundedTensor(value, errors)
-    if error is not None:
-        errors.flat = _room_for_errors(value)
-        bounds = tensor.error
-        assert bounds is not None, "there is room for errors now"
-        bounds.copy_(error)
-    return tensor
-
-
-def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
-    elements = value.untyped_storage().nbytes() // max(value.element_size(), 1)
-    return torch.zeros(elements, dtype=torch.float64, device=value.device)
-
-
 def evaluate_with_bounds(
     call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exact: Container[int] | None = None
 ) -> Any:
@@ -172,7 +84,7 @@ def evaluate_with_bounds(
     tolerance of their format.
 
     Raises:
-        Untracked: a value leaves torch on the way. Errors of the function come through.
+        UntrackableOperation: a value leaves torch on the way. Errors of the function come through.
     """
 
     def tracked_tensor(tensor: torch.Tensor) -> BoundedTensor:
@@ -204,39 +116,25 @@ def evaluate_with_bounds(
 
     with sdpa_kernel([SDPBackend.MATH]), Tracking(widens):
         result = call(tracked_tensor)
-    return _map_values(result, expected_value)
-
-
-def _map_values(result: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(result, Mapping):
-        return {name: function(value) for name, value in result.items()}
-    return tuple(map(function, result)) if isinstance(result, tuple | list) else function(result)
-
-
-def operands(args: Any) -> Iterator[BoundedTensor]:
-    """Yield the tensors among the arguments of an operation."""
-    yield from (value for value in tree_flatten(args)[0] if isinstance(value, BoundedTensor))
-
-
-def unit_among(args: Any) -> float:
-    """Return the roundoff of the coarsest operand of an operation."""
-    return max((operand.errors.unit for operand in operands(args)), default=0.0)
-
-
-def values_of(args: Any) -> Any:
-    """Return the arguments of an operation without their errors."""
-    return tree_map(lambda each: each.value if isinstance(each, BoundedTensor) else each, args)
+        return {name: expected_value(value) for name, value in result.items()}
+    return tuple(map(expected_value, result)) if isinstance(result, tuple | list) else expected_value(result)
 
 
 def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
-    from kernellab.checking.error_rules import rule_of  # the rules are written in terms of this module
-
     args, kwargs = tree_map(_tracked_operand, args), tree_map(_tracked_operand, kwargs)
     if func._schema.is_mutable:
         return _in_place(func, args, kwargs)
     if func is torch.ops.aten._local_scalar_dense.default:
-        return _scalar(args[0])
-    return (rule_of(func, args, kwargs) or run_exact)(func, args, kwargs)
+        error = args[0].error
+        if error is not None and bool((error > 0).any()):
+            raise UntrackableOperation("a computed number leaves torch")
+        return args[0].value.item()
+    rule = rule_of(func, args, kwargs)
+    if rule is not None:
+        return rule(func, args, kwargs)
+    with Tracking(widens=False):
+        return parts_of(func)(*args, **kwargs)
 
 
 def _tracked_operand(value: Any) -> Any:
@@ -245,31 +143,6 @@ def _tracked_operand(value: Any) -> Any:
         return value
     unit = 0.0 if value.dtype == torch.float64 else unit_of(value.dtype)
     return BoundedTensor(value, Errors(None, unit))
-
-
-def _scalar(operand: BoundedTensor) -> Any:
-    error = operand.error
-    if error is not None and bool((error > 0).any()):
-        raise UntrackableOperation("a computed number leaves torch")
-    return operand.value.item()
-
-
-def run_exact(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operation without rounding: one on exact operands, or a view."""
-    shared = {operand.value.untyped_storage()._cdata: operand for operand in operands((args, kwargs))}
-    unit = unit_among((args, kwargs))
-
-    def wrap(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        base = shared.get(value.untyped_storage()._cdata)
-        if base is None:
-            return BoundedTensor(value, Errors(None, unit))
-        if base.value.dtype != value.dtype:
-            raise UntrackableOperation("the bits of a value are taken")
-        return BoundedTensor(value, base.errors)
-
-    return tree_map(wrap, func(*values_of(args), **values_of(kwargs)))
 
 
 def _in_place(func: Any, args: Any, kwargs: Any) -> Any:

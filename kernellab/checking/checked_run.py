@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab.checking.comparison import Check, ExpectedValue, agree, compare, detail_of, wrong_elements
+from kernellab.checking.comparison import Check, ExpectedValue, agree, compare, wrong_elements
+from kernellab.checking.error_detail import detail_of
 from kernellab.checking.hints import MaskedLanes, Mismatch, TrialOutcome, UnreadElements, hints_on, stores_nothing
 from kernellab.checking.reference import Reference, ReferenceFunction, check_of, reference_of
 from kernellab.errors import CheckFailed, KernellabError, UsageError

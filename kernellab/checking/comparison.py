@@ -1,7 +1,4 @@
-"""Compare outputs with expected values: each element within its own bound.
-
-For a wrong output: the errors in units in the last place, and the programs with the largest.
-"""
+"""Compare outputs with expected values: each element within its own bound."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from kernellab.checking.tolerance import (
     error_of_unknown,
     is_within,
     share_of_largest,
-    smallest_of,
     unit_named,
     unit_of,
 )
@@ -60,6 +56,48 @@ class Difference:
     def place(self) -> str:
         """The index of the element as text: ``[2, 7]``."""
         return index_text(self.index) if self.index else "the value"
+
+
+EDGES = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 2.0**16, 2.0**20, 2.0**24)
+"""The upper ends of the bins of a histogram, in units in the last place; larger errors have one more bin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHistogram:
+    """A histogram of the errors of an output, in units in the last place of ``dtype``, its format.
+
+    ``right`` counts the elements within their bounds and ``wrong`` those beyond. The bins end at `EDGES`; one more has
+    the larger errors, and a last one the elements that are finite in the output or in the reference alone.
+    """
+
+    dtype: str
+    right: tuple[int, ...]
+    wrong: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstElement:
+    """The worst element of a program, by error over bound; ``ulps`` is None for integers.
+
+    ``program`` is the id of the program that last wrote it, ``tile`` the first and last index along each dimension of
+    that program's writes, and ``wrong`` the number of wrong ones among them. Unknown programs: None, () and 1.
+    """
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    ulps: float | None
+    program: tuple[int, int, int] | None = None
+    tile: tuple[tuple[int, int], ...] = ()
+    wrong: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """The errors of an output: the worst elements, worst first, and a histogram for floating-point formats."""
+
+    histogram: ErrorHistogram | None
+    worst: tuple[WorstElement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +192,7 @@ def compare_output(
         wide = _wide_share(scan.allowed, got, want.value)
         return Check(expression, name, True, scan.largest, scan.allowed, 0, elements, wide=wide)
     worst = _difference(scan.worst, shape, got, want) if scan.worst >= 0 else None
+    is_rounded = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.value.dtype.is_floating_point
     return Check(
         expression=expression,
         argument=name,
@@ -167,9 +206,9 @@ def compare_output(
         differences=tuple(
             _difference(int(place), shape, got, want) for place in scan.wrong.nonzero()[:_DIFFERENCES_AT_MOST]
         ),
-        extent=_extent(wrong, shape),
+        extent=extent_of(wrong, shape),
         heat=_heat(wrong, shape),
-        rounded_to=_rounded_to(got, want.value),
+        rounded_to=str(got.dtype).removeprefix("torch.") if is_rounded else "",
     )
 
 
@@ -292,16 +331,10 @@ def _wide_share(allowed: float, got: Any, want: Any) -> float:
     return allowed / largest if largest and allowed > _WIDE_ROUNDINGS * unit * largest else 0.0
 
 
-def _rounded_to(got: Any, want: Any) -> str:
-    """Return the dtype of an integer output with a floating-point reference, else ""."""
-    rounds = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.dtype.is_floating_point
-    return str(got.dtype).removeprefix("torch.") if rounds else ""
-
-
 def _difference(place: int, shape: tuple[int, ...], got: Any, want: ExpectedValue) -> Difference:
     a, b = got.flatten()[place : place + 1], want.value.flatten()[place : place + 1].to(got.device)
     error = error_of_unknown(got, want.value, want.unit) if want.error is None else want.error.flatten()[place]
-    return Difference(index_of(place, shape), _number(a), _number(b), float(allowed_error(a, b, error)))
+    return Difference(index_of(place, shape), number_of(a), number_of(b), float(allowed_error(a, b, error)))
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -323,14 +356,14 @@ def number_text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
     """Return an element as a Python number; int for integers, since a float does not hold all of 64 bits."""
     if value.is_complex():
         return float(value.abs())
     return float(value) if value.is_floating_point() else int(value)
 
 
-def _extent(mask: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def extent_of(mask: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Return the first and last index along each dimension of the elements in a flat mask."""
     if not shape:
         return ()
@@ -349,124 +382,3 @@ def _heat(wrong: Any, shape: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     matrix = wrong.view(1, 1, *sizes).float()
     shares = torch.nn.functional.adaptive_avg_pool2d(matrix, cells)[0, 0]
     return tuple(tuple(row) for row in shares.tolist())
-
-
-_ROWS_AT_MOST = 5
-_BINNED_AT_LEAST = 16
-_ELEMENTS_AT_MOST = 1 << 24
-EDGES = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 2.0**16, 2.0**20, 2.0**24)
-"""The upper ends of the bins of a histogram, in units in the last place; larger errors have one more bin."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorHistogram:
-    """A histogram of the errors of an output, in units in the last place of ``dtype``, its format.
-
-    ``right`` counts the elements within their bounds and ``wrong`` those beyond. The bins end at `EDGES`; one more has
-    the larger errors, and a last one the elements that are finite in the output or in the reference alone.
-    """
-
-    dtype: str
-    right: tuple[int, ...]
-    wrong: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WorstElement:
-    """The worst element of a program, by error over bound; ``ulps`` is None for integers.
-
-    ``program`` is the id of the program that last wrote it, ``tile`` the first and last index along each dimension of
-    that program's writes, and ``wrong`` the number of wrong ones among them. Unknown programs: None, () and 1.
-    """
-
-    index: tuple[int, ...]
-    got: float
-    expected: float
-    ulps: float | None
-    program: tuple[int, int, int] | None = None
-    tile: tuple[tuple[int, int], ...] = ()
-    wrong: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorDetail:
-    """The errors of an output: the worst elements, worst first, and a histogram for floating-point formats."""
-
-    histogram: ErrorHistogram | None
-    worst: tuple[WorstElement, ...]
-
-
-def detail_of(
-    got: Any, want: ExpectedValue, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
-) -> ErrorDetail | None:
-    """Return the errors of an output; ``wrong`` is the flat mask of its wrong elements. None for a large output.
-
-    ``writers`` holds 1 + the number of the program that last wrote each element, 0 for none. Programs are numbered with
-    x fastest.
-    """
-    import torch
-
-    if not 0 < got.numel() <= _ELEMENTS_AT_MOST or got.is_complex() or want.value.is_complex():
-        return None
-    if writers is not None and not bool(writers.flatten()[wrong.to(writers.device)].any()):
-        writers = None  # the wrong elements are unwritten
-    flat, values = got.flatten(), want.value.flatten().to(got.device)
-    error = error_of_unknown(flat, values, want.unit) if want.error is None else want.error.flatten()
-    allowed, difference = allowed_error(flat, values, error), distance(flat, values)
-    ulps = _ulps(difference, flat, values) if got.dtype.is_floating_point else None
-    odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
-    histogram = None
-    if ulps is not None and got.numel() >= _BINNED_AT_LEAST:
-        histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong)
-    by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
-    worst, shape = [], tuple(got.shape)
-    for place in _worst(odds, by):
-        values_and_ulps = _number(flat[place]), _number(values[place]), None if ulps is None else float(ulps[place])
-        written_by = () if writers is None else _program_of(place, by, wrong, shape, grid)
-        worst.append(WorstElement(index_of(place, shape), *values_and_ulps, *written_by))
-    return ErrorDetail(histogram, tuple(worst))
-
-
-def _ulps(difference: Any, got: Any, want: Any) -> Any:
-    """Return differences in units in the last place of the format of an output, at the size of the reference."""
-    import torch
-
-    size = want.double().abs().nan_to_num(0.0, 0.0, 0.0).clamp(min=smallest_of(got.dtype))
-    size = size.clamp(max=float(torch.finfo(got.dtype).max))
-    last = torch.exp2(torch.floor(torch.log2(size))) * 2 * unit_of(got.dtype)
-    same = (got == want) | (got.isnan() & want.isnan())
-    return torch.where(same, 0.0, difference / last)
-
-
-def _histogram(dtype: str, ulps: Any, wrong: Any) -> ErrorHistogram:
-    import torch
-
-    edges = torch.tensor(EDGES, dtype=torch.float64, device=ulps.device)
-    bins = torch.bucketize(ulps.nan_to_num(math.inf), edges)
-    bins = torch.where(ulps.isfinite(), bins, len(EDGES) + 1)
-    right, beyond = (torch.bincount(bins[mask], minlength=len(EDGES) + 2).tolist() for mask in (~wrong, wrong))
-    return ErrorHistogram(dtype, tuple(right), tuple(beyond))
-
-
-def _worst(odds: Any, writers: Any) -> list[int]:
-    """Return the worst element of each of the worst programs; unwritten elements count as one program."""
-    places: list[int] = []
-    left = odds.clone()
-    while len(places) < _ROWS_AT_MOST and float(left.max()) >= 0:
-        place = int(left.argmax())
-        places.append(place)
-        left[writers == writers[place]] = -1.0
-    return places
-
-
-def _program_of(
-    place: int, writers: Any, wrong: Any, shape: tuple[int, ...], grid: tuple[int, int, int]
-) -> tuple[tuple[int, int, int] | None, tuple[tuple[int, int], ...], int]:
-    """Return the program that last wrote an element, the extent of its writes, and how many of them are wrong."""
-    number = int(writers[place])
-    own = writers == number
-    count = int((own & wrong).sum())
-    if not number:
-        return None, (), count
-    x, y, _ = grid
-    return ((number - 1) % x, (number - 1) // x % y, (number - 1) // (x * y)), _extent(own, shape), count

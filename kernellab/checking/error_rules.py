@@ -10,9 +10,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_map
 
-from kernellab.checking.bounds import (
+from kernellab.checking.bounded_tensor import (
     BoundedTensor,
-    Tracking,
     UntrackableOperation,
     bounded_tensor,
     operands,
@@ -21,12 +20,19 @@ from kernellab.checking.bounds import (
     values_of,
 )
 from kernellab.checking.summation import running_sum_error, sum_error
-from kernellab.checking.tolerance import CONFIDENCE, FLOAT32, TF32, accumulator_of, gamma, share_of_largest
+from kernellab.checking.tolerance import (
+    CONFIDENCE,
+    FLOAT8,
+    FLOAT32,
+    TF32,
+    accumulator_of,
+    gamma,
+    narrow_of,
+    share_of_largest,
+)
 
 Rule = Callable[[Any, Any, Any], Any]
 
-_BFLOAT16 = 2.0**-8  # nothing computes in float8 itself
-_FLOAT8 = 2.0**-4
 _FLOAT8_STEPS, _FLOAT8_SUM = 32, 2.0**-13  # terms added at once, and the bits that Hopper's tensor cores keep of a sum
 
 
@@ -50,6 +56,7 @@ _OTHERS = _names(
     "log log2 log10 log1p expm1 sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 sinh cosh asinh "
     "acosh atanh lgamma digamma fmod remainder floor_divide"
 )
+_ELEMENTWISE = _CHOOSING | _ADDING | _MULTIPLYING | _EXPONENTIAL | _OTHERS
 _ULPS = 4  # of an approximate division, square root or exponential: 2 by the PTX manual, 2 for the code around them
 _MOVING = _names(
     "clone cat stack index index_select gather flip roll tril triu repeat constant_pad_nd scatter index_put "
@@ -60,10 +67,10 @@ _EXTREMES = frozenset({"amax", "amin", "max", "min", "sort", "topk", "cummax", "
 
 
 def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
-    """Return the rule of an operation; None where it rounds nothing.
+    """Return the rule of an operation; None for one that is bounded through its parts.
 
     Raises:
-        Untracked: its operands are complex.
+        UntrackableOperation: its operands are complex.
     """
     inputs = list(operands((args, kwargs)))
     if any(operand.value.is_complex() for operand in inputs):
@@ -71,20 +78,30 @@ def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
     has_errors = any(operand.errors.flat is not None for operand in inputs)
     name = _name_of(func)
     if not (has_errors or any(operand.value.is_floating_point() for operand in inputs)):
-        return None
+        return run_exact
     if func.is_view or name.startswith("new_") or name.endswith("_like") or name in {"_unsafe_view", "lift_fresh"}:
-        return None
+        return run_exact
     if name == "index_put" and len(args) > 3 and args[3]:
         return _bound_scatter
     if name in _RULES:
         return _RULES[name]
-    if not has_errors and (name in _CHOOSING or name in _MOVING or name in _EXTREMES):
-        return None
-    if name in _CHOOSING or name in _ADDING or name in _MULTIPLYING or name in _EXPONENTIAL or name in _OTHERS:
+    if not has_errors and name in _CHOOSING | _MOVING | _EXTREMES:
+        return run_exact
+    if name in _ELEMENTWISE:
         return _bound_elementwise
     if name in _MOVING:
         return _move_errors
-    return _bound_extremes if name in _EXTREMES else _decompose
+    if name in _EXTREMES:
+        return _bound_extremes
+    return _bound_unknown if parts_of(func) is None else None
+
+
+def parts_of(func: Any) -> Any:
+    """Return the function that computes an operation by others; None where there is none."""
+    parts = COMPOSITIONS.get(_name_of(func)) or decomposition_table.get(func)
+    if parts is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        return func.decompose
+    return parts
 
 
 def _name_of(func: Any) -> str:
@@ -100,11 +117,6 @@ def _magnitude(operand: BoundedTensor) -> torch.Tensor:
     return operand.value.double().abs()
 
 
-def _narrow(unit: float) -> float:
-    """Return the roundoff of results that a kernel keeps in the format of its arguments; 0 for float32 and wider."""
-    return 0.0 if unit <= FLOAT32 else min(unit, _BFLOAT16)
-
-
 def _bound_elementwise(func: Any, args: Any, kwargs: Any) -> Any:
     """Shift each operand by its error, one after the other: exact to first order for monotone functions."""
     flat = values_of(args)
@@ -115,26 +127,18 @@ def _bound_elementwise(func: Any, args: Any, kwargs: Any) -> Any:
         own = operand.error if isinstance(operand, BoundedTensor) else None
         if own is None:
             continue
-        moved = [
-            _distance(func(*flat[:index], other, *flat[index + 1 :], **kwargs), value)
-            for other in _neighbours(operand.value, own)
-        ]
-        largest = torch.stack(moved).amax(0)
+        held = operand.value
+        others = [held ^ (own > 0)] if held.dtype == torch.bool else [(held + d).to(held.dtype) for d in (own, -own)]
+        shifts = []
+        for other in others:
+            result = func(*flat[:index], other, *flat[index + 1 :], **kwargs)
+            is_logical = result.dtype == torch.bool
+            shifts.append(
+                (result != value).double() if is_logical else _finite((result.double() - value.double()).abs())
+            )
+        largest = torch.stack(shifts).amax(0)
         error = largest if error is None else error + largest
     return bounded_tensor(value, None if error is None else _finite(error), unit)
-
-
-def _neighbours(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
-    """Return the values at the distance of the error; for booleans the negation."""
-    if value.dtype == torch.bool:
-        return [value ^ (error > 0)]
-    return [(value + step).to(value.dtype) for step in (error, -error)]
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    if one.dtype == torch.bool:
-        return (one != other).double()
-    return _finite((one.double() - other.double()).abs())
 
 
 def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: float) -> torch.Tensor | None:
@@ -155,7 +159,7 @@ def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: floa
         wide = size * (_ULPS + 2 * logarithm) * accumulator_of(unit)
     else:
         wide = (1 + size) * accumulator_of(unit) * _ULPS
-    error: torch.Tensor = wide + size * _narrow(unit)
+    error: torch.Tensor = wide + size * narrow_of(unit)
     return error
 
 
@@ -181,7 +185,7 @@ def _bound_sum(func: Any, args: Any, kwargs: Any) -> Any:
     else:
         dims = rest[0] if rest else kwargs.get("dim")
         own = sum_error(size, _dims(dims), accumulator_of(unit)).reshape(value.shape) / terms
-    own = own + _narrow(unit) * (2 * value.double().abs() + 4 * squares.sqrt())
+    own = own + narrow_of(unit) * (2 * value.double().abs() + 4 * squares.sqrt())
     return bounded_tensor(value, _finite(own if error is None else own + error), unit)
 
 
@@ -208,7 +212,7 @@ def _bound_variance(func: Any, args: Any, kwargs: Any) -> Any:
     error = sum_error(size * size, dims, accumulator).reshape(spread.shape) + 0.0
     error = error + 2 * average * sum_error(size, dims, accumulator).reshape(spread.shape)
     error = error / terms + _ULPS * accumulator * squares
-    error = error + _narrow(unit) * 2 * (variance + (variance * squares).sqrt())
+    error = error + narrow_of(unit) * 2 * (variance + (variance * squares).sqrt())
     if operand.error is not None:
         error = error + 2 * ((size - mean).abs() * operand.error).mean(dims, keepdim=keepdim)
     error = error * share
@@ -239,16 +243,16 @@ def _bound_product(func: Any, args: Any, kwargs: Any) -> Any:
         return bounded_tensor(value, None, unit)
     left, right = one.value.double(), two.value.double()
     size, spread = value.double().abs(), apply(left * left, right * right).sqrt()
-    error = gamma(terms, accumulator_of(unit)) * math.sqrt(terms) * spread + _narrow(unit) * size
+    error = gamma(terms, accumulator_of(unit)) * math.sqrt(terms) * spread + narrow_of(unit) * size
     if unit == FLOAT32:
         error = error + TF32 * (2 * size + CONFIDENCE / math.sqrt(2) * spread)  # Hoeffding, each off by half of it
-    if unit >= _FLOAT8:
+    if unit >= FLOAT8:
         steps = math.ceil(terms / _FLOAT8_STEPS)
         error = error + steps * _FLOAT8_SUM * (size + CONFIDENCE * spread)
     for own, other, is_left in ((one, two, True), (two, one, False)):
         if own.error is not None:
             # a computed operand may be rounded to float8, which only a dot takes
-            moved, fixed = own.error + unit * _magnitude(own) * (unit >= _FLOAT8), _magnitude(other)
+            moved, fixed = own.error + unit * _magnitude(own) * (unit >= FLOAT8), _magnitude(other)
             error = error + (apply(moved, fixed) if is_left else apply(fixed, moved))
     product = bounded_tensor(value, _finite(error), unit)
     if is_product or args[2] is None:
@@ -273,7 +277,7 @@ def _bound_scatter(func: Any, args: Any, kwargs: Any) -> Any:
     terms = source.value.numel() / max(value.numel(), 1) + math.sqrt(source.value.numel())
     dtype = value.dtype
     sizes = apply(_magnitude(target).to(dtype), _magnitude(source).to(dtype)).double()
-    error = sizes * gamma(terms, accumulator_of(unit)) + _narrow(unit) * 2 * value.double().abs()
+    error = sizes * gamma(terms, accumulator_of(unit)) + narrow_of(unit) * 2 * value.double().abs()
     if target.error is not None or source.error is not None:
         parts = [
             torch.zeros_like(_magnitude(argument)) if argument.error is None else argument.error
@@ -330,22 +334,11 @@ def _bound_conversion(func: Any, args: Any, kwargs: Any) -> Any:
     return _bound_elementwise(func, args, kwargs)
 
 
-def _decompose(func: Any, args: Any, kwargs: Any) -> Any:
-    """Decompose an operation; one without parts is bounded as one sum over all of its operands."""
-    parts = COMPOSITIONS.get(_name_of(func)) or decomposition_table.get(func)
-    if parts is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-        parts = func.decompose
-    if parts is None:
-        return _bound_unknown(func, args, kwargs)
-    with Tracking(widens=False):
-        return parts(*args, **kwargs)
-
-
 def _bound_unknown(func: Any, args: Any, kwargs: Any) -> Any:
     inputs = list(operands((args, kwargs)))
     unit = unit_among((args, kwargs))
     terms = sum(operand.value.numel() for operand in inputs)
-    share = max(gamma(terms, accumulator_of(unit)) + _narrow(unit), share_of_largest(unit or FLOAT32))
+    share = max(gamma(terms, accumulator_of(unit)) + narrow_of(unit), share_of_largest(unit or FLOAT32))
     for operand in inputs:
         if operand.error is not None and operand.value.numel():
             share += float(operand.error.max()) / max(float(_finite(_magnitude(operand)).max()), 1e-300)

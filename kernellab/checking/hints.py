@@ -8,7 +8,7 @@ contents) if all its elements are within the bounds of that, for a shift nearly 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -119,12 +119,12 @@ class Mismatch:
 def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
     """Return at most two hints, the likeliest first."""
     hints: list[Hint] = []
-    for rule in _RULES:
-        text = next(rule.texts(mismatch), None)
+    for kind, texts in _RULES.items():
+        text = next(texts(mismatch), None)
         if text is not None:
-            hints.append(Hint(rule.kind, text))
-        if len(hints) == _AT_MOST or (text is not None and rule.is_whole):
-            break  # it explains every element
+            hints.append(Hint(kind, text))
+        if len(hints) == _AT_MOST or (text is not None and kind in _WHOLE):
+            break
     return tuple(hints)
 
 
@@ -152,23 +152,18 @@ def _hint_accumulation(facts: Mismatch) -> Iterator[str]:
     count = _count_added_launches(facts.got, facts.want, facts.before, facts.launches)
     if count is None:
         return
+    name = facts.argument
     if count > 1:
-        yield (
-            f"{facts.argument} was added to by {count} launches: set it to zero before each of them, as with "
-            f"{facts.argument}.zero_()."
-        )
+        yield f"{name} was added to by {count} launches: set it to zero before each of them, as with {name}.zero_()."
     elif len(held):
         value = float(facts.before.flatten()[held[0, 0]])
         where = index_text(index_of(int(held[0, 0]), facts.got.shape))
         what = f"{value:.6g}" if facts.got.numel() == 1 else f"{value:.6g} at {where}"
-        yield (
-            f"{facts.argument} was not zero at the start ({what}), and the kernel adds to what it holds: set it to "
-            "zero before the launch, as with torch.zeros."
-        )
+        why = f"{name} was not zero at the start ({what}), and the kernel adds to what it holds"
+        yield f"{why}: set it to zero before the launch, as with torch.zeros."
 
 
 def _hint_transposition(facts: Mismatch) -> Iterator[str]:
-    """Hint that an output holds its reference with the last two dimensions transposed in memory."""
     got, want = facts.got, facts.want
     if not _is_fully_written(facts) or want.value.dim() < 2 or not _is_distinctive(got, want):
         return
@@ -181,33 +176,27 @@ def _hint_transposition(facts: Mismatch) -> Iterator[str]:
 
 
 def _hint_shift(facts: Mismatch) -> Iterator[str]:
-    if facts.got.is_complex():
+    shift = None if facts.got.is_complex() else _shift_of(facts.got, facts.want, facts.unwritten)
+    if shift is None:
         return
-    shift = _shift_of(facts.got, facts.want, facts.unwritten)
-    if shift is not None:
-        share = "" if shift.share == 1 else f", in {min(shift.share, 0.999):.1%} of the elements"
-        yield f"{facts.argument} holds {facts.expression} shifted: {_shift_words(facts, shift)}{share}."
-
-
-def _shift_words(facts: Mismatch, shift: _Shift) -> str:
-    by = f"{'+' if shift.distance > 0 else '-'} {abs(shift.distance)}"
+    is_later, size = shift.distance > 0, abs(shift.distance)
     if shift.dimension is None:
-        way = "further on" if shift.distance > 0 else "earlier"
-        return f"each element lies {abs(shift.distance):,} elements {way} in memory than it should"
-    names = _NAMES[: facts.got.dim()]
-    there = [f"{name} {by}" if at == shift.dimension else name for at, name in enumerate(names)]
-    return f"[{', '.join(there)}] has what belongs to [{', '.join(names)}]"
+        way = "further on" if is_later else "earlier"
+        words = f"each element lies {size:,} elements {way} in memory than it should"
+    else:
+        names = _NAMES[: facts.got.dim()]
+        moved = [f"{n} {'+' if is_later else '-'} {size}" if i == shift.dimension else n for i, n in enumerate(names)]
+        words = f"[{', '.join(moved)}] has what belongs to [{', '.join(names)}]"
+    share = "" if shift.share == 1 else f", in {min(shift.share, 0.999):.1%} of the elements"
+    yield f"{facts.argument} holds {facts.expression} shifted: {words}{share}."
 
 
 def _hint_factor(facts: Mismatch) -> Iterator[str]:
-    match = _factor_of(facts.got, facts.want) if _is_fully_written(facts) else None
-    if match is None:
-        return
-    factor, name = match
-    if factor == -1:
+    factor = _factor_of(facts.got, facts.want) if _is_fully_written(facts) else None
+    if factor == "-1":
         yield f"{facts.argument} is {facts.expression} with the other sign, in each element."
-    else:
-        yield f"{facts.argument} is {name} times {facts.expression}, in each element."
+    elif factor is not None:
+        yield f"{facts.argument} is {factor} times {facts.expression}, in each element."
 
 
 def _hint_format(facts: Mismatch) -> Iterator[str]:
@@ -250,12 +239,10 @@ def _hint_masked_lanes(facts: Mismatch) -> Iterator[str]:
 
 def _hint_unread(facts: Mismatch) -> Iterator[str]:
     for unread in facts.outcome.never_read:
-        span = (
-            index_text(unread.first)
-            if unread.count == 1
-            else f"{index_text(unread.first)} to {index_text(unread.last)}"
-        )
-        what = "1 element" if unread.count == 1 else f"{unread.count:,} of the {unread.elements:,} elements"
+        span, what = index_text(unread.first), "1 element"
+        if unread.count > 1:
+            span = f"{span} to {index_text(unread.last)}"
+            what = f"{unread.count:,} of the {unread.elements:,} elements"
         yield (
             f"No program reads {what} of {unread.argument}, {span}, on which {facts.expression} depends where "
             f"{facts.argument} is wrong: look at the grid, the ends of loops, and the masks."
@@ -268,9 +255,7 @@ def _is_fully_written(facts: Mismatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """How far elements lie from their right place: ``distance`` along ``dimension``, or in row-major order where
-    that is None. ``share`` of the elements that stay inside are equal.
-    """
+    """A shift of elements along ``dimension``, in row-major order where None; ``share`` of those inside are equal."""
 
     distance: int
     dimension: int | None
@@ -292,8 +277,8 @@ def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | 
     return max(filter(None, shifts), key=lambda shift: shift.share, default=None)
 
 
-def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
-    """Return the common factor of an output over its reference and the factor's name, None if there is none.
+def _factor_of(got: Any, want: ExpectedValue) -> str | None:
+    """Return the name of the common factor of an output over its reference, None if there is none.
 
     Simple fractions, powers of two, integers and their square roots are named exactly, other factors by digits.
     """
@@ -307,18 +292,15 @@ def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
         return None
     digits = f"{factor:.4g}" if abs(factor - 1) > _NEAR else f"{factor:.8g}"
     for value, name in (*_simple_near(factor), (factor, digits)):
-        if value != 1 and agree(got, _scaled_value(got, want, value)):
-            return value, name
+        scaled = want.value.double() * value
+        rounded = scaled.abs().nan_to_num(0.0, 0.0, 0.0)
+        if want.error is None:
+            error = rounded * share_of_largest(max(want.unit, unit_of(got.dtype)))
+        else:
+            error = want.error.double() * abs(value) + rounded * FLOAT32
+        if value != 1 and agree(got, ExpectedValue(scaled, error)):
+            return name
     return None
-
-
-def _scaled_value(got: Any, want: ExpectedValue, factor: float) -> ExpectedValue:
-    """Return a multiple of a reference with its bounds scaled as well, or else a share of each element."""
-    value = want.value.double() * factor
-    rounded = value.abs().nan_to_num(0.0, 0.0, 0.0)
-    if want.error is None:
-        return ExpectedValue(value, rounded * share_of_largest(max(want.unit, unit_of(got.dtype))))
-    return ExpectedValue(value, want.error.double() * abs(factor) + rounded * FLOAT32)
 
 
 def _count_added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
@@ -378,8 +360,7 @@ def _is_distinctive(got: Any, want: ExpectedValue) -> bool:
     """Whether a reference has enough distinct values for a resemblance to mean something."""
     if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
         return False
-    first = want.value.flatten()[: 1 << 16]
-    return int(first.unique().numel()) >= _DISTINCT_AT_LEAST
+    return int(want.value.flatten()[: 1 << 16].unique().numel()) >= _DISTINCT_AT_LEAST
 
 
 def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
@@ -466,23 +447,16 @@ def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], 
     return 1 - float(wrong.float().mean())
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A rule of hints; ``is_whole``: its hints explain every element, and how to fix it."""
-
-    kind: HintKind
-    texts: Callable[[Mismatch], Iterator[str]]
-    is_whole: bool = False
-
-
-_RULES = (
-    _Rule(HintKind.STORES_NOTHING, _hint_no_store, is_whole=True),
-    _Rule(HintKind.ACCUMULATOR, _hint_accumulation, is_whole=True),
-    _Rule(HintKind.NOT_CONTIGUOUS, _hint_strides, is_whole=True),
-    _Rule(HintKind.TRANSPOSED, _hint_transposition),
-    _Rule(HintKind.SHIFTED, _hint_shift),
-    _Rule(HintKind.SCALED, _hint_factor),
-    _Rule(HintKind.FORMAT, _hint_format),
-    _Rule(HintKind.MASKED_LANES, _hint_masked_lanes, is_whole=True),
-    _Rule(HintKind.NEVER_READ, _hint_unread),
-)
+_RULES: Mapping[HintKind, Callable[[Mismatch], Iterator[str]]] = {
+    HintKind.STORES_NOTHING: _hint_no_store,
+    HintKind.ACCUMULATOR: _hint_accumulation,
+    HintKind.NOT_CONTIGUOUS: _hint_strides,
+    HintKind.TRANSPOSED: _hint_transposition,
+    HintKind.SHIFTED: _hint_shift,
+    HintKind.SCALED: _hint_factor,
+    HintKind.FORMAT: _hint_format,
+    HintKind.MASKED_LANES: _hint_masked_lanes,
+    HintKind.NEVER_READ: _hint_unread,
+}
+_WHOLE = {HintKind.STORES_NOTHING, HintKind.ACCUMULATOR, HintKind.NOT_CONTIGUOUS, HintKind.MASKED_LANES}
+"""The hints that explain every element, and how to fix it."""

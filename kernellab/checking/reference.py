@@ -6,13 +6,15 @@ import ast
 import builtins
 import hashlib
 import inspect
-import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from kernellab.checking.comparison import ExpectedValue
+from kernellab.checking.tolerance import unit_of
 from kernellab.errors import KernellabError, UsageError, first_line, plural, value_text
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments, with_tensors
@@ -54,7 +56,11 @@ def require_names(function: Any, available: Mapping[str, Any], what: str, owner:
     Raises:
         UsageError: one is missing, or the function has no signature.
     """
-    missing = [name for name in required_names(function) if name not in available]
+    _require(required_names(function), available, what, owner)
+
+
+def _require(names: Iterable[str], available: Mapping[str, Any], what: str, owner: str) -> None:
+    missing = [name for name in names if name not in available]
     if missing:
         raise UsageError(f"{what} takes {', '.join(missing)}; {owner} {', '.join(available)}.")
 
@@ -126,9 +132,7 @@ class ReferenceFunction:
         Raises:
             UsageError: it uses a name that is no argument.
         """
-        missing = [name for name in self.needs if name not in arguments]
-        if missing:
-            raise UsageError(f"check takes {', '.join(missing)}; the kernel has {', '.join(arguments)}.")
+        _require(self.needs, arguments, "check", "the kernel has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +202,12 @@ def check_of(check: Any) -> ReferenceFunction:
     if isinstance(check, ReferenceFunction):
         return check
     if isinstance(check, str):
-        return _from_expression(check)
+        needs = tuple(name for name in _names_in(check, "check") if name not in _MODULES)
+        return ReferenceFunction(check, lambda arguments: _value_of(check, {**_modules(), **arguments}, "check"), needs)
     if callable(check):
-        return _from_function(check)
+        name = getattr(check, "__name__", type(check).__name__)
+        values = partial(call_by_name, check, what=f"check {name}", owner="the kernel has")
+        return ReferenceFunction(ANONYMOUS if name == "<lambda>" else name, values, tuple(required_names(check)))
     if all(hasattr(value, "untyped_storage") for value in (check if isinstance(check, tuple | list) else (check,))):
         return ReferenceFunction("check", lambda arguments: check, sources={})
     raise UsageError(
@@ -243,7 +250,10 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
         UsageError: it cannot be computed, or is no tensor, tuple or dict of them, or an argument has no data.
     """
     check.require(arguments)
-    _require_data(arguments)
+    for name, tensor in memory_of(arguments).items():
+        if tensor.device.type == "meta":
+            why = f"check needs values, and {name} is a tensor without data (device meta)"
+            raise UsageError(f"{why}; give it data with torch.empty_like.")
     if check.sources is None:
         result = bounded_values(check.values, arguments)
     else:
@@ -267,15 +277,6 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
     return Reference(check.text, values, _identity(values))
 
 
-def _require_data(arguments: Mapping[str, Any]) -> None:
-    for name, tensor in memory_of(arguments).items():
-        if tensor.device.type == "meta":
-            raise UsageError(
-                f"check needs values, and {name} is a tensor without data (device meta); "
-                "give it data with torch.empty_like."
-            )
-
-
 def bounded_values(
     function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], exact: Container[int] | None = None
 ) -> Any:
@@ -288,7 +289,6 @@ def bounded_values(
     Raises:
         KernellabError: the function fails without tracking, too.
     """
-    from kernellab.checking.tolerance import unit_of
 
     def call_tracked(track: Callable[[Any], Any]) -> Any:
         return function({name: with_tensors(value, track) for name, value in arguments.items()})
@@ -305,8 +305,6 @@ def bounded_values(
 
 
 def _with_values(result: Any, unit: float = 0.0) -> Any:
-    from kernellab.checking.tolerance import unit_of
-
     if isinstance(result, Mapping):
         return {name: _with_values(value, unit) for name, value in result.items()}
     if isinstance(result, tuple | list):
@@ -323,16 +321,6 @@ def _expected_value(value: Any, text: str) -> ExpectedValue | None:
     if not isinstance(value, int | float | complex):
         raise UsageError(f"{_check_name(text)} gives a {type(value).__name__}; expected tensors.")
     return ExpectedValue(torch.as_tensor(value))
-
-
-def _from_expression(text: str) -> ReferenceFunction:
-    def values(arguments: Mapping[str, Any]) -> Any:
-        import torch
-        import triton
-
-        return _value_of(text, {"torch": torch, "triton": triton, "math": math, **arguments}, "check")
-
-    return ReferenceFunction(text, values, tuple(name for name in _names_in(text, "check") if name not in _MODULES))
 
 
 def _names_in(text: str, option: str) -> tuple[str, ...]:
@@ -352,19 +340,8 @@ def _names_in(text: str, option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.id for n in nodes if n.id not in own and not hasattr(builtins, n.id)))
 
 
-def _from_function(function: Callable[..., Any]) -> ReferenceFunction:
-    name = getattr(function, "__name__", type(function).__name__)
-
-    def values(arguments: Mapping[str, Any]) -> Any:
-        require_names(function, arguments, f"check {name}", "the kernel has")
-        try:
-            return function(**select_arguments(function, arguments))
-        except KernellabError:
-            raise
-        except Exception as exc:
-            raise UsageError(f"check {name} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
-
-    return ReferenceFunction(ANONYMOUS if name == "<lambda>" else name, values, tuple(required_names(function)))
+def _modules() -> dict[str, Any]:
+    return {name: import_module(name) for name in _MODULES}
 
 
 def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:

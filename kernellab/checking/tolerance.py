@@ -31,6 +31,8 @@ _BITS = {
     "float8_e5m2fnuz": 3,
 }
 
+FLOAT8 = 2.0 ** -_BITS["float8_e4m3fn"]
+
 LIMITS = {
     "float64": (2.0**-1022, (2 - 2.0**-52) * 2.0**1023),
     "float32": (2.0**-126, (2 - 2.0**-23) * 2.0**127),
@@ -53,6 +55,14 @@ def unit_named(dtype: str) -> float:
 def accumulator_of(unit: float) -> float:
     """Return the roundoff of an accumulator for operands of roundoff ``unit``: float32's, or float64's for float64."""
     return min(unit, FLOAT32) or FLOAT32
+
+
+def narrow_of(unit: float) -> float:
+    """Return the roundoff of results that a kernel keeps in the format of its arguments; 0 for float32 and wider.
+
+    Nothing computes in float8 itself.
+    """
+    return 0.0 if unit <= FLOAT32 else min(unit, unit_named("bfloat16"))
 
 
 def gamma(terms: float, unit: float) -> float:

@@ -14,9 +14,9 @@ from kernellab.checking.comparison import (
     OutputDifference,
     agree,
     compare,
-    detail_of,
     output_difference,
 )
+from kernellab.checking.error_detail import detail_of
 from kernellab.checking.reference import check_of, reference_of
 from kernellab.checking.tolerance import FLOAT32
 from kernellab.errors import CheckFailed, UsageError
