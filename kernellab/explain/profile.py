@@ -87,22 +87,15 @@ _FRAME = re.compile(r"(.*):(\d+)@(.*)")
 Reasons = Mapping[Stall, int]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSamples:
-    """The samples of one row of a binary's line table; ``file`` and ``line`` are None where it has none for them."""
+Calls = tuple[tuple[str, int], ...]
+Place = tuple[str | None, int | None]
+"""File and line of a row of a binary's line table; None where it has none for it."""
 
-    function: str
-    file: str | None
-    line: int | None
-    reasons: Reasons
-
-    @property
-    def samples(self) -> int:
-        """The number of samples, of all stall reasons."""
-        return sum(self.reasons.values())
+SamplingSession = Mapping[Place, Reasons]
+"""The samples of one session, by lines of the binary's table, which may stand for instructions."""
 
 
-def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
+def samples_of(text: str, function: str) -> SamplingSession:
     """Return the samples of a kernel, by its name in the binary, from the text of a ``.hatchet`` file.
 
     Proton counts each sample under its reason, and in ``num_samples`` once more where nothing was issued at all; the
@@ -111,21 +104,17 @@ def samples_of(text: str, function: str) -> tuple[FrameSamples, ...]:
     Raises:
         RunError: the text is no such file.
     """
-    counts: dict[tuple[str | None, int | None], Counter[Stall]] = {}
+    samples: dict[Place, Counter[Stall]] = {}
     for name, metrics, within in _frames(text):
-        place = _place_of(name, within, function)
-        reasons = _stall_counts(metrics)
-        if place is not None and reasons:
-            counts.setdefault(place, Counter()).update(reasons)
-    return tuple(FrameSamples(function, file, line, dict(reasons)) for (file, line), reasons in counts.items())
-
-
-def _place_of(name: str, within: Sequence[str], function: str) -> tuple[str | None, int | None] | None:
-    """Return file and line of a frame of a kernel; None for another function's frame."""
-    match = _FRAME.fullmatch(name)
-    if match is not None:
-        return (match[1], int(match[2])) if match[3] == function else None
-    return (None, None) if function in (name, *within) else None
+        match = _FRAME.fullmatch(name)
+        is_own = match[3] == function if match else function in (name, *within)
+        reasons: Counter[Stall] = Counter()
+        for metric, count in metrics.items() if is_own else ():
+            if metric.startswith(_STALLED) and count:
+                reasons[_STALLS.get(metric.removeprefix(_STALLED).lower(), Stall.OTHER)] += int(count)
+        if reasons:
+            samples.setdefault((match[1], int(match[2])) if match else (None, None), Counter()).update(reasons)
+    return samples
 
 
 def _frames(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
@@ -139,14 +128,6 @@ def _frames(text: str) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]
             waiting += [(child, (*within, name)) for child in node["children"]]
     except (ValueError, KeyError, TypeError) as exc:
         raise RunError(f"The samples cannot be read: {type(exc).__name__}: {exc}.") from exc
-
-
-def _stall_counts(metrics: Mapping[str, Any]) -> Counter[Stall]:
-    counts: Counter[Stall] = Counter()
-    for name, value in metrics.items():
-        if name.startswith(_STALLED) and value:
-            counts[_STALLS.get(name.removeprefix(_STALLED).lower(), Stall.OTHER)] += int(value)
-    return counts
 
 
 def sum_reasons(reasons: Iterable[Reasons]) -> Reasons:
@@ -207,7 +188,6 @@ def are_distinct(shares: Sequence[Share]) -> bool:
 
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
 _SECTION = re.compile(r"//-+\s+\.text\.(\S+)")
-Calls = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,11 +322,7 @@ def calls_text(calls: Calls) -> str:
     return ", ".join(f"{file}:{line}" for file, line in calls)
 
 
-SamplingSession = Sequence[FrameSamples]
-"""The samples of one session, by lines of the binary's table, which may stand for instructions."""
-
-_Place = tuple[str | None, int | None, Calls]
-_NOWHERE: _Place = (None, None, ())
+_LinePlace = tuple[str | None, int | None, Calls]
 
 
 def samples_by_place(
@@ -358,24 +334,27 @@ def samples_by_place(
     counts as different lines.
     """
     if not by_instruction:
-        return _line_samples(sessions, lambda frame: (frame.file, frame.line, ())), ()
+        return _line_samples(sessions, lambda place: (*place, ())), ()
     code = instructions_of(sass, kernel)
-    places = {address: (place.file, place.line, _calls(place)) for address, (_, place) in code.items()}
+
+    def place_of_address(address: int | None) -> _LinePlace:
+        place = code[address][1] if address in code else Location()
+        calls = ((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
+        return place.file, place.line, tuple(calls)
+
+    def address_of(place: Place) -> int | None:
+        return None if place[1] is None else instruction_address(place[1])
+
     parts: dict[int, list[Reasons]] = {}
-    for frame in chain.from_iterable(sessions):
-        if frame.line is not None:
-            parts.setdefault(instruction_address(frame.line), []).append(frame.reasons)
+    for place, reasons in chain.from_iterable(session.items() for session in sessions):
+        if (address := address_of(place)) is not None:
+            parts.setdefault(address, []).append(reasons)
     instructions = []
-    for address, reasons in parts.items():
-        text, _ = code.get(address, ("", None))
-        file, line, calls = places.get(address, _NOWHERE)
-        instructions.append(InstructionSamples(address, text, file, line, sum_reasons(reasons), calls))
-
-    def place_of_frame(frame: FrameSamples) -> _Place:
-        return _NOWHERE if frame.line is None else places.get(instruction_address(frame.line), _NOWHERE)
-
+    for address, all_reasons in parts.items():
+        text, (file, line, calls) = code[address][0] if address in code else "", place_of_address(address)
+        instructions.append(InstructionSamples(address, text, file, line, sum_reasons(all_reasons), calls))
     instructions.sort(key=lambda each: -each.samples)
-    return _line_samples(sessions, place_of_frame), tuple(instructions)
+    return _line_samples(sessions, lambda place: place_of_address(address_of(place))), tuple(instructions)
 
 
 def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tuple[str, Location]]:
@@ -392,26 +371,20 @@ def instructions_of(sass: Sequence[StageLine], kernel: str) -> Mapping[int, tupl
     return instructions
 
 
-def _calls(place: Location) -> Calls:
-    return tuple((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
-
-
 def _line_samples(
-    sessions: Sequence[SamplingSession], place_of_frame: Callable[[FrameSamples], _Place]
+    sessions: Sequence[SamplingSession], line_of: Callable[[Place], _LinePlace]
 ) -> tuple[LineSamples, ...]:
     """Return the samples by source line, with their share in each session."""
-    totals = [sum(frame.samples for frame in session) for session in sessions]
-    counts: dict[_Place, list[int]] = {}
-    reasons: dict[_Place, list[Reasons]] = {}
+    totals = [sum(sum(reasons.values()) for reasons in session.values()) for session in sessions]
+    counts: dict[_LinePlace, list[int]] = {}
+    parts: dict[_LinePlace, list[Reasons]] = {}
     for number, session in enumerate(sessions):
-        for frame in session:
-            place = place_of_frame(frame)
-            counts.setdefault(place, [0] * len(sessions))[number] += frame.samples
-            reasons.setdefault(place, []).append(frame.reasons)
+        for place, reasons in session.items():
+            line = line_of(place)
+            counts.setdefault(line, [0] * len(sessions))[number] += sum(reasons.values())
+            parts.setdefault(line, []).append(reasons)
     lines = [
-        LineSamples(
-            file, line, sum(line_counts), share_of(line_counts, totals), sum_reasons(reasons[file, line, calls]), calls
-        )
-        for (file, line, calls), line_counts in counts.items()
+        LineSamples(file, line, sum(counted), share_of(counted, totals), sum_reasons(parts[file, line, calls]), calls)
+        for (file, line, calls), counted in counts.items()
     ]
     return tuple(sorted(lines, key=lambda line: -line.samples))

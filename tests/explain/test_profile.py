@@ -8,7 +8,6 @@ import pytest
 
 from kernellab.errors import RunError
 from kernellab.explain.profile import (
-    FrameSamples,
     Profile,
     SamplingSession,
     Share,
@@ -37,33 +36,32 @@ def hatchet(*children: Any) -> str:
 
 def test_samples_are_counted_by_line_and_reason() -> None:
     text = hatchet(frame("k", frame("/a/b.py:12@k", long_scoreboard=7, wait=1), frame("/a/b.py:9@k", selected=2)))
-    found = {(each.file, each.line): each for each in samples_of(text, "k")}
-    assert found["/a/b.py", 12].reasons == {Stall.MEMORY: 7, Stall.RESULT: 1}
-    assert found["/a/b.py", 12].samples == 8
-    assert found["/a/b.py", 9].reasons == {Stall.ISSUING: 2}
+    samples = samples_of(text, "k")
+    assert samples["/a/b.py", 12] == {Stall.MEMORY: 7, Stall.RESULT: 1}
+    assert samples["/a/b.py", 9] == {Stall.ISSUING: 2}
 
 
 def test_the_same_line_in_two_places_of_the_tree_is_one() -> None:
     text = hatchet(frame("outer", frame("k", frame("b.py:12@k", wait=1))), frame("k", frame("b.py:12@k", wait=2)))
-    assert samples_of(text, "k") == (FrameSamples("k", "b.py", 12, {Stall.RESULT: 3}),)
+    assert samples_of(text, "k") == {("b.py", 12): {Stall.RESULT: 3}}
 
 
 def test_samples_of_other_kernels_are_left_out() -> None:
     text = hatchet(frame("fill", frame("x.cu:3@fill", wait=5), barrier=4), frame("k", frame("b.py:1@k", wait=2)))
-    assert sum(each.samples for each in samples_of(text, "k")) == 2
+    assert list(samples_of(text, "k").values()) == [{Stall.RESULT: 2}]
 
 
 def test_samples_without_a_line_are_kept_without_one() -> None:
-    assert samples_of(hatchet(frame("k", drain=5)), "k") == (FrameSamples("k", None, None, {Stall.STORES: 5}),)
+    assert samples_of(hatchet(frame("k", drain=5)), "k") == {(None, None): {Stall.STORES: 5}}
 
 
 def test_a_reason_that_nobody_knows_is_other() -> None:
-    assert samples_of(hatchet(frame("k", brand_new=5)), "k")[0].reasons == {Stall.OTHER: 5}
+    assert samples_of(hatchet(frame("k", brand_new=5)), "k")[None, None] == {Stall.OTHER: 5}
 
 
 def test_both_spellings_of_a_reason_are_one() -> None:
     text = hatchet(frame("k", not_Selected=5, not_selected=1))
-    assert samples_of(text, "k")[0].reasons == {Stall.TURN: 6}
+    assert samples_of(text, "k")[None, None] == {Stall.TURN: 6}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '[{"frame": 3}]', '[{"frame": {"name": "k"}}]'])
@@ -118,7 +116,7 @@ CODE = stage_lines("sass", SASS)
 
 def sampled(**by_line: int) -> SamplingSession:
     """Return a session with samples of numbered instructions: ``n1=5`` for the first one."""
-    return tuple(FrameSamples("k", "f", int(n[1:]), {Stall.MEMORY: c}) for n, c in by_line.items())
+    return {("f", int(n[1:])): {Stall.MEMORY: c} for n, c in by_line.items()}
 
 
 def test_the_machine_code_of_other_functions_is_not_the_kernels() -> None:
@@ -147,13 +145,13 @@ def test_sessions_add_up_and_give_bounds() -> None:
 
 
 def test_without_numbers_the_lines_are_those_of_the_binary() -> None:
-    session = (FrameSamples("k", "/n/book.py", 7, {Stall.PIPE: 3}), FrameSamples("k", None, None, {}))
+    session: SamplingSession = {("/n/book.py", 7): {Stall.PIPE: 3}, (None, None): {}}
     lines, instructions = samples_by_place([session], CODE, "k", by_instruction=False)
     assert (lines[0].line, lines[0].main, instructions) == (7, Stall.PIPE, ())
 
 
 def test_the_main_reason_is_not_that_another_warp_had_its_turn() -> None:
-    session = (FrameSamples("k", "f", 7, {Stall.TURN: 9, Stall.ISSUING: 4}),)
+    session: SamplingSession = {("f", 7): {Stall.TURN: 9, Stall.ISSUING: 4}}
     assert samples_by_place([session], CODE, "k", by_instruction=False)[0][0].main is Stall.ISSUING
 
 

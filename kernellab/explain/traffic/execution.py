@@ -11,7 +11,7 @@ import numpy as np
 from kernellab.explain.traffic.arithmetic import Array, width_of
 from kernellab.explain.traffic.counting import WARP, Count, shared_count
 from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownOperand, UnknownValue
-from kernellab.explain.traffic.memory import LaunchMemory, Memory, StaleRead
+from kernellab.explain.traffic.memory import LaunchMemory, StaleRead, TracedMemory
 from kernellab.explain.traffic.relevance import destination_of, values_of
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, Vector, members_of
 
@@ -44,7 +44,7 @@ class Execution:
         """Whether later accesses depend on the result."""
         return self.number in self.machine.relevance.positions
 
-    def must_not_be_stale(self, memory: Memory) -> bool:
+    def must_not_be_stale(self, memory: TracedMemory) -> bool:
         """Whether a read of stored values ends the trace, since stores to a launch's memory are not followed."""
         return isinstance(memory, LaunchMemory) and not self.machine.relevance.follows_stores
 
@@ -91,7 +91,7 @@ def access_bytes(instruction: PtxInstruction) -> int:
     return vector * width_of(instruction.type) // 8
 
 
-def execute(execution: Execution, memory: Memory, addresses: Array) -> None:
+def execute(execution: Execution, memory: TracedMemory, addresses: Array) -> None:
     """Execute a load, store or atomic on values, as far as later accesses depend on it."""
     instruction, is_needed = execution.instruction, execution.is_needed
     spread = np.broadcast_to(addresses, execution.machine.shape)
@@ -113,7 +113,7 @@ def execute(execution: Execution, memory: Memory, addresses: Array) -> None:
             execution.machine.put(destination, old, execution.lanes, f"b{max(32, width_of(instruction.type))}")
 
 
-def _load(execution: Execution, memory: Memory, addresses: Array) -> None:
+def _load(execution: Execution, memory: TracedMemory, addresses: Array) -> None:
     kind, active = execution.instruction.type, execution.active
     shape = execution.common_shape(addresses) if isinstance(memory, LaunchMemory) else execution.machine.shape
     spread, lanes = np.broadcast_to(addresses, shape), execution.lanes_in(shape)
@@ -127,7 +127,9 @@ def _load(execution: Execution, memory: Memory, addresses: Array) -> None:
         execution.machine.put(member, value, active, f"b{max(32, 8 * size)}")
 
 
-def _loaded_value(execution: Execution, memory: Memory, addresses: Array, lanes: Array, size: int) -> RegisterBits:
+def _loaded_value(
+    execution: Execution, memory: TracedMemory, addresses: Array, lanes: Array, size: int
+) -> RegisterBits:
     """Return loaded bits; an unknown value for those that were stored before and are not known.
 
     Raises:
@@ -141,7 +143,7 @@ def _loaded_value(execution: Execution, memory: Memory, addresses: Array, lanes:
         return UnknownValue(str(stale))
 
 
-def _update(execution: Execution, memory: Memory, addresses: Array) -> RegisterBits:
+def _update(execution: Execution, memory: TracedMemory, addresses: Array) -> RegisterBits:
     """Update values by an atomic; return the old ones."""
     machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
     size, operands = width_of(instruction.type) // 8, values_of(instruction)
@@ -161,7 +163,7 @@ def _update(execution: Execution, memory: Memory, addresses: Array) -> RegisterB
     return old
 
 
-def _move_matrices(execution: Execution, memory: Memory, addresses: Array) -> None:
+def _move_matrices(execution: Execution, memory: TracedMemory, addresses: Array) -> None:
     """Move 8 by 8 matrices of 16-bit elements. PTX ISA, "ldmatrix" and "stmatrix".
 
     Thread i of a warp names the row i % 8 of matrix i / 8; it holds two elements of row i / 4 of each, or, of a

@@ -111,7 +111,7 @@ Part = tuple[Contents, Array, Array]
 """Contents, the threads that access them, and the places of these."""
 
 
-class Memory:
+class TracedMemory:
     """Memory that threads access by addresses: of a launch, or shared by the threads of a program.
 
     ``vain_atomics`` counts the latest consecutive atomics without any change.
@@ -158,7 +158,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class LaunchMemory(Memory):
+class LaunchMemory(TracedMemory):
     """The memory of one launch. ``strays`` counts accesses outside of it."""
 
     buffers: Sequence[LaunchBuffer]
@@ -217,7 +217,7 @@ class LaunchMemory(Memory):
         return parts
 
 
-class SharedMemory(Memory):
+class SharedMemory(TracedMemory):
     """The shared memory of some programs, of so many bytes each."""
 
     def __init__(self, programs: int, size_bytes: int) -> None:
@@ -226,7 +226,7 @@ class SharedMemory(Memory):
 
     def parts(self, addresses: Array, active: Array, size: int) -> list[Part]:
         """Return the contents with the places of the active threads; addresses outside lie at the end."""
-        inside = np.minimum(addresses.astype(np.int64), self.size_bytes - 16)
+        inside = np.minimum(addresses.astype(np.int64), self.size_bytes - size)
         places = inside + np.arange(len(inside))[:, None] * self.size_bytes
         return [(self._contents, active, places[active])]
 

@@ -15,6 +15,7 @@ from kernellab.errors import LaunchError, UsageError
 from kernellab.explain.traffic.result import Traffic, TrafficRow
 from kernellab.views.cards.traffic import traffic_card
 from tests.explain.traffic import kernels
+from tests.kernels.cases import all_cases
 
 N = 16384
 
@@ -349,3 +350,13 @@ def test_a_wrong_call_is_an_error(lab: kernellab.Lab) -> None:
         lab.traffic(traffic_kernels.traffic_copy, torch.rand(8), torch.zeros(8), 8, BLOCK=16)
     with pytest.raises(LaunchError):
         lab.traffic(traffic_kernels.traffic_copy, (1,), torch.rand(8), torch.zeros(8), BLOCK=16)
+
+
+def test_addresses_that_pass_the_end_of_shared_memory_are_those_of_the_data(lab: kernellab.Lab) -> None:
+    case = all_cases()["histogram-uint8"]
+    arguments = case.fresh_arguments()
+    bins = arguments["x_ptr"]
+    assert isinstance(bins, torch.Tensor)
+    example = only(lab.traffic(case.kernel, case.grid, **arguments, **case.meta), "atomic").example
+    assert example is not None
+    assert list(example.offsets) == (4 * bins[:32].int()).tolist()
