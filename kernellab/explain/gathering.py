@@ -19,6 +19,7 @@ from kernellab.explain.reading import (
     dots_of,
     lines_of,
     loop_rounds,
+    own_line_among,
     reductions_of,
     runs_of,
 )
@@ -162,12 +163,6 @@ def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     for reason, numbers in lines.items():
         where = f", line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
         yield f"Traffic{where}: {reason}."
-
-
-def own_line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
-    """Return the line in the kernel's own file among a place and its callers; else the line of the place."""
-    own = (line for name, line in places if line is not None and short_file(name) == file)
-    return next(own, places[0][1])
 
 
 def _with_counted_bytes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from kernellab.explain.facts import (
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import access_bytes
-from kernellab.ir.graph import Graph, Location, Operation, main_file, place_of, short_file
+from kernellab.ir.graph import Graph, Location, Operation, calls_of, main_file, place_of, short_file
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import Access
@@ -94,14 +94,15 @@ def loop_of(graph: Graph, operation: Operation) -> int | None:
     return next((owner.index for owner in graph.owners(operation.block) if owner.name in _LOOPS), None)
 
 
+def own_line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
+    """Return the line in the kernel's own file among a place and its callers; else the line of the place."""
+    own = (line for name, line in places if line is not None and short_file(name) == file)
+    return next(own, places[0][1])
+
+
 def own_line(place: Location, file: str) -> Line:
     """Return the line of a place in the kernel's own file: its own, or that of the call."""
-    current: Location | None = place
-    while current is not None:
-        if current.line is not None and short_file(current.file) == file:
-            return current.line
-        current = current.caller
-    return place.line
+    return own_line_among([(place.file, place.line), *((call.file, call.line) for call in calls_of(place))], file)
 
 
 def line_of(graph: Graph, operation: Operation) -> Line:
