@@ -338,7 +338,7 @@ def samples_by_place(
     code = instructions_of(sass, kernel)
 
     def place_of_address(address: int | None) -> _LinePlace:
-        place = code[address][1] if address in code else Location()
+        place = Location() if address is None or address not in code else code[address][1]
         calls = ((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
         return place.file, place.line, tuple(calls)
 
