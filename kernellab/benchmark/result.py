@@ -135,8 +135,7 @@ def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
 
 
 def _frame_of(benchmark: Benchmark) -> pandas.DataFrame:
-    import_uninterrupted("pandas")
-    import pandas as pd  # keeps this module light
+    pd = import_uninterrupted("pandas")
 
     parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)
     own = [name for name in (*parameters, *INTEGER_OPTIONS) if name not in benchmark.swept]

@@ -253,8 +253,7 @@ def frame_of(tape: Tape) -> Any:
     ``bytes`` and layout are those of a step's result, or else of the value that it changes. ``moved_bytes`` are those
     that a launch reads and writes, each tensor once.
     """
-    import_uninterrupted("pandas")
-    import pandas as pd  # keeps `import kernellab` light
+    pd = import_uninterrupted("pandas")
 
     frame = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
     for column in ("kernel", "inputs", "mutated", "place"):

@@ -49,8 +49,7 @@ class Explanation(Displayable):
     @property
     def frame(self) -> Any:
         """A row per finding as a DataFrame: cause, line, text, low, high, and the evidence in words."""
-        import_uninterrupted("pandas")
-        import pandas as pd  # keeps `import kernellab` light
+        pd = import_uninterrupted("pandas")
 
         rows = [
             (str(finding.cause), finding.line, finding.text, *finding.gain, evidence_text(finding.evidence))

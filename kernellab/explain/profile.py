@@ -289,8 +289,7 @@ class Profile(Displayable):
         ``share`` of all samples, ``low`` and ``high`` (none for an instruction), ``reason``, the main one in words, and
         a column for each reason that occurs, with its samples.
         """
-        import_uninterrupted("pandas")
-        import pandas as pd  # keeps `import kernellab` light
+        pd = import_uninterrupted("pandas")
 
         stalls = list(self.reasons)
         names = ["file", "line", "called_from", "address", "instruction", "samples", "share", "low", "high", "reason"]

@@ -54,8 +54,7 @@ def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
         UsageError: it is no DataFrame, has two columns of one name or something that cannot be written, the ending is
             another one, or Parquet's library is not installed.
     """
-    import_uninterrupted("pandas")
-    import pandas as pd
+    pd = import_uninterrupted("pandas")
 
     path = Path(path)
     suffix = _file_format(path)
@@ -107,8 +106,7 @@ def read_frame(path: str | Path) -> Any:
 
 
 def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    import_uninterrupted("pandas")
-    import pandas as pd
+    pd = import_uninterrupted("pandas")
 
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     if not first.startswith("# {"):
@@ -134,8 +132,7 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    import_uninterrupted("pandas")
-    import pandas as pd
+    pd = import_uninterrupted("pandas")
 
     description = parse_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
     if not isinstance(description, dict) or "rows" not in description:
@@ -148,8 +145,7 @@ def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
-    import_uninterrupted("pandas")
-    import pandas as pd
+    pd = import_uninterrupted("pandas")
 
     frame = _call_pyarrow(lambda: _require_bounded_parquet(path) and pd.read_parquet(path))
     description = frame.attrs.get("kernellab")
@@ -277,8 +273,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _to_datetimes(column: Any, kind: str) -> Any:
-    import_uninterrupted("pandas")
-    import pandas as pd
+    pd = import_uninterrupted("pandas")
 
     return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)
 

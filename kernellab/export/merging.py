@@ -122,8 +122,7 @@ class Merged(Displayable):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch, device and conditions, with the fields of `MergedRow`."""
-        import_uninterrupted("pandas")
-        import pandas as pd  # keeps this module light
+        pd = import_uninterrupted("pandas")
 
         columns = list(MergedRow.__slots__)
         records = [{name: getattr(row, name) for name in columns} for row in self.rows]

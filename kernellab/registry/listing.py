@@ -277,8 +277,7 @@ def frame(store: Store, table: str) -> Any:
     Raises:
         UsageError: there is no such table.
     """
-    import_uninterrupted("pandas")
-    import pandas as pd  # keeps `import kernellab` light
+    pd = import_uninterrupted("pandas")
 
     if table not in TABLES:
         raise UsageError(choice_message("table", table, TABLES))

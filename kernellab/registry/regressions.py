@@ -121,8 +121,7 @@ class Regressions(Displayable):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch and change, and one per config of it, with the columns that `row_fields` returns."""
-        import_uninterrupted("pandas")
-        import pandas as pd  # keeps this module light
+        pd = import_uninterrupted("pandas")
 
         frame = pd.DataFrame([row_fields(row) for row in self.rows], columns=COLUMNS)
         frame.attrs.update({"kernel": self.kernel, "since": self.since, "margin": self.margin})

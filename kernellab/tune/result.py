@@ -156,8 +156,7 @@ class Tuning(Displayable):
 
 def frame_of(tuning: Tuning) -> pandas.DataFrame:
     """Return the frame of a tuning."""
-    import_uninterrupted("pandas")
-    import pandas as pd  # keeps this module light
+    pd = import_uninterrupted("pandas")
 
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
     ranks = _ranks(tuning)

@@ -274,10 +274,11 @@ def run_uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: 
     return run_uninterrupted_with_progress(lambda tell: call(), stop, subject)
 
 
-def import_uninterrupted(library: str) -> None:
-    """Import a library uninterrupted: a partial import would make later ones fail."""
+def import_uninterrupted(library: str) -> Any:
+    """Import a library uninterrupted, since a partial import would make later ones fail; return it."""
     if library not in sys.modules:
         run_uninterrupted(partial(importlib.import_module, library))
+    return importlib.import_module(library)
 
 
 def run_uninterrupted_with_progress(

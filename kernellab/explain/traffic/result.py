@@ -130,8 +130,7 @@ class Traffic(Displayable):
 
 
 def _frame(kind: Any, rows: Sequence[Any], hidden: set[str], types: Mapping[str, str]) -> pandas.DataFrame:
-    import_uninterrupted("pandas")
-    import pandas as pd  # keeps `import kernellab` light
+    pd = import_uninterrupted("pandas")
 
     names = [field.name for field in fields(kind) if field.name not in hidden]
     return pd.DataFrame([[getattr(row, name) for name in names] for row in rows], columns=names).astype(dict(types))

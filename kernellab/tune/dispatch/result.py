@@ -265,8 +265,7 @@ class Dispatch(Displayable):
 
     def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
         """Return a frame with the provenance and notes of the dispatch in ``attrs``."""
-        import_uninterrupted("pandas")
-        import pandas as pd  # keeps this module light
+        pd = import_uninterrupted("pandas")
 
         frame = pd.DataFrame(records, columns=columns)
         frame.attrs.update(
