@@ -48,8 +48,13 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_Version, nargs=0, help="tell the versions, and which were tested")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
-    _add_looking(commands)
-    _add_running(commands)
+    compiled = _of_file(commands, "compile", "compile for a target: resources, effects, stages")
+    compiled.add_argument("--stage", choices=STAGES, help="print the text of this stage")
+    _of_file(commands, "effects", "tell what the kernel does to the memory of each argument")
+    run = _of_file(commands, "run", "launch once, compare with the file's reference(), and keep the kernel")
+    _add_check(run)
+    run.add_argument("--interpret", action="store_true", help="run on the CPU, where every access is checked")
+    _add_timeout(run, 60.0, "of the launch")
     _add_measuring(commands)
     _add_keeping(commands)
     return top
@@ -66,19 +71,6 @@ def _version_of(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _add_looking(commands: Any) -> None:
-    compiled = _of_file(commands, "compile", "compile for a target: resources, effects, stages")
-    compiled.add_argument("--stage", choices=STAGES, help="print the text of this stage")
-    _of_file(commands, "effects", "tell what the kernel does to the memory of each argument")
-
-
-def _add_running(commands: Any) -> None:
-    run = _of_file(commands, "run", "launch once, compare with the file's reference(), and keep the kernel")
-    _add_check(run)
-    run.add_argument("--interpret", action="store_true", help="run on the CPU, where every access is checked")
-    _add_timeout(run, 60.0, "of the launch")
 
 
 def _add_measuring(commands: Any) -> None:

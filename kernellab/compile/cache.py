@@ -224,7 +224,8 @@ class Compiler:
             exc.kernel = exc.kernel or job.closure.name
             if isinstance(exc, StoreError):
                 raise  # no line of the kernel is to blame
-            place = exc.place or _first_line(job)
+            entry = job.closure.functions[0]
+            place = exc.place or Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
             exc.place = replace(place, file=job.closure.label(place.file))
             raise
 
@@ -269,11 +270,6 @@ def _read_built(folder: Path, digest: str, job: CompileJob) -> Compiled:
 
 def _subject(job: CompileJob) -> str:
     return f"Compiling {job.closure.name} for {job.target}"
-
-
-def _first_line(job: CompileJob) -> Place:
-    entry = job.closure.functions[0]
-    return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
 
 
 class JobQueue:

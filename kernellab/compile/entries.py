@@ -8,14 +8,14 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
 from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY
 from kernellab.errors import UsageError
-from kernellab.ir.effects import Effects, effects_from_json, effects_of
-from kernellab.ir.graph import Graph, graph_from_json
+from kernellab.ir.effects import effects_from_json, effects_of
+from kernellab.ir.graph import graph_from_json
 
 Listing = tuple[tuple[str, int], ...]
 """The names and sizes of the files in a folder."""
@@ -31,8 +31,12 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
         UNREADABLE: a file of it is absent, cut short or changed.
     """
     summary = json.loads((folder / SUMMARY).read_text())
-    _require_whole(folder, summary.get("checksums", {}))
+    for name, checksum in summary.get("checksums", {}).items():  # earlier releases kept none
+        if zlib.crc32((folder / name).read_bytes()) != checksum:
+            raise ValueError(f"{name} is cut short, or was changed")
     graph = graph_from_json(relabel_json((folder / GRAPH).read_text(), job))
+    path = folder / EFFECTS
+    effects = effects_from_json(path.read_text(), graph) if path.exists() else None
     return Compiled(
         kernel=job.closure.name,
         target=job.target,
@@ -42,7 +46,7 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
         graph=graph,
-        effects=_read_effects(folder, graph),
+        effects=effects or effects_of(graph),
         folder=folder,
         digest=digest,
         labels=job.closure.labels,
@@ -55,20 +59,6 @@ def listing_of(folder: Path) -> Listing:
     with contextlib.suppress(OSError), os.scandir(folder) as files:
         return tuple(sorted((file.name, file.stat().st_size) for file in files))
     return ()
-
-
-def _require_whole(folder: Path, checksums: Mapping[str, int]) -> None:
-    """Raise `ValueError` if a file fails its checksum; earlier releases kept no checksums."""
-    for name, checksum in checksums.items():
-        if zlib.crc32((folder / name).read_bytes()) != checksum:
-            raise ValueError(f"{name} is cut short, or was changed")
-
-
-def _read_effects(folder: Path, graph: Graph) -> Effects:
-    """Return the stored effects of a kernel, or compute them for entries of earlier releases."""
-    path = folder / EFFECTS
-    known = effects_from_json(path.read_text(), graph) if path.exists() else None
-    return known or effects_of(graph)
 
 
 def relabel_json(text: str, job: CompileJob) -> str:

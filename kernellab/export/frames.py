@@ -55,20 +55,18 @@ def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
             another one, or Parquet's library is not installed.
     """
     pd = import_uninterrupted("pandas")
-
     path = Path(path)
     suffix = _file_format(path)
     if not isinstance(frame, pd.DataFrame):
         raise UsageError(f"save_frame got a {type(frame).__name__}; expected a pandas.DataFrame.")
-    _require_unique_columns(list(map(str, frame.columns)), path)
+    names = list(map(str, frame.columns))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{str(path)!r} cannot be written: two columns are called {twice!r}.")
     with _raising_usage_errors(f"{str(path)!r} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         attrs = json.loads(json.dumps(_encode_attrs(frame.attrs), default=_json_value))
-        description = {
-            "columns": list(map(str, frame.columns)),
-            "dtypes": [str(t) for t in frame.dtypes],
-            "attrs": attrs,
-        }
+        description = {"columns": names, "dtypes": [str(t) for t in frame.dtypes], "attrs": attrs}
         match suffix:
             case ".csv":
                 rows = (_escape_formulas(frame) if escape else frame).to_csv(index=False, na_rep=_ABSENT)
@@ -107,7 +105,6 @@ def read_frame(path: str | Path) -> Any:
 
 def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
     pd = import_uninterrupted("pandas")
-
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     if not first.startswith("# {"):
         return None
@@ -133,7 +130,6 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
     pd = import_uninterrupted("pandas")
-
     description = parse_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
     if not isinstance(description, dict) or "rows" not in description:
         return None
@@ -146,7 +142,6 @@ def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
     pd = import_uninterrupted("pandas")
-
     frame = _call_pyarrow(lambda: _require_bounded_parquet(path) and pd.read_parquet(path))
     description = frame.attrs.get("kernellab")
     return None if description is None else (frame, _require_description(description))
@@ -181,12 +176,13 @@ def _require_description(description: Any) -> dict[str, Any]:
 
 
 def _restore_types(frame: Any, description: dict[str, Any]) -> Any:
+    pd = import_uninterrupted("pandas")
     columns = list(frame.columns)
     require(columns == description["columns"], "its columns", columns, str(description["columns"]))
     for name, kind in _dtypes_by_column(description):
         column = frame[name]
         if kind.startswith("datetime"):
-            frame[name] = _to_datetimes(column, kind)
+            frame[name] = pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)
         elif kind == "object":
             frame[name] = column.astype(object).where(column.notna(), None)
         else:
@@ -197,12 +193,6 @@ def _restore_types(frame: Any, description: dict[str, Any]) -> Any:
 
 def _dtypes_by_column(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
     return zip(description["columns"], description["dtypes"], strict=True)
-
-
-def _require_unique_columns(names: list[str], path: Path) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{str(path)!r} cannot be written: two columns are called {twice!r}.")
 
 
 @contextmanager
@@ -270,12 +260,6 @@ def _json_value(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def _to_datetimes(column: Any, kind: str) -> Any:
-    pd = import_uninterrupted("pandas")
-
-    return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)
 
 
 def _file_format(path: Path) -> str:

@@ -236,30 +236,20 @@ def _merged_row(
     )
 
 
-def _sides(times: Sequence[KeptTime], own: Collection[int]) -> tuple[dict[str, KeptTime], dict[str, KeptTime]]:
-    """Return the latest measurements from here and those from there, by config."""
-    here = [kept for kept in times if kept.id in own]
-    return latest(here), latest([kept for kept in times if kept.id not in own])
-
-
 def _measurement_conflicts(
     places: dict[Place, list[KeptTime]], own: Collection[int], words: dict[LaunchKind, str]
 ) -> Iterator[Conflict]:
     """Yield configs with different results here and there under the same conditions."""
     for (launch, _), times in places.items():
-        here, there = _sides(times, own)
+        here = latest([kept for kept in times if kept.id in own])
+        there = latest([kept for kept in times if kept.id not in own])
         for config in here.keys() & there.keys():
             mine, theirs = here[config], there[config]
             ratio = ratio_of(mine, theirs)
             if ratio is not None and is_apart(ratio, MARGIN):
                 yield Conflict(words[launch], ConflictKind.TIME, mine, theirs, (), ratio)
-            elif _ran_for_one(mine, theirs):
+            elif Status.OK in {mine.status, theirs.status} and {mine.status, theirs.status} & FAILED:
                 yield Conflict(words[launch], ConflictKind.STATUS, mine, theirs, (), None)
-
-
-def _ran_for_one(mine: KeptTime, theirs: KeptTime) -> bool:
-    statuses = {mine.status, theirs.status}
-    return Status.OK in statuses and bool(statuses & FAILED)
 
 
 def _choice_conflicts(

@@ -53,9 +53,14 @@ def module_text(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] =
     tuned = parts.tuner if autotune else None
     sections = [*leading_sections(parts), *definitions(parts, tuned)]
     if parts.plan is None:
-        sections.append(_bare_launch(parts))
+        name = parts.flat.names[0]
+        doc = f'"""Launch `{name}` on this grid."""'
+        sections.append(f"def launch(*args, grid, **meta):\n    {doc}\n    {name}[grid](*args, **meta)\n")
     else:
-        plan = _plan_without_config(parts.plan, parts.tuner) if tuned else parts.plan
+        configs = () if tuned is None else tuned.configs  # which the kernel chooses itself
+        own = {name for config in configs for name, _ in (*config.parameters, *config.options)}
+        meta = tuple((name, text) for name, text in parts.plan.meta if name not in own)
+        plan = dataclasses.replace(parts.plan, meta=meta)
         sections += [*_meta_sections(parts, plan, tuned), *_launch_sections(parts, plan, tuned)]
     return kernel_module_source(sections, parts)
 
@@ -130,14 +135,11 @@ def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[O
     parts = parts_of(recorded, expected)
     plan = dispatch_plan(parts, chooser)
     sections = [*leading_sections(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
-    sections += [*chooser.sections(plan.name), _dispatch_launch(plan, chooser)]
+    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
+    launch = launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
+    sections += [*chooser.sections(plan.name), launch]
     sections += check_sections(parts, plan, variants=chooser.variants)
     return kernel_module_source(sections, parts, chooser.words)
-
-
-def _dispatch_launch(plan: LauncherPlan, chooser: Chooser) -> str:
-    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
-    return launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
 
 
 def dispatch_plan(parts: ModuleParts, chooser: Chooser) -> LauncherPlan:
@@ -285,20 +287,6 @@ def check_sections(parts: ModuleParts, plan: LauncherPlan, variants: str = "") -
     yield from check_text(plan, parts.expected, has_dot=has_dot, variants=variants)
 
 
-def _plan_without_config(plan: LauncherPlan, tuner: Autotune | None) -> LauncherPlan:
-    """Return the plan of a kernel that chooses its config itself."""
-    assert tuner is not None
-    own = {name for config in tuner.configs for name, _ in (*config.parameters, *config.options)}
-    return dataclasses.replace(plan, meta=tuple((n, text) for n, text in plan.meta if n not in own))
-
-
-def _bare_launch(parts: ModuleParts) -> str:
-    name = parts.flat.names[0]
-    return (
-        f'def launch(*args, grid, **meta):\n    """Launch `{name}` on this grid."""\n    {name}[grid](*args, **meta)\n'
-    )
-
-
 def _docstring_lines(parts: ModuleParts, words: str) -> list[str]:
     recorded = parts.recorded
     created = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
@@ -307,9 +295,9 @@ def _docstring_lines(parts: ModuleParts, words: str) -> list[str]:
     lines.append(f"Exported by kernellab: {recorded.version.label}{where}, kept since {created}.")
     lines.append(f"Its hash is {recorded.version.digest[:16]}.")
     if recorded.launch is not None:
-        lines.append(
-            f"The recorded launch was compiled for {recorded.launch.target}{_execution_words(recorded.launch)}."
-        )
+        ran = {"gpu": f" and ran on {recorded.launch.device}", "interpreter": " and ran on the CPU"}
+        where = ran.get(recorded.launch.where, "")
+        lines.append(f"The recorded launch was compiled for {recorded.launch.target}{where}.")
     if recorded.result is not None:
         lines.append(f"Compiled by Triton {recorded.result.triton}.")
     if recorded.launch is not None and parts.plan is None:
@@ -328,7 +316,3 @@ def _docstring_lines(parts: ModuleParts, words: str) -> list[str]:
     if parts.plan is None:
         return lines
     return [*lines, *usage_lines("kernel", "benchmarks", parts.plan.refusal)]
-
-
-def _execution_words(launch: RecordedLaunch) -> str:
-    return {"gpu": f" and ran on {launch.device}", "interpreter": " and ran on the CPU"}.get(launch.where, "")

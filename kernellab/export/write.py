@@ -83,13 +83,14 @@ def export(
 def _report_html(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> str:
     version, history = recorded.version, kernels.store.history
     (row,) = listing(kernels.store, 0.0, only=(version.id,)).rows
+    older = [v for v in kernels.store.versions() if v.name == version.name and v.version < version.version]
     return facilities.report_page(
         recorded,
         row,
         recompile_launch(kernels, facilities, recorded),
         history.launches(version.id),
         history.measurements(version.id),
-        _previous_version(kernels, version),
+        older[-1] if older else None,
     )
 
 
@@ -148,11 +149,6 @@ def recompile_launch(kernels: Registry, facilities: ExportContext, recorded: Rec
         return facilities.compile(kernel, target=recorded.launch.target, **arguments)
     except KernellabError:
         return None
-
-
-def _previous_version(kernels: Registry, version: Version) -> Version | None:
-    older = [v for v in kernels.store.versions() if v.name == version.name and v.version < version.version]
-    return older[-1] if older else None
 
 
 def _session_function(kernels: Registry, version: Version) -> Any | None:

@@ -78,7 +78,9 @@ class History:
             "SELECT id, version_id, result FROM results WHERE ? IS NULL OR version_id = ? ORDER BY id",
             (version_id, version_id),
         )
-        return self.database.read_rows("results", rows, _result_row)
+        return self.database.read_rows(
+            "results", rows, lambda _, owner, text: (owner, result_from_jsonable(parse_json(text)))
+        )
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in order of creation, optionally of one version and key."""
@@ -206,10 +208,6 @@ def _launch_row(
     require_moment(created, "created")
     require_moment(last, "last")
     return LaunchRow(number, owner, launch, seconds, count, created, last)
-
-
-def _result_row(number: int, owner: int, text: str) -> tuple[int, Result]:
-    return owner, result_from_jsonable(parse_json(text))
 
 
 def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
