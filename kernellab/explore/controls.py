@@ -66,7 +66,9 @@ def control_of(name: str, given: Any, start: Any = None) -> Control | None:
     elif isinstance(given, list | range):
         if any(hasattr(choice, "data_ptr") for choice in given):
             raise UsageError(value_message(name, given, "a list of numbers, such as [64, ..., 4096], without tensors"))
-        choices = tuple(_without_repeats(expand(name, list(given))))
+        choices: tuple[Any, ...] = ()
+        for value in expand(name, given):
+            choices += () if _holds(choices, value) else (value,)
         control = Control(name, choices, choices[0])
     else:
         return None
@@ -81,21 +83,19 @@ def expand(name: str, values: Sequence[Any]) -> list[Any]:
     """
     if not values:
         raise UsageError(f"{name} is an empty list; give at least one value.")
-    place = next((index for index, value in enumerate(values) if value is Ellipsis), None)
-    if place is None:
+    if Ellipsis not in values:
         return list(values)
-    leading, last = list(values[:place]), list(values[place + 1 :])
+    place = list(values).index(Ellipsis)
+    leading, last, shown = list(values[:place]), list(values[place + 1 :]), _list_text(values)
     if not leading or len(last) != 1 or not all(map(_is_integer, [*leading, *last])):
-        raise UsageError(f"{name} is {_list_text(values)}; expected integers around one ..., such as [64, ..., 4096].")
+        raise UsageError(f"{name} is {shown}; expected integers around one ..., such as [64, ..., 4096].")
     step = _step(leading, last[0])
     if step is None:
-        raise UsageError(
-            f"{name} is {_list_text(values)}; no factor of two and no step leads from {leading[-1]} to {last[0]}."
-        )
+        raise UsageError(f"{name} is {shown}; no factor of two and no step leads from {leading[-1]} to {last[0]}.")
     if len(step) > MOST_CHOICES:
         raise UsageError(
-            f"{name} is {_list_text(values)}, which are {len(step):,} values and more; a slider has {MOST_CHOICES} at "
-            f"most. A range of integers is a tuple: ({leading[0]}, {last[0]})."
+            f"{name} is {shown}, which are {len(step):,} values and more; a slider has {MOST_CHOICES} at most. "
+            f"A range of integers is a tuple: ({leading[0]}, {last[0]})."
         )
     return [*leading[:-1], *step]
 
@@ -150,14 +150,6 @@ def _step(leading: list[int], last: int) -> Sequence[int] | None:
     step = leading[-1] - leading[-2]
     reaches = step != 0 and (last - first) % step == 0 and (last - first) // step > 0
     return range(first, last + step, step) if reaches else None
-
-
-def _without_repeats(values: Iterable[Any]) -> list[Any]:
-    unique: list[Any] = []
-    for value in values:
-        if not _holds(unique, value):
-            unique.append(value)
-    return unique
 
 
 def _holds(values: Iterable[Any], value: Any) -> bool:
@@ -250,7 +242,8 @@ def _control_for(subject: Subject, name: str, given: Any) -> Control | None:
 
 def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[Control]:
     by_config = _of_configs(subject)
-    missing = [p for p in subject.parameters if _is_missing(subject, p, known) and p not in by_config]
+    has_value = {*known, *subject.defaults, *by_config}
+    missing = [name for name in subject.parameters if name in subject.constexprs and name not in has_value]
     for name in subject.parameters:
         value = known.get(name, subject.defaults.get(name))
         if name in by_config:
@@ -265,13 +258,13 @@ def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[
             yield by_config[name]
         elif name == "num_warps" or subject.has_loop:
             stops = _WARPS if name == "num_warps" else _STAGES
-            start = known.get(name) or _first_of(subject, name)
+            first = next((config[name] for config in subject.configs if config.get(name)), _STARTS[name])
+            start = known.get(name) or first
             yield Control(name, tuple(sorted({*stops, start})), start)
-    yield from _of_grid(subject)
-
-
-def _is_missing(subject: Subject, name: str, known: Mapping[str, Any]) -> bool:
-    return name in subject.constexprs and name not in known and name not in subject.defaults
+    for name, extent in zip(GRID, subject.grid or (), strict=False):  # with other blocks, other extents may be right
+        if extent > 1:
+            high = min(8 * extent, _MOST_GRID)
+            yield Control(name, stops_of_range(1, high), extent, (1, high)).with_choice(extent)
 
 
 def _of_constexpr(subject: Subject, name: str, value: Any) -> Iterable[Control]:
@@ -298,21 +291,6 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
         if choices and (len(choices) > 1 or name not in INTEGER_OPTIONS):
             found[name] = Control(name, tuple(choices), values[0])
     return found
-
-
-def _first_of(subject: Subject, name: str) -> int:
-    values = [config[name] for config in subject.configs if config.get(name)]
-    return values[0] if values else _STARTS[name]
-
-
-def _of_grid(subject: Subject) -> Iterable[Control]:
-    """Yield a control for each extent of a grid of plain numbers: with other blocks, other extents may be right."""
-    for name, extent in zip(GRID, subject.grid or (), strict=False):
-        if extent > 1:
-            span = (1, min(8 * extent, _MOST_GRID))
-            control = control_of(name, span, extent)
-            if control is not None:
-                yield control
 
 
 def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:

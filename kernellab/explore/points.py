@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +119,7 @@ class PointHistory:
 
     def add(self, evaluation: Evaluation) -> Evaluation:
         """Number an evaluation and keep it."""
-        numbered = dataclasses.replace(evaluation, number=len(self.evaluations) + 1)
+        numbered = replace(evaluation, number=len(self.evaluations) + 1)
         self.evaluations.append(numbered)
         return numbered
 
@@ -144,7 +143,8 @@ class PointHistory:
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
         """Return a row per evaluation: the columns of a tuning's frame, then where it was and whether it was right."""
-        best = self._best_of_last()
+        last = self.evaluations[-1] if self.evaluations else None
+        best = None if last is None else self.best_of(last.sizes, last.target)
         frame = frame_of(
             Tuning(
                 kernel=self.kernel,
@@ -157,19 +157,17 @@ class PointHistory:
                 provenance={**provenance, "jobs": jobs},
             )
         )
-        frame["target"] = [evaluation.target for evaluation in self.evaluations]
-        frame["grid"] = [evaluation.grid for evaluation in self.evaluations]
-        frame["correct"] = [evaluation.verdict.is_right for evaluation in self.evaluations]
-        frame["compared_with"] = [evaluation.verdict.text for evaluation in self.evaluations]
-        frame["findings"] = [
-            None if evaluation.run is None else len(evaluation.run.findings) for evaluation in self.evaluations
-        ]
-        frame["job"] = [evaluation.job for evaluation in self.evaluations]
+        columns: dict[str, Callable[[Evaluation], Any]] = {
+            "target": lambda point: point.target,
+            "grid": lambda point: point.grid,
+            "correct": lambda point: point.verdict.is_right,
+            "compared_with": lambda point: point.verdict.text,
+            "findings": lambda point: None if point.run is None else len(point.run.findings),
+            "job": lambda point: point.job,
+        }
+        for name, value_of in columns.items():
+            frame[name] = [value_of(evaluation) for evaluation in self.evaluations]
         return frame
-
-    def _best_of_last(self) -> Evaluation | None:
-        last = self.evaluations[-1] if self.evaluations else None
-        return None if last is None else self.best_of(last.sizes, last.target)
 
 
 def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
@@ -216,15 +214,13 @@ class Requests:
             self._launches[key] = launches
         config = Config.of(own)
         options = {name: self.fixed[name] for name in config.options if name in self.fixed and name not in own}
-        return Request(self._launches[key], config.with_values(options), key, self._sizes(point))
-
-    def _sizes(self, point: Point) -> tuple[tuple[str, str], ...]:
-        """Return the values that say what is computed: sizes, switches and types, but no blocks, options and grids."""
-        return tuple(
+        # What says what is computed: sizes, switches and types, but no blocks, options and extents of the grid.
+        computed = [
             (name, label_of(value))
             for name, value in point.values
             if name in self.parameters and not (name in self.constexprs and type(value) is int)
-        )
+        ]
+        return Request(self._launches[key], config.with_values(options), key, tuple(computed))
 
     def _grid(self, extents: Mapping[str, int]) -> Any:
         """Return the grid with the extents that have controls of their own; of plain extents, plain extents."""
@@ -280,7 +276,8 @@ class Keeper:
         store = self.kernels.store
         store.history.add_measurements(version.id, [replace(measurement, details=details)])
         store.tag(version.id, [TAG])
-        store.note(version.id, f"kept config: {_description(evaluation, device)}")
+        words = _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
+        store.note(version.id, f"kept config: {words}")
         return KeptPoint(version.label, row, str(store.path or "memory"))
 
     def earlier(self) -> list[str]:
@@ -296,10 +293,6 @@ def earlier_words(kept: Iterable[str], most: int = 3) -> str:
     shown = list(kept)
     rest = f" and {len(shown) - most} more" if len(shown) > most else ""
     return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
-
-
-def _description(evaluation: Evaluation, device: Device) -> str:
-    return _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
 
 
 def _line(text: str, time_ms: float | None, device: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,26 +197,17 @@ def annotate_lines(report: KernelReport) -> tuple[AnnotatedLine, ...]:
             groups.setdefault((name, place.line), []).append(operation)
     work = {key: sum(_work(graph, operation) for operation in group) for key, group in groups.items()}
     most = max(work.values(), default=0.0)
-    return tuple(
-        AnnotatedLine(
-            name,
-            number,
-            own.get(number, "")
-            if not name and number in own
-            else linecache.getline(name or file or "", number).rstrip(),
-            len(group),
-            math.sqrt(work[name, number] / most) if most else 0.0,
-            merge_touches(touched[operation.index] for operation in group if operation.index in touched),
-            sum(access_bytes(graph, operation) for operation in group if operation.index in touched),
-            _ttir(graph, group),
-        )
-        for (name, number), group in sorted(groups.items())
-    )
-
-
-def _ttir(graph: Graph, group: list[Operation]) -> str:
-    shown = [_operation_text(graph, operation) for operation in group[:_TTIR_LINES]]
-    return "\n".join([*shown, *([f"... {len(group) - len(shown)} more"] if len(group) > len(shown) else [])])
+    lines = []
+    for (name, number), group in sorted(groups.items()):
+        text = own[number] if not name and number in own else linecache.getline(name or file or "", number).rstrip()
+        heat = math.sqrt(work[name, number] / most) if most else 0.0
+        accesses = [operation for operation in group if operation.index in touched]
+        touch = merge_touches(touched[operation.index] for operation in accesses)
+        moved = sum(access_bytes(graph, operation) for operation in accesses)
+        ttir = [_operation_text(graph, operation) for operation in group[:_TTIR_LINES]]
+        rest = [f"... {len(group) - len(ttir)} more"] if len(group) > len(ttir) else []
+        lines.append(AnnotatedLine(name, number, text, len(group), heat, touch, moved, "\n".join([*ttir, *rest])))
+    return tuple(lines)
 
 
 def _work(graph: Graph, operation: Operation) -> float:
@@ -233,13 +224,11 @@ def _work(graph: Graph, operation: Operation) -> float:
 
 def _operation_text(graph: Graph, operation: Operation) -> str:
     """Return an operation much as TTIR prints it, on one line and without its regions."""
-    results = ", ".join(_name(graph, value) for value in operation.results)
-    operands = ", ".join(_name(graph, value) for value in operation.operands)
+
+    def names(values: Sequence[int]) -> str:
+        return ", ".join(f"%{graph.values[value].name or value}" for value in values)
+
+    results = names(operation.results)
     types = ", ".join(graph.values[value].type for value in operation.results or operation.operands[:1])
     head = f"{results} = {operation.name}" if results else operation.name
-    return f"{head} {operands}".rstrip() + (f" : {types}" if types else "")
-
-
-def _name(graph: Graph, value: int) -> str:
-    name = graph.values[value].name
-    return f"%{name}" if name else f"%{value}"
+    return f"{head} {names(operation.operands)}".rstrip() + (f" : {types}" if types else "")

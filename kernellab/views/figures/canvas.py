@@ -41,6 +41,12 @@ def new_figure(width: float, height: float, theme: Theme) -> Figure:
     return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
 
 
+def single_axes(width: float, height: float, theme: Theme) -> tuple[Figure, Axes]:
+    """Return a figure of a width and height in inches with its only axes."""
+    figure = new_figure(width, height, theme)
+    return figure, new_axes(figure, theme)
+
+
 def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
     """Return axes in the colours of a theme; ``place`` is (rows, columns, number)."""
     axes = figure.add_subplot(*place)

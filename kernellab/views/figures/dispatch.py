@@ -20,6 +20,7 @@ from kernellab.views.figures.canvas import (
     new_axes,
     new_figure,
     series_style,
+    single_axes,
     use_logarithm,
 )
 from kernellab.views.palette import DARK, LIGHT, Theme
@@ -55,20 +56,21 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
         return None
     theme = DARK if dark else LIGHT
     across, down, *others = [*([across] if across else []), *([name for name in chosen if name != across])]
-    values = _panel_values(timed, others[0]) if others else [None]
+    values: list[int | None] = [None]
+    if others:
+        known = sorted({regret.sizes[others[0]] for regret in timed})
+        values = [*known] if len(known) <= _MOST_PANELS else [known[0], known[len(known) // 2], known[-1]]
     columns = min(2, len(values))
     rows = -(-(len(dispatch.rule.costs) + 1) // columns)
     figure = new_figure(1.4 + 2.9 * len(values), 3.6 + 0.15 * rows, theme)
+    middle = {name: int(median(regret.sizes[name] for regret in timed)) for name in others}
     for place, value in enumerate(values):
         axes = new_axes(figure, theme, (1, len(values), place + 1))
-        fixed = _middle(timed, others) | ({} if value is None else {others[0]: value})
-        near = (
-            timed
-            if value is None
-            else [regret for regret in timed if _nearest(regret.sizes[others[0]], values) == value]
-        )
+        fixed, near, title = middle, timed, "config of the rule"
+        if value is not None:
+            fixed, title = {**middle, others[0]: value}, f"{others[0]} = {value}"
+            near = [regret for regret in timed if _nearest(regret.sizes[others[0]], values) == value]
         _draw_plane(axes, dispatch, near, (across, down), fixed, theme)
-        title = "config of the rule" if value is None else f"{others[0]} = {value}"
         label(axes, theme, x=across, y=down if place == 0 else None, title=title)
     _legend_of_configs(figure, dispatch, columns, theme)
     return figure
@@ -83,16 +85,14 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     if not timed:
         return None
     theme = DARK if dark else LIGHT
-    figure = new_figure(7.2, 3.0, theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(7.2, 3.0, theme)
     work = [prod(regret.sizes.values()) for regret in timed]
     for name, values, marker, colour in (
         ("not measured (estimated)", [regret.estimated for regret in timed], "x", theme.other),
         ("as measured", [regret.regret for regret in timed], "o", theme.winner),
     ):
-        points = [(x, y) for x, y in zip(work, values, strict=True) if y is not None]
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        axes.scatter(xs, ys, s=22, marker=marker, color=colour, label=name)
+        points = np.array([(x, y) for x, y in zip(work, values, strict=True) if y is not None]).reshape(-1, 2)
+        axes.scatter(points[:, 0], points[:, 1], s=22, marker=marker, color=colour, label=name)
     axes.axhline(1.05, color=theme.faint, linewidth=1, linestyle="--")
     use_logarithm(axes, "x", theme)
     if max(work) > _MANY * min(work):
@@ -107,33 +107,20 @@ def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     if len(dispatch.cover) < 2:
         return None
     theme = DARK if dark else LIGHT
-    figure = new_figure(4.6, 2.8, theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(4.6, 2.8, theme)
     counts = [step.configs for step in dispatch.cover]
-    for place, (name, values) in enumerate(
-        (
-            ("worst case", [step.worst for step in dispatch.cover]),
-            ("mean of the cases", [step.mean for step in dispatch.cover]),
-            ("mean between them (expected)", [step.between for step in dispatch.cover]),
-        )
-    ):
+    series = {
+        "worst case": [step.worst for step in dispatch.cover],
+        "mean of the cases": [step.mean for step in dispatch.cover],
+        "mean between them (expected)": [step.between for step in dispatch.cover],
+    }
+    for place, (name, values) in enumerate(series.items()):
         colour, marker = series_style(theme, place)
         axes.plot(counts, values, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
     axes.set_xticks(counts)
     label(axes, theme, x="configs", y="x the best", title="what each further config buys")
     add_legend(axes, theme)
     return figure
-
-
-def _panel_values(timed: Sequence[Regret], name: str) -> list[int | None]:
-    values = sorted({each.sizes[name] for each in timed})
-    if len(values) <= _MOST_PANELS:
-        return list(values)
-    return [values[0], values[len(values) // 2], values[-1]]
-
-
-def _middle(timed: Sequence[Regret], names: Sequence[str]) -> dict[str, int]:
-    return {name: int(median(each.sizes[name] for each in timed)) for name in names}
 
 
 def _nearest(value: int, values: Sequence[int | None]) -> int | None:
@@ -152,22 +139,15 @@ def _draw_plane(
     from matplotlib.colors import ListedColormap
 
     across, down = plane
-    low = {name: min(case.sizes[name] for case in dispatch.cases) for name in plane}
-    high = {name: max(case.sizes[name] for case in dispatch.cases) for name in plane}
-    grid = {name: np.unique(np.geomspace(low[name], high[name], _MESH).round().astype(int)) for name in plane}
+    sizes = {name: [case.sizes[name] for case in dispatch.cases] for name in plane}
+    steps = {name: np.geomspace(min(known), max(known), _MESH) for name, known in sizes.items()}
+    grid = {name: np.unique(values.round().astype(int)) for name, values in steps.items()}
     base = {name: dispatch.cases[0].sizes[name] for name in dispatch.rule.names} | dict(fixed)
     wide, high_up = np.meshgrid(grid[across], grid[down])
     picked = _cheapest(dispatch.rule, {**base, across: wide, down: high_up})
     colours = [_colour(theme, place) for place in range(len(dispatch.rule.costs))]
-    axes.pcolormesh(
-        *(grid[across], grid[down], picked),
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(colours) - 0.5,
-        alpha=0.35,
-        shading="nearest",
-        rasterized=True,
-    )
+    colours_of: dict[str, Any] = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": len(colours) - 0.5}
+    axes.pcolormesh(*(grid[across], grid[down], picked), **colours_of, alpha=0.35, shading="nearest", rasterized=True)
     places = {config: place for place, config in enumerate(dispatch.rule.configs)}
     for each in timed:
         place = None if each.best is None else places.get(each.best)

@@ -56,7 +56,10 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> L
     done = progress.known + max(progress.compiled, progress.measured)
     bar = "" if is_over else _bar(done, progress.total, "configs done")
     more = times_svg(progress.times_ms) + _table(progress, is_over=is_over)
-    return _live_view(progress.kernel, ", ".join(_counts(progress, seconds, ended)), _best(progress), bar, more)
+    best = ""
+    if progress.best and progress.best_ms is not None:
+        best = f"best{'' if progress.stage == 'done' else ' so far'} {progress.best_ms:.4g} ms: {progress.best}"
+    return _live_view(progress.kernel, ", ".join(_counts(progress, seconds, ended)), best, bar, more)
 
 
 def _live_view(kernel: str, doing: str, latest: str, bar: str, more: str = "") -> LiveView:
@@ -78,7 +81,10 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
     }
     bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
     latest = "" if progress.stage == "done" else progress.latest
-    return _live_view(progress.kernel, _doing(progress, seconds, ended), latest, bar)
+    doing = f"{_stage(progress, 'now')}, {seconds:.1f} s"
+    if ended:
+        doing = f"{ended} after {seconds:.1f} s, {_stage(progress, 'at')}"
+    return _live_view(progress.kernel, doing, latest, bar)
 
 
 def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
@@ -94,12 +100,6 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
     bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
     return _live_view(progress.kernel, doing, progress.latest, bar)
-
-
-def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:
-    if ended:
-        return f"{ended} after {seconds:.1f} s, {_stage(progress, 'at')}"
-    return f"{_stage(progress, 'now')}, {seconds:.1f} s"
 
 
 def _stage(progress: BenchmarkProgress, now: str) -> str:
@@ -119,7 +119,11 @@ def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
     if progress.stage == "done":
         known = [f"{progress.known} known"] if progress.known else []
         failed = [f"{progress.failed} failed"] if progress.failed else []
-        return [f"{_count_words(progress)} in {seconds:.1f} s", *known, *failed]
+        verb, done = "compiled", progress.known + progress.compiled
+        if progress.times_ms:
+            verb, done = "tuned", max(progress.known + progress.measured, len(progress.times_ms) + progress.failed)
+        of = f"{done} of " if done < progress.total else ""  # after an interrupt, or a spent budget
+        return [f"{of}{progress.total} configs {verb} in {seconds:.1f} s", *known, *failed]
     fresh = progress.total - progress.known
     parts = [f"{progress.total} configs" if progress.total else "choosing configs"]
     if progress.known:
@@ -143,23 +147,6 @@ def _rough_seconds(seconds: float) -> str:
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _count_words(progress: TuningProgress) -> str:
-    """Return the number of configs; after an interrupt or a spent budget, of the finished ones."""
-    if progress.times_ms:
-        verb, done = "tuned", max(progress.known + progress.measured, len(progress.times_ms) + progress.failed)
-    else:
-        verb, done = "compiled", progress.known + progress.compiled
-    of = f"{done} of " if done < progress.total else ""
-    return f"{of}{progress.total} configs {verb}"
-
-
-def _best(progress: TuningProgress) -> str:
-    if not progress.best or progress.best_ms is None:
-        return ""
-    so_far = "" if progress.stage == "done" else " so far"
-    return f"best{so_far} {progress.best_ms:.4g} ms: {progress.best}"
 
 
 _CELL = "padding:1px 14px 1px 0;line-height:1.4;border:none;background:none;white-space:nowrap"

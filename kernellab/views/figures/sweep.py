@@ -22,6 +22,7 @@ from kernellab.views.figures.canvas import (
     new_figure,
     scale_times,
     series_style,
+    single_axes,
     use_logarithm,
     value_text,
 )
@@ -65,7 +66,9 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     if timed.empty or timed[metric].isna().all():
         return None
     theme = DARK if dark else LIGHT
-    across = _across(frame, timed)
+    # Along the first swept number that changes what is computed.
+    sizes = [name for name in frame.attrs["swept"] if name not in VARIANTS and _is_number(timed[name])]
+    across = next((name for name in sizes if timed[name].nunique() > 1), None)
     if across is None:
         return _bars(frame, timed, metric, theme)
     names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
@@ -80,13 +83,11 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         _draw_sweep(axes, frame, group, across, metric, theme)
         if names:
             axes.set_title(_values_label(names, values), color=theme.text, fontsize=8.5)
-        label(
-            axes,
-            theme,
-            x=across if place >= len(panels) - columns else "",
-            y=_UNITS[metric] if place % columns == 0 else "",
-        )
-    _share_scale(figure)
+        is_lowest, is_leftmost = place >= len(panels) - columns, place % columns == 0
+        label(axes, theme, x=across if is_lowest else "", y=_UNITS[metric] if is_leftmost else "")
+    limits = [limit for axes in figure.axes for limit in axes.get_ylim()]
+    for axes in figure.axes:  # the same scale, so that they can be compared
+        axes.set_ylim(min(limits), max(limits))
     _legend(figure, theme)
     left_out = f", {len(panels)} of {len(groups)} panels" if len(panels) < len(groups) else ""
     figure.suptitle(_title(frame, metric) + left_out, color=theme.text, fontsize=10, x=0.01, ha="left")
@@ -105,13 +106,6 @@ def sweep_heat_map(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | N
 
 def _timed_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame[frame["rank"].notna()]
-
-
-def _across(frame: pandas.DataFrame, timed: pandas.DataFrame) -> str | None:
-    """Return the swept number that a figure runs along: the one that changes what is computed, if there is one."""
-    numbers = [name for name in frame.attrs["swept"] if _is_number(timed[name]) and timed[name].nunique() > 1]
-    sizes = [name for name in numbers if name not in VARIANTS]
-    return next(iter(sizes), None)
 
 
 def _is_number(column: pandas.Series[Any]) -> bool:
@@ -137,32 +131,17 @@ def _draw_sweep(
             others = rows.drop(best.index)
             axes.plot(others[across].astype(float), others[metric], ".", color=colour, markersize=4, alpha=0.5)
         axes.fill_between(at, low, high, color=colour, alpha=0.22, linewidth=0)
-        axes.plot(
-            at,
-            best[metric],
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linewidth=1.5,
-            label=str(name),
-            zorder=4 - place / 100,
-        )
+        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.5}
+        axes.plot(at, best[metric], **style, label=str(name), zorder=4 - place / 100)
     _draw_ceiling(axes, frame, group, metric, theme)
-    positive = group[across].astype(float).min() > 0
-    if positive and group[across].astype(float).max() >= 16 * group[across].astype(float).min():
+    values = sorted(group[across].astype(float).unique())
+    if values[0] > 0 and values[-1] >= 16 * values[0]:
         axes.set_xscale("log", base=2)
-        use_plain_powers(axes, sorted(group[across].astype(float).unique()), theme)
+        use_plain_powers(axes, values, theme)
     if metric == "time_ms":
         scale_times(axes, "y", group[metric], theme)
     else:
         axes.set_ylim(bottom=0)
-
-
-def _share_scale(figure: Figure) -> None:
-    """Give all panels the same scale, so that they can be compared."""
-    limits = [axes.get_ylim() for axes in figure.axes]
-    for axes in figure.axes:
-        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
 def use_plain_powers(axes: Axes, values: Sequence[float], theme: Theme) -> None:
@@ -205,17 +184,12 @@ def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, 
         axes.axhline(level, color=theme.other, linestyle="--", linewidth=1)
         text = f"{name} {level:,.0f} {_UNITS[metric]}" if metric != "speedup" else f"{name} = 1"
         at, side = (0.99, "right") if metric == "speedup" else (0.01, "left")
-        axes.annotate(
-            text,
-            (at, level),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(0, -2),
-            textcoords="offset points",
-            color=theme.other,
-            fontsize=7,
-            ha=side,
-            va="top",
-        )
+        place: dict[str, Any] = {
+            "xycoords": axes.get_yaxis_transform(),
+            "xytext": (0, -2),
+            "textcoords": "offset points",
+        }
+        axes.annotate(text, (at, level), **place, color=theme.other, fontsize=7, ha=side, va="top")
 
 
 def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, theme: Theme) -> Figure:
@@ -223,8 +197,7 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
     is_peer = timed["implementation"] != frame.attrs["implementations"][0]
     fastest = timed.nsmallest(_MOST_BARS, "time_ms").index.union(timed[is_peer].index[:_MOST_BARS])
     shown = timed if len(timed) <= _MOST_BARS else timed.loc[fastest].sort_values("time_ms")
-    figure = new_figure(7.6, 1.0 + 0.24 * len(shown), theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(7.6, 1.0 + 0.24 * len(shown), theme)
     names = list(frame.attrs["implementations"])
     low, high = _bounds(shown, metric)
     for place, (index, row) in enumerate(shown.iterrows()):
@@ -233,18 +206,16 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
         axes.barh(place, row[metric], height=0.66, color=colour, alpha=0.85)
         axes.plot([low[index], high[index]], [place, place], color=theme.text, linewidth=1.2)
         axes.text(high[index], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
-    axes.set_yticks(range(len(shown)), [_bar_label(frame, row) for _, row in shown.iterrows()])
+    names_of = [
+        [str(row["implementation"]), *(text for name in frame.attrs["swept"] if (text := value_text(row[name])) != "-")]
+        for _, row in shown.iterrows()
+    ]
+    axes.set_yticks(range(len(shown)), [shorten(" ".join(words), 60) for words in names_of])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, high.max() * 1.12)
-    label(axes, theme, x=_UNITS[metric])
     left_out = f", {len(shown)} of {len(timed)} rows" if len(shown) < len(timed) else ""
-    label(axes, theme, title=_title(frame, metric) + left_out)
+    label(axes, theme, x=_UNITS[metric], title=_title(frame, metric) + left_out)
     return figure
-
-
-def _bar_label(frame: pandas.DataFrame, row: pandas.Series[Any]) -> str:
-    values = [value_text(row[name]) for name in frame.attrs["swept"] if value_text(row[name]) != "-"]
-    return shorten(" ".join([str(row["implementation"]), *values]), 60)
 
 
 def _values_label(names: Sequence[str], values: Any) -> str:
@@ -280,20 +251,19 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
     if not has_roofline(frame):
         return None
     theme, ceilings, points = DARK if dark else LIGHT, frame.attrs["ceilings"], _points(frame)
-    figure = new_figure(6.4, 3.9, theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(6.4, 3.9, theme)
     roofs = _roofs(ceilings, points)
-    lowest = min(points["intensity"].min() / 4, 1000 * min(roofs.values(), default=1.0) / ceilings["memory_gbps"] / 8)
-    highest = max(points["intensity"].max() * 4, 1000 * max(roofs.values(), default=1.0) / ceilings["memory_gbps"] * 8)
+    ridges = [1000 * rate / ceilings["memory_gbps"] for rate in roofs.values()] or [1000 / ceilings["memory_gbps"]]
+    lowest = min(points["intensity"].min() / 4, min(ridges) / 8)
+    highest = max(points["intensity"].max() * 4, max(ridges) * 8)
     _draw_roofs(axes, ceilings["memory_gbps"], roofs, (lowest, highest), theme)
     _draw_points(axes, frame, points, theme)
     for which in ("x", "y"):
         use_logarithm(axes, which, theme)
     axes.set_xlim(lowest, highest)
     axes.set_ylim(points["tflops"].min() / 3, max(roofs.values(), default=points["tflops"].max()) * 2)
-    label(axes, theme, x="flops per byte moved", y="TFLOP/s")
     title = f"{frame.attrs.get('kernel', 'kernel')}: roofline ({frame.attrs.get('device') or 'device'}, roofs measured)"
-    label(axes, theme, title=title)
+    label(axes, theme, x="flops per byte moved", y="TFLOP/s", title=title)
     add_legend(axes, theme, loc="lower right", framealpha=0.6)
     return figure
 
@@ -324,15 +294,9 @@ def _draw_roofs(
     axes.plot([span[0], ridge], [memory_gbps * span[0] / 1000, top], color=theme.text, linewidth=1.3)
     first = max(1000 * min(roofs.values(), default=top) / memory_gbps, span[0])
     middle = span[0] * (first / span[0]) ** 0.4
-    axes.annotate(
-        f"memory {memory_gbps:,.0f} GB/s",
-        (middle, memory_gbps * middle / 1000),
-        xytext=(7, -3),
-        textcoords="offset points",
-        color=theme.text,
-        fontsize=7.5,
-        va="top",
-    )
+    place: dict[str, Any] = {"xytext": (7, -3), "textcoords": "offset points"}
+    text, at = f"memory {memory_gbps:,.0f} GB/s", (middle, memory_gbps * middle / 1000)
+    axes.annotate(text, at, **place, color=theme.text, fontsize=7.5, va="top")
     for names, rate in _merge_roofs(roofs):
         axes.plot([1000 * rate / memory_gbps, span[1]], [rate, rate], color=theme.text, linewidth=1.1)
         text = f"{', '.join(names)} {rate:,.0f} TFLOP/s"
@@ -355,20 +319,10 @@ def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, 
         colour, marker = series_style(theme, place)
         best = _best(frame, group)
         others = group.drop(best.index)
-        axes.plot(
-            others["intensity"], others["tflops"], marker, color=colour, markersize=3.5, alpha=0.3, linestyle="none"
-        )
+        style: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": "none"}
+        axes.plot(others["intensity"], others["tflops"], **style, markersize=3.5, alpha=0.3)
         if "implementation" in frame:
-            axes.plot(
-                best["intensity"],
-                best["tflops"],
-                marker,
-                color=colour,
-                markersize=6,
-                label=name,
-                linestyle="none",
-                zorder=4 - place / 100,
-            )
+            axes.plot(best["intensity"], best["tflops"], **style, markersize=6, label=name, zorder=4 - place / 100)
     winner = frame.attrs.get("winner")
     if winner in points.index:
         row = points.loc[winner]
@@ -381,8 +335,6 @@ def _best(frame: pandas.DataFrame, group: pandas.DataFrame) -> pandas.DataFrame:
     if "implementation" not in frame:
         return group[:0]
     names = [name for name in frame.attrs["swept"] if name not in VARIANTS]
-    return (
-        group.loc[group.groupby(names, sort=False, dropna=False)["time_ms"].idxmin()]
-        if names
-        else group.nsmallest(1, "time_ms")
-    )
+    if not names:
+        return group.nsmallest(1, "time_ms")
+    return group.loc[group.groupby(names, sort=False, dropna=False)["time_ms"].idxmin()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import UsageError, plural
+from kernellab.store.columns import UNMEASURED, Status
 from kernellab.views.elements import shorten
 from kernellab.views.figures.canvas import (
     LINE_INCHES,
@@ -21,6 +22,7 @@ from kernellab.views.figures.canvas import (
     new_axes,
     new_figure,
     scale_times,
+    single_axes,
     use_logarithm,
     use_plain_numbers,
     value_text,
@@ -49,13 +51,15 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     each, with its config; more are a curve over their rank.
     """
     theme = DARK if dark else LIGHT
-    timed = _timed_rows(frame)
+    # Those with a rank, then those that differ from most, by their times.
+    ranked = frame[frame["rank"].notna()].sort_values("rank")
+    differing = frame[(frame["status"] == Status.DIFFERS) & frame["time_ms"].notna()].sort_values("time_ms")
+    timed = frame.loc[[*ranked.index, *differing.index]]
     failures = _failure_lines(frame)
     has_lines = len(timed) <= _MOST_LABELLED
     lines = len(timed) or min(len(frame), _MOST_UNTIMED)
     height = 1.1 + (0.21 * lines if has_lines else 2.6) + LINE_INCHES * len(failures)
-    figure = new_figure(8.0, max(height, 1.6), theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(8.0, max(height, 1.6), theme)
     if timed.empty:
         _draw_resources(axes, frame[frame["registers"].notna()], theme)
     elif has_lines:
@@ -90,6 +94,8 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
     Raises:
         UsageError: the frame has no such parameter, or no config of it was timed.
     """
+    from numpy import ndenumerate
+
     theme = DARK if dark else LIGHT
     timed = frame[frame["rank"].notna()]
     for name in (across, down):
@@ -97,15 +103,17 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
             known = ", ".join(varying(timed)) or "none that varies"
             raise UsageError(f"heat_map over {name!r}: the parameters that were timed are {known}.")
     table = timed.pivot_table(index=down, columns=across, values="time_ms", aggfunc="min")
-    figure = new_figure(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
     axes.grid(visible=False)
-    image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=_log_norm(table.to_numpy()))
+    norm = _log_norm(table.to_numpy())
+    image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=norm)
     axes.set_xticks(range(len(table.columns)), [value_text(value) for value in table.columns])
     axes.set_yticks(range(len(table)), [value_text(value) for value in table.index])
     label(axes, theme, x=across, y=down)
-    if table.size <= _MOST_CELLS:
-        _write_cells(axes, table, image)
+    for (i, j), value in ndenumerate(table.to_numpy()) if table.size <= _MOST_CELLS else ():
+        if not isnan(value):
+            colour = WHITE if norm(value) > 0.55 else BLACK
+            axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(image, ax=axes)
     bar.ax.tick_params(which="both", colors=theme.text, labelsize=7)
     use_plain_numbers(bar.ax.yaxis)
@@ -115,7 +123,7 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
 
 def varying(frame: pandas.DataFrame) -> list[str]:
     """Return the parameters and options that have more than one value in a frame."""
-    names = [*(name for name in frame.columns[: list(frame.columns).index("status")])]
+    names = frame.columns[: list(frame.columns).index("status")]
     return [name for name in names if frame[name].map(value_text).nunique() > 1]
 
 
@@ -125,23 +133,16 @@ def config_text(row: Any, names: Sequence[str]) -> str:
     return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
-def _timed_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows that were timed: those with a rank, then those that differ from most, by their times."""
-    ranked = frame[frame["rank"].notna()].sort_values("rank")
-    differing = frame[(frame["status"] == "differs") & frame["time_ms"].notna()].sort_values("time_ms")
-    return frame.loc[[*ranked.index, *differing.index]]
-
-
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
     names = varying(frame)
     for place, (index, row) in enumerate(timed.iterrows()):
-        colour = _colour(frame, index, theme)
-        axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=colour, linewidth=2.2, alpha=0.6)
-        axes.plot([row["time_ms"]], [place], marker=_marker(frame, index), color=colour, markersize=5)
+        look = _look(frame, index, theme)
+        axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=look["color"], linewidth=2.2, alpha=0.6)
+        axes.plot([row["time_ms"]], [place], **look, markersize=5)
     _tell_differing(axes, timed, theme)
     axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
-        tick.set_color(_colour(frame, index, theme) if index in _marked_labels(frame) else theme.text)
+        tick.set_color(_look(frame, index, theme)["color"] if index in _marked_labels(frame) else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
     label(axes, theme, x="ms, median with 99 % interval, cold L2")
     scale_times(axes, "x", timed["time_ms"], theme)
@@ -149,7 +150,7 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
 
 def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
     """Add a legend for the configs that differ from most, where there are any."""
-    if not timed["status"].eq("differs").any():
+    if not timed["status"].eq(Status.DIFFERS).any():
         return
     axes.plot([], [], "s", color=theme.differs, markersize=5, label="outputs differ from most")
     add_legend(axes, theme)
@@ -162,10 +163,8 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
     axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
     axes.set_yticks(range(len(shown)), [config_text(row, names) for _, row in shown.iterrows()])
     for place, (_, row) in enumerate(shown.iterrows()):
-        registers, shared, spills = (
-            "-" if value_text(row[name]) == "-" else f"{row[name]:,}"
-            for name in ("registers", "shared_bytes", "spill_bytes")
-        )
+        needs_of = (row[name] for name in ("registers", "shared_bytes", "spill_bytes"))
+        registers, shared, spills = ("-" if value_text(need) == "-" else f"{need:,}" for need in needs_of)
         needs = f"{registers} registers, {shared} B shared, spills {spills}"
         axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
     axes.set_xlim(0, 200)  # half of the width for the text
@@ -177,14 +176,14 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
     places = range(1, len(timed) + 1)
-    colours = [theme.differs if status == "differs" else theme.other for status in timed["status"]]
+    colours = [theme.differs if status == Status.DIFFERS else theme.other for status in timed["status"]]
     axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
     axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
     _tell_differing(axes, timed, theme)
     names = varying(frame)
     for index in _marked_labels(frame):
         row = timed.loc[index]
-        axes.plot(row["rank"], row["time_ms"], _marker(frame, index), color=_colour(frame, index, theme), markersize=6)
+        axes.plot(row["rank"], row["time_ms"], **_look(frame, index, theme), markersize=6)
     winner = frame.attrs.get("winner")
     if winner in timed.index:
         row = timed.loc[winner]
@@ -212,15 +211,6 @@ def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame
         use_logarithm(axes, "y", theme)
 
 
-def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
-    for i, (_, row) in enumerate(table.iterrows()):
-        for j, value in enumerate(row):
-            if not isnan(value):
-                is_dark = image.norm(value) > 0.55
-                colour = WHITE if is_dark else BLACK
-                axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
-
-
 def _title(frame: pandas.DataFrame, timed: int) -> str:
     attrs = frame.attrs
     ties = len(attrs.get("tied", ()))
@@ -231,9 +221,9 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
 
 def _failure_lines(frame: pandas.DataFrame) -> list[str]:
     """Return a line per config that did not run well, or one per status where there are many."""
-    failed = frame[~frame["status"].isin(["ok", "differs"])]
+    failed = frame[~frame["status"].isin([Status.OK, Status.DIFFERS])]
     if frame["rank"].isna().all():
-        failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
+        failed = failed[~failed["status"].isin([*UNMEASURED])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
         return [shorten(f"{r['status']}  {config_text(r, names)}: {r['reason']}", _LINE) for _, r in failed.iterrows()]
@@ -247,21 +237,17 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
 def _marked_labels(frame: pandas.DataFrame) -> list[Any]:
     """Return the labels of the winner and its ties, the winner last, so that it is on top."""
     labels = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
-    return [label for label in labels if label in frame.index and frame.loc[label, "status"] == "ok"]
+    return [label for label in labels if label in frame.index and frame.loc[label, "status"] == Status.OK]
 
 
-def _colour(frame: pandas.DataFrame, label: Any, theme: Theme) -> str:
+def _look(frame: pandas.DataFrame, label: Any, theme: Theme) -> dict[str, Any]:
+    """Return colour and marker of a config: of the winner, of one that differs from most, of one that ties."""
     if label == frame.attrs.get("winner"):
-        return theme.winner
-    if frame.loc[label, "status"] == "differs":
-        return theme.differs
-    return theme.tied if label in frame.attrs.get("tied", ()) else theme.other
-
-
-def _marker(frame: pandas.DataFrame, label: Any) -> str:
-    if frame.loc[label, "status"] == "differs":
-        return "s"
-    return "*" if label == frame.attrs.get("winner") else "D" if label in frame.attrs.get("tied", ()) else "o"
+        return {"color": theme.winner, "marker": "*"}
+    if frame.loc[label, "status"] == Status.DIFFERS:
+        return {"color": theme.differs, "marker": "s"}
+    is_tied = label in frame.attrs.get("tied", ())
+    return {"color": theme.tied, "marker": "D"} if is_tied else {"color": theme.other, "marker": "o"}
 
 
 def _log_norm(values: Any) -> Any:
@@ -288,12 +274,16 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
         return None
     theme = DARK if dark else LIGHT
     bands, names = _bands(frame, found), _pair_lines(found)
-    figure = new_figure(8.0, 1.1 + 0.42 * len(bands) + LINE_INCHES * len(names), theme)
-    axes = new_axes(figure, theme)
+    figure, axes = single_axes(8.0, 1.1 + 0.42 * len(bands) + LINE_INCHES * len(names), theme)
     for place, (_, labels) in enumerate(bands):
         is_majority = place == 0 and found["majority"] == 0
         axes.axhspan(place - 0.4, place + 0.4, color=theme.winner if is_majority else theme.faint, alpha=0.22)
-        _draw_configs(axes, frame, labels, place, theme)
+        for config, row in frame.loc[labels].iterrows():
+            colour = theme.differs if row["status"] == Status.DIFFERS else theme.other
+            look: dict[str, Any] = {"marker": "o", "color": colour, "markersize": 5, "alpha": 0.8}
+            if config == frame.attrs.get("winner"):
+                look = {"marker": "*", "color": theme.winner, "markersize": 9, "zorder": 3}
+            axes.plot([row["time_ms"]], [place], **look)
     axes.set_yticks(range(len(bands)), [text for text, _ in bands])
     axes.set_ylim(len(bands) - 0.45, -0.55)
     scale_times(axes, "x", frame.loc[[row for _, labels in bands for row in labels], "time_ms"], theme)
@@ -309,7 +299,9 @@ def _bands(frame: pandas.DataFrame, found: Mapping[str, Any]) -> list[tuple[str,
     groups, names = found["groups"], varying(frame)
     bands = []
     for letter, labels in zip(ascii_uppercase, groups[:_MOST_BANDS], strict=False):
-        common = shorten(_common(frame, labels, names), 34)
+        rows = frame.loc[labels]
+        shared = [name for name in names if rows[name].map(str).nunique() == 1]
+        common = shorten(config_text(rows.iloc[0], shared), 34)
         bands.append((f"{letter}: {plural(len(labels), 'config')}" + (f"\n{common}" if common else ""), labels))
     rest = groups[_MOST_BANDS:]
     if rest:
@@ -317,22 +309,6 @@ def _bands(frame: pandas.DataFrame, found: Mapping[str, Any]) -> list[tuple[str,
     if found["not_compared"]:
         bands.append(("not compared", found["not_compared"]))
     return bands
-
-
-def _common(frame: pandas.DataFrame, labels: Sequence[Any], names: Sequence[str]) -> str:
-    """Return the parameters that the configs of a group have in common, of those that vary."""
-    rows = frame.loc[labels]
-    return config_text(rows.iloc[0], [name for name in names if rows[name].map(str).nunique() == 1])
-
-
-def _draw_configs(axes: Axes, frame: pandas.DataFrame, labels: Sequence[Any], place: int, theme: Theme) -> None:
-    winner = frame.attrs.get("winner")
-    for label_, row in frame.loc[labels].iterrows():
-        if label_ == winner:
-            axes.plot([row["time_ms"]], [place], marker="*", color=theme.winner, markersize=9, zorder=3)
-        else:
-            colour = theme.differs if row["status"] == "differs" else theme.other
-            axes.plot([row["time_ms"]], [place], marker="o", color=colour, markersize=5, alpha=0.8)
 
 
 def _pair_lines(found: Mapping[str, Any]) -> list[str]:
