@@ -123,7 +123,6 @@ class OnGpu:
         return _verdict_against_first(None if founder == text else founder, group == 0)
 
     def _check(self, request: Request, compiled: Compiled) -> Verdict | None:
-        """Launch on copies after a trial, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
         launch, given = request.launches.of(request.config), (self.inputs, self.zeroed)

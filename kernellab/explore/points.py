@@ -171,7 +171,6 @@ class PointHistory:
 
 
 def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
-    """Return whether a point is faster than the best so far beyond the noise."""
     if evaluation.best == best.number and evaluation.against is not None:
         return evaluation.against.high < 1
     return (evaluation.row.high_ms or 0.0) < (best.row.low_ms or 0.0)

@@ -165,7 +165,6 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
 
 
 def _limit_words(resources: Resources) -> str:
-    """Return the limiter of the occupancy, or the reason why it is unknown."""
     if resources.occupancy is None:
         return "the limits of this target are not known" if resources.registers is not None and resources.fits else ""
     return f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""

@@ -121,7 +121,6 @@ def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
 
 
 def _axes(tile: TileMap) -> list[str]:
-    """Return the numbers of some rows and columns, on the sides that cells leave free."""
     style = f'font-size="{_TEXT_PX + 1:g}" fill="currentColor" fill-opacity=".72"'
     parts = [f"<g {style}>"]
     for column in range(0, tile.columns, 4):
@@ -257,7 +256,6 @@ def type_words(value: LaidOutValue) -> str:
 
 
 def _tile(value: LaidOutValue, number: int, *, is_shown: bool) -> str:
-    """Return the pictures of a layout, with their captions."""
     drawn = f'<p class="kl-caption">{escape(str(value.encoding))}, {escape(type_words(value))}</p>'
     try:
         drawn += "".join(map(_figure, tile_maps(value.layout, value.element_bits)))

@@ -176,7 +176,6 @@ class GraphView(anywidget.AnyWidget):
         beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
 
     def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the widget's MIME bundle with metadata; {} after it was closed."""
         bundle: Any = super()._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return data, metadata
@@ -301,7 +300,6 @@ _REMEDY = "Compile the kernel first: lab.compile(kernel, *args)."
 
 
 def _report_of(subject: object) -> KernelReport | None:
-    """Return the report of a kernel, or of the only kernel of a cell."""
     if isinstance(subject, CellReport):
         if len(subject.kernels) == 1:
             return subject.kernels[0]

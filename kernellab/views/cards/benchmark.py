@@ -116,7 +116,6 @@ def ceilings_text(ceilings: Ceilings) -> str:
 
 
 def _table(benchmark: Benchmark, rest_is: str) -> Table:
-    """Return a row per point and implementation, without the columns that say nothing."""
     rows = benchmark.rows
     has_times = any(row.time_ms is not None for row in rows)
     names, cells = (_MEASURED, _time_cells) if has_times else (_COMPILED, _resource_cells)
@@ -158,7 +157,6 @@ def _resource_cells(row: BenchmarkRow) -> list[str]:
 
 
 def _failures(benchmark: Benchmark) -> list[str]:
-    """Return a line for each way in which rows failed, with how many and the first of them."""
     failed: dict[tuple[str, str, str], list[BenchmarkRow]] = {}
     for row in benchmark.rows:
         if row.status not in {Status.OK, Status.NOT_TIMED}:
@@ -205,7 +203,6 @@ def timing_words(comparison: Comparison) -> str:
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return (style, sentence) pairs."""
     facts = [*_outcomes(comparison), *(("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects)]
     for check in comparison.outputs:
         style = "kl-good" if check.equal else "kl-warn"
@@ -218,7 +215,6 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield the outcome of each run that failed."""
     if comparison.same_inputs and not any(comparison.failures):
         return
     if any(comparison.failures) and comparison.failures[0] is comparison.failures[1]:

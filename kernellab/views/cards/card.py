@@ -57,7 +57,12 @@ def cell_card(report: CellReport, *, graphs: bool = True) -> Card:
     shown = frozenset(part.strip() for part in (report.show or "").split(",") if part.strip())
     alone = len(report.kernels) == 1
     sections = [_section(kernel, shown, graphs=graphs, alone=alone) for kernel in report.kernels]
-    stages = [Section(None, [TextOnly(lines)]) for kernel in report.kernels for lines in _stage_lines(kernel, shown)]
+    stages = [
+        Section(None, [TextOnly([f"{kernel.label} {name}", *stage_text(kernel.compiled, name).split("\n")])])
+        for kernel in report.kernels
+        for name in STAGES
+        if name in shown
+    ]
     hints = [Section(None, notes(report.hints))] if report.hints else []
     return Card([*sections, *stages, *hints], WIDTH)
 
@@ -86,7 +91,6 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
 
 
 def _messages(report: KernelReport) -> Iterator[Block]:
-    """Yield errors and findings first, then unknown effects and checks, then notes."""
     for css, words in _alerts(report):
         yield Message(words, css)
     for check in report.checks:
@@ -95,7 +99,6 @@ def _messages(report: KernelReport) -> Iterator[Block]:
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
-    """Yield errors, findings, unknown effects and verdicts, each with its style."""
     cannot_run = elements.cannot_run_words(report.compiled)
     if cannot_run:
         yield "kl-alert", cannot_run
@@ -116,7 +119,6 @@ def finding_alert(finding: Finding) -> tuple[str, str]:
 
 
 def _argument_lines(report: KernelReport, width: int) -> list[str]:
-    """Return a line per argument; its last column wraps."""
     lines = list[str]()
     rows = [tuple(map(shorten, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in report.arguments]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
@@ -169,7 +171,6 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
 
 
 def _resource_lines(report: KernelReport, width: int) -> list[str]:
-    """Return the numbers with their names, and what limits the occupancy."""
     facts = [
         f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
         for fact in elements.resource_facts(report.compiled.resources)
@@ -204,23 +205,18 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
 
     Without ``by_line``, the view by source line is left to the explorer.
     """
-    graph = report.compiled.graph
-    count = len(graph.operations)
-    small = alone and count <= OPERATIONS_AT_MOST
-    views = [(View.SOURCE, "Dataflow by source line", "graph" in shown or small)]
-    if count <= OPERATIONS_AT_MOST:
-        views.append((View.OPERATIONS, "Dataflow by operation", False))
+    graph, count = report.compiled.graph, len(report.compiled.graph.operations)
+    is_open = "graph" in shown or (alone and count <= OPERATIONS_AT_MOST)
+    views = [View.SOURCE, *([View.OPERATIONS] if count <= OPERATIONS_AT_MOST else [])]
     if count <= _OPEN_OPERATIONS_AT_MOST:
-        views = [
-            (View.OPERATIONS, "Dataflow by operation", "graph" in shown or small),
-            (View.SOURCE, views[0][1], False),
-        ]
-    text = report.text.own
-    for view, title, is_open in views:
+        views.reverse()
+    for view in views:
         if by_line or view is not View.SOURCE:
-            picture = partial(scrolling, graph, report.compiled.effects, view=view, text=text)
-            detail = plural(count, "operation") if view is View.OPERATIONS else ""
-            yield Fold(title, [Drawing(picture)], detail, is_open=is_open)
+            picture = partial(scrolling, graph, report.compiled.effects, view=view, text=report.text.own)
+            title, detail = "Dataflow by source line", ""
+            if view is View.OPERATIONS:
+                title, detail = "Dataflow by operation", plural(count, "operation")
+            yield Fold(title, [Drawing(picture)], detail, is_open=is_open and view is views[0])
 
 
 def scrolling(graph: Graph, effects: Effects | None = None, **options: Any) -> str:
@@ -282,15 +278,7 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
         yield Fold("Source and stages", [Drawing(draw)], detail, is_open=True)
 
 
-def _stage_lines(report: KernelReport, shown: frozenset[str]) -> Iterator[list[str]]:
-    """Yield the stages that were asked for as text, each below its name."""
-    for name in STAGES:
-        if name in shown:
-            yield [f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")]
-
-
 def _facts(report: KernelReport) -> list[str]:
-    """Return target, compile time, config, and where and how long the kernel ran."""
     compiled, run, ran = report.compiled, report.run, list[str]()
     if run is not None:
         ran.append(ran_words(run))

@@ -305,7 +305,6 @@ def _sections(compiled: Compiled) -> Iterator[tuple[Mapping[str, str], bool]]:
 
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:
-    """Return the number of instructions of each notable kind in the assembly."""
     name = next((name for name in reversed(STAGES) if name in compiled.stages), "")
     if name not in {"ptx", "amdgcn"}:
         return {}

@@ -55,7 +55,6 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
 
 
 def _facts(explanation: Explanation) -> list[str]:
-    """Return device, time and limit for the title line."""
     facts = explanation.facts
     took = facts.time_s if facts.time_s is not None else explanation.times.total
     how = "" if facts.time_s is not None else " by the model"
@@ -85,7 +84,6 @@ def _finding_block(number: int, finding: PerformanceFinding, explanation: Explan
 
 
 def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
-    """Return the line that a finding is about, with its number."""
     if finding.line is None or not explanation.file:
         return ""
     text = linecache.getline(explanation.file, finding.line).strip()
@@ -93,7 +91,6 @@ def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
 
 
 def _units(explanation: Explanation) -> str:
-    """Return the time of each unit as bars."""
     times = explanation.times
     total = max(explanation.facts.time_s or times.total, 1e-12)
     units = sorted(times.terms.items(), key=lambda pair: -pair[1])
@@ -145,7 +142,6 @@ def counters_words(counters: Counters) -> str:
 
 
 def _reasons_bar(profile: Profile) -> str:
-    """Return the stall reasons of all samples as one bar."""
     total, parts = profile.samples, []
     for index, (stall, count) in enumerate(profile.reasons.items()):
         share = count / total

@@ -47,7 +47,6 @@ def listing_card(listing: Listing) -> Card:
 
 
 def _version_lines(listing: Listing) -> list[str]:
-    """Return aligned columns, with notes below their row."""
     lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).lines()
     notes = [(), *(row.notes for row in listing.rows)]
     return [text for line, of in zip(lines, notes, strict=True) for text in (line, *(f"    {note}" for note in of))]

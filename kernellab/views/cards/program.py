@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
 
 from kernellab.capture.program import Program
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, TensorLayout, refs_in
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Step, Tape, TensorLayout, refs_in
 from kernellab.errors import plural
 from kernellab.views import elements
 from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly
@@ -40,7 +39,6 @@ def program_card(program: Program) -> Card:
 
 
 def _picture(program: Program) -> str:
-    """Return the picture of a program, and what it leaves out."""
     words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
     note = Message(words).html() if program_diagram(program.tape).is_contracted else ""
     return f"{note}\n{in_frame(program_svg(program))}"
@@ -76,7 +74,6 @@ def _facts(program: Program) -> list[str]:
 
 
 def _rows(tape: Tape) -> Iterator[tuple[str, str]]:
-    """Yield (what happens, what comes of it)."""
     for index in tape.inputs:
         yield f"{tape.values[index].name} = input", shape_words(tape.values[index].layout)
     for step in tape.steps:
@@ -152,7 +149,7 @@ class _DiagramBuilder:
             return
         read = [index for index in _read(step) if self._source(index)]
         results = [index for index in step.results if index >= 0]
-        if _is_view(step):
+        if step.operation == WINDOW or ".".join(step.operation.split(".")[:2]) in VIEWS:
             for index in results:
                 name = self.tape.values[index].name
                 words = _name(step) if name.strip("_").startswith(_name(step)) else f"{name} = {_name(step)}"
@@ -208,27 +205,19 @@ def _read(step: Step) -> Iterator[int]:
         yield from step.operands
         return
     for name, value in step.kwargs:
-        if not use.complete or any(known.split("[")[0] == name for known in use.read):
-            yield from (ref.index for ref in refs_in(value) if _reads(use, name, value, ref.index))
-
-
-def _reads(use: KernelUse, name: str, value: Any, index: int) -> bool:
-    """Return whether a kernel reads a value, which may be one of a tuple."""
-    if not isinstance(value, tuple) or not use.complete:
-        return True
-    return any(f"{name}[{i}]" in use.read for i, v in enumerate(value) for ref in refs_in(v) if ref.index == index)
-
-
-def _is_view(step: Step) -> bool:
-    return step.operation == WINDOW or ".".join(step.operation.split(".")[:2]) in VIEWS
+        parts = {name: value}
+        if isinstance(value, tuple):
+            parts = {f"{name}[{at}]": part for at, part in enumerate(value)}
+        for part, held in parts.items():
+            if not use.complete or any(known == part or known.startswith(f"{part}[") for known in use.read):
+                yield from (ref.index for ref in refs_in(held))
 
 
 def _name(step: Step) -> str:
     if step.operation in (WINDOW, COPY):
         return {WINDOW: "view", COPY: "copy"}[step.operation]
-    return step.operation.split(".")[1].removeprefix("_unsafe").strip("_") + (
-        "_" if step.mutated and not step.results else ""
-    )
+    ending = "_" if step.mutated and not step.results else ""
+    return step.operation.split(".")[1].removeprefix("_unsafe").strip("_") + ending
 
 
 def _step_box(box: str, step: Step) -> Node:

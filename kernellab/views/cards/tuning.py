@@ -79,7 +79,6 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
 
 
 def _figures(frame: pandas.DataFrame, *, draws_times: bool) -> Iterator[Block]:
-    """Yield the pictures of a tuning."""
     if draws_times:
         yield figure_block(partial(timings_figure, frame), "times of the configs")
     yield figure_block(partial(agreement_figure, frame), "configs whose outputs are equal")
@@ -148,7 +147,6 @@ def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequenc
 
 
 def _failures(tuning: Tuning) -> list[str]:
-    """Return a line per config that went wrong; of many, one per reason."""
     failed = [row for row in tuning.rows if row.status not in _FINE]
     if len(failed) <= _MOST_FAILURES:
         return [f"{row.status}: {row.config.text}: {row.reason}" for row in failed]
@@ -198,7 +196,6 @@ def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
 
 
 def _differences(winner: Row, rival: Row) -> list[str]:
-    """Return the drawbacks of a rival, in words."""
     drawbacks = []
     if (rival.spill_bytes or 0) > (winner.spill_bytes or 0):
         drawbacks.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")

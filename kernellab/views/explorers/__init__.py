@@ -219,7 +219,6 @@ def _facts(stage: Stage) -> str:
 
 
 def _times(compiled: Compiled) -> str:
-    """Return the time of each stage of the compile as one bar."""
     total = sum(compiled.stage_seconds.values())
     if not total:
         return ""

@@ -48,7 +48,13 @@ def warp_map(example: WarpExample, title: str) -> str:
     shown = list(used.items())[:_SECTORS_AT_MOST]
     height = _row_height(len(shown))
     bytes_at = _LEFT_PX + len(example.offsets) * _LANE_PX + _GAP_PX
-    body = [*_lane_numbers(len(example.offsets)), *_idle_lanes(example, len(shown) * height)]
+    lanes = len(example.offsets)
+    body = [
+        f'<text x="{_LEFT_PX + (lane + 0.5) * _LANE_PX:g}" y="{_TOP_PX - 6}" text-anchor="middle">{lane}</text>'
+        for lane in sorted({*range(0, lanes, 8), lanes - 1})
+    ]
+    body.append(f'<text x="{_LEFT_PX - 6}" y="{_TOP_PX - 6}" text-anchor="end">lane</text>')
+    body += _idle_lanes(example, len(shown) * height)
     body.append(f'<text x="{bytes_at}" y="{_TOP_PX - 6}">bytes used</text>')
     step = ceil(_LABEL_PX / height)
     for row, (sector, inside) in enumerate(shown):
@@ -65,13 +71,6 @@ def _row_height(rows: int) -> int:
     return next((height for most, height in _ROW_HEIGHTS_PX if rows <= most), _ROW_HEIGHTS_PX[-1][1])
 
 
-def _lane_numbers(lanes: int) -> Iterator[str]:
-    for lane in sorted({*range(0, lanes, 8), lanes - 1}):
-        middle = _LEFT_PX + (lane + 0.5) * _LANE_PX
-        yield f'<text x="{middle:g}" y="{_TOP_PX - 6}" text-anchor="middle">{lane}</text>'
-    yield f'<text x="{_LEFT_PX - 6}" y="{_TOP_PX - 6}" text-anchor="end">lane</text>'
-
-
 def _idle_lanes(example: WarpExample, height: int) -> Iterator[str]:
     for lane, offset in enumerate(example.offsets):
         if offset is None:
@@ -83,7 +82,12 @@ def _idle_lanes(example: WarpExample, height: int) -> Iterator[str]:
 def _sector(
     example: WarpExample, sector: int, inside: frozenset[int], y: int, height: int, bytes_at: int
 ) -> Iterator[str]:
-    lanes = [lane for lane, offset in enumerate(example.offsets) if _reaches(example, offset, sector)]
+    first, size = sector * SECTOR_BYTES - example.begin_bytes, example.size_bytes
+    lanes = [
+        lane
+        for lane, offset in enumerate(example.offsets)
+        if offset is not None and first - size < offset < first + SECTOR_BYTES
+    ]
     kind = waste_class(len(inside) / SECTOR_BYTES)
     begin = sector * SECTOR_BYTES - example.begin_bytes
     names = f"lane {lanes[0]}" if len(lanes) == 1 else f"{len(lanes)} lanes from {lanes[0]} to {lanes[-1]}"
@@ -100,13 +104,6 @@ def _sector(
         x = bytes_at + first * _BYTE_PX
         yield f'<rect x="{x}" y="{y}" width="{count * _BYTE_PX}" height="{height - 1}"/>'
     yield "</g>"
-
-
-def _reaches(example: WarpExample, offset: int | None, sector: int) -> bool:
-    if offset is None:
-        return False
-    first = offset + example.begin_bytes
-    return first // SECTOR_BYTES <= sector <= (first + example.size_bytes - 1) // SECTOR_BYTES
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

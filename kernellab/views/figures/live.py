@@ -63,7 +63,6 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> L
 
 
 def _live_view(kernel: str, doing: str, latest: str, bar: str, more: str = "") -> LiveView:
-    """Show a kernel's progress and its last event, with a bar above and ``more`` below in HTML."""
     text = f"{kernel}: {doing}" + (f"; {latest}" if latest else "")
     below = f"<div>{escape(latest)}</div>" if latest else ""
     return LiveView(text, _box(bar, f"<b>{escape(kernel)}</b> {escape(doing)}{below}{more}"))
@@ -143,7 +142,6 @@ def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
 
 
 def _rough_seconds(seconds: float) -> str:
-    """Round a duration for display."""
     if seconds < 100:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -154,7 +152,6 @@ _CONFIG = "max-width:46em;overflow:hidden;text-overflow:ellipsis"
 
 
 def _table(progress: TuningProgress, *, is_over: bool) -> str:
-    """Return the fastest configs, then the latest ones while it runs, and the number of others."""
     shown = [*progress.fastest, *(() if is_over else (row for row in progress.latest if row not in progress.fastest))]
     if not shown:
         return ""
@@ -226,7 +223,6 @@ def times_svg(times_ms: Sequence[float]) -> str:
 
 
 def _steps(times_ms: Sequence[float], place: Callable[[int, float], tuple[float, float]]) -> str:
-    """Return the best so far as a line that steps down."""
     points: list[tuple[float, float]] = []
     best = inf
     for index, time_ms in enumerate(times_ms):

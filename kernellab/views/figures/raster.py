@@ -19,7 +19,7 @@ import base64
 import io
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from html import escape, unescape
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ WIDEST_PX = 1400  # pages shrink what is wider than they are, so there is no use
 _COLORS = 256
 _PAPER = (255, 255, 255)
 _FONTS = {False: "DejaVuSansMono.ttf", True: "DejaVuSansMono-Bold.ttf"}
-_CURVE_STEPS = 10
+_CURVE_STEPS, _QUARTER = 10, 0.5523  # points of a Bezier curve; its control points for a quarter of a circle
 _INHERITED = (
     *("fill", "stroke", "stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "text-anchor"),
     *("font-size", "font-weight", "visibility"),
@@ -82,16 +82,13 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     painter = _Painter(ImageDraw.Draw(image), scale, (left, top))
     painter.paint(root, {"fill": INK, "stroke-width": "1"}, 1.0)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([tone for color in _with_tints(painter.colors) for tone in color])
+    # Paper, what was painted, and what the edges of letters blend of ink.
+    blends = (_blend(tones(INK), share) for share in (0.25, 0.5, 0.75))
+    colors = dict.fromkeys([_PAPER, *sorted(painter.colors), *blends])
+    palette.putpalette([tone for color in [*colors][:_COLORS] for tone in color])
     buffer = io.BytesIO()
     image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, "png")
     return buffer.getvalue(), (math.ceil(width), math.ceil(height))
-
-
-def _with_tints(colors: Collection[Color]) -> list[Color]:
-    """Return the colours of the image: those that were painted, paper, and what the edges of letters blend of ink."""
-    tints = [_blend(tones(INK), share) for share in (0.25, 0.5, 0.75)]
-    return list(dict.fromkeys([_PAPER, *sorted(colors), *tints]))[:_COLORS]
 
 
 def _view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
@@ -103,8 +100,6 @@ def _view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
 
 
 class _Painter:
-    """Paints the elements of a picture one after the other."""
-
     def __init__(self, canvas: Any, scale: float, origin: Point) -> None:
         self._canvas, self._scale, self._origin = canvas, scale, origin
         self.colors: set[Color] = set()
@@ -112,7 +107,10 @@ class _Painter:
     def paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
         """Paint an element and what it holds, as ``look`` and ``opacity`` say that its surroundings look."""
         tag = element.tag.rpartition("}")[2]
-        mine = {**look, **_own_look(element)}
+        mine = dict(look)
+        for name in element.get("class", "").split():
+            mine |= _CLASSES.get(name, {})
+        mine |= {name: value for name, value in element.attrib.items() if name in _INHERITED}
         opacity *= float(element.get("opacity", 1))
         if tag in ("g", "svg"):
             for child in element:
@@ -170,13 +168,6 @@ def _font(size_px: int, *, is_bold: bool) -> Any:
         return ImageFont.load_default(max(1, size_px))
 
 
-def _own_look(element: ElementTree.Element) -> dict[str, str]:
-    own: dict[str, str] = {}
-    for name in element.get("class", "").split():
-        own |= _CLASSES.get(name, {})
-    return own | {name: element.attrib[name] for name in _INHERITED if name in element.attrib}
-
-
 def _blend(color: Color, share: float) -> Color:
     """Return a translucent colour as it shows on the paper."""
     return tuple(round(paper + (tone - paper) * share) for tone, paper in zip(color, _PAPER, strict=True))
@@ -225,37 +216,34 @@ def _path(text: str) -> Iterator[tuple[list[Point], bool]]:
             if kind == "M" and at == 0:
                 if points:
                     yield points, False
-                points = [_add(points[-1] if letter == "m" and points else (0.0, 0.0), numbers[:2])]
+                zero = points[-1] if letter == "m" and points else (0.0, 0.0)
+                points = [(zero[0] + numbers[0], zero[1] + numbers[1])]
             else:
                 points += _step_corners(points[-1], kind, numbers[at : at + size], is_relative=letter.islower())
     if points:
         yield points, False
 
 
-def _add(start: Point, by: list[float]) -> Point:
-    return start[0] + by[0], start[1] + by[1]
-
-
 def _step_corners(here: Point, kind: str, numbers: list[float], *, is_relative: bool) -> list[Point]:
-    """Return the corners of one step of a path."""
     zero = here if is_relative else (0.0, 0.0)
     if kind == "H":
         return [(zero[0] + numbers[0], here[1])]
     if kind == "V":
         return [(here[0], zero[1] + numbers[0])]
-    end = _add(zero, numbers[-2:])
+    odd = len(numbers) % 2
+    corners = [(zero[0] + x, zero[1] + y) for x, y in zip(numbers[odd::2], numbers[odd + 1 :: 2], strict=True)]
+    end = corners[-1]
     if kind == "C":
-        return _curve(here, _add(zero, numbers[:2]), _add(zero, numbers[2:4]), end)
+        return _curve(here, *corners)
     if kind == "A":
         # A quarter of a circle that turns right ends beside its centre or below it.
-        across, down = end[0] - here[0], end[1] - here[1]
-        corner = (end[0], here[1]) if across * down > 0 else (here[0], end[1])
-        return _curve(here, _control_point(here, corner), _control_point(end, corner), end)
+        corner = (end[0], here[1]) if (end[0] - here[0]) * (end[1] - here[1]) > 0 else (here[0], end[1])
+        first, second = (
+            (start[0] + _QUARTER * (corner[0] - start[0]), start[1] + _QUARTER * (corner[1] - start[1]))
+            for start in (here, end)
+        )
+        return _curve(here, first, second, end)
     return [end]
-
-
-def _control_point(start: Point, corner: Point) -> Point:
-    return start[0] + 0.5523 * (corner[0] - start[0]), start[1] + 0.5523 * (corner[1] - start[1])
 
 
 def _curve(a: Point, b: Point, c: Point, d: Point) -> list[Point]:

@@ -269,7 +269,6 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
 
 
 def _points(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the timed rows with known bytes and flops, with their intensity."""
     known = frame[(frame["rank"].notna()) & (frame["tflops"] > 0) & (frame["gbps"] > 0)].copy()
     known["intensity"] = 1000 * known["tflops"] / known["gbps"]
     if "implementation" not in known:

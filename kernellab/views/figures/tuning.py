@@ -149,7 +149,6 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
 
 
 def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
-    """Add a legend for the configs that differ from most, where there are any."""
     if not timed["status"].eq(Status.DIFFERS).any():
         return
     axes.plot([], [], "s", color=theme.differs, markersize=5, label="outputs differ from most")

@@ -72,8 +72,6 @@ _BOXES = {
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """How a flow is drawn."""
-
     color: str
     opacity: str
     dashes: str = ""

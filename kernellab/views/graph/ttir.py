@@ -99,7 +99,6 @@ class _TtirView:
                 yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
 
     def _inside(self, *regions: int) -> Iterator[Operation]:
-        """Yield the operations of regions, and those of their regions."""
         for region in regions:
             for block in self.graph.regions[region].blocks:
                 for index in self.graph.blocks[block].operations:
@@ -269,7 +268,6 @@ class SourceView(_TtirView):
         self._gather()
 
     def _is_frame(self, operation: Operation, region: int) -> bool:
-        """Return whether a region spans source lines other than that of its owner."""
         here = place_of(operation.location)
         places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in YIELDS]
         return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)

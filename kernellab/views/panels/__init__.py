@@ -185,7 +185,6 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._picture = display(picture, raw=True, display_id=True)
 
     def _still(self) -> dict[str, str]:
-        """Return the picture and the text of the current point."""
         shown = self._view()
         return {"text/html": with_fallbacks(picture_html(shown)), "text/plain": text(shown)}
 

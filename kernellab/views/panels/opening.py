@@ -70,7 +70,6 @@ def _panel(
     ranges: Mapping[str, Any],
     check: Reference | ReferenceFunction | None,
 ) -> Panel:
-    """Return the panel of a launch; ``ranges`` are keywords that may be those of sliders."""
     from kernellab._triton.drivers import gpu_target_of_machine
 
     runtime, stated, (closure, _) = session.runtime, autotune_settings(kernel), closure_of(kernel)
@@ -150,5 +149,4 @@ def _has_loop(text: str) -> bool:
 
 
 def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that hold memory."""
     return {name: value for name, value in arguments.items() if memory_of({name: value})}

@@ -104,7 +104,6 @@ def _against_words(evaluation: Evaluation, history: PointHistory) -> str:
 
 
 def _against_fact(evaluation: Evaluation, history: PointHistory) -> Fact:
-    """Compare a timed point with the best earlier one, as a figure."""
     best, ratio = _best_before(evaluation, history), evaluation.against
     if best is None or ratio is None:
         value, detail = "first", "nothing to compare with yet"
@@ -132,7 +131,6 @@ def _resource_words(evaluation: Evaluation) -> list[str]:
 
 
 def _run_words(evaluation: Evaluation) -> str:
-    """Describe the run on the interpreter; "" without one."""
     if evaluation.run is None:
         return ""
     findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
@@ -159,7 +157,6 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
 
 
 def _remarks(shown: PanelView) -> list[str]:
-    """Return findings, notes of run and kernel, and the saved row."""
     evaluation, sentences = shown.good, list(shown.notes)
     if evaluation is not None:
         reason = evaluation.row.reason
@@ -261,7 +258,6 @@ def _tile(fact: Fact) -> str:
 
 
 def _tip(point: Evaluation) -> str:
-    """Return the tooltip of a point of the chart."""
     what = _time_words(point) or (point.row.reason if point.has_failed else f"{point.row.registers} registers")
     words = f"{point.number}. {point.point.text}, {point.target}: {_status_words(point)}, {what}"
     return f"<title>{escape(words)}</title>"
@@ -396,7 +392,6 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
 
 
 def _occupancies(chart: _Chart) -> str:
-    """Return a column for each point, with its registers above."""
     marks = []
     for i, each in enumerate(chart.evaluations):
         if each.has_failed or each.compiled is None:
