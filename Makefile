@@ -8,6 +8,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 UV     ?=
 JOBS   ?= 2
 OLDEST_TRITON := 3.6.0
+TRITON_RANGE := $(shell sed -n 's/^ *"\(triton[<>=][^"]*\)",$$/\1/p' pyproject.toml)
 # Test processes and workers start by the hundred: bytecode is written and used, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -120,7 +121,7 @@ $(PY):
 # Without a GPU the default torch of Linux would bring gigabytes of CUDA along; the CPU build is a tenth of that.
 $(VENV)/.torch: | $(PY)
 	@if $(PY) -c 'import torch' 2>/dev/null; then :; \
-	elif command -v nvidia-smi >/dev/null; then echo "GPU found: installing torch with CUDA"; $(PIP) 'torch>=2.11' 'triton>=3.6,<3.10'; \
+	elif command -v nvidia-smi >/dev/null; then echo "GPU found: installing torch with CUDA"; $(PIP) 'torch>=2.11' '$(TRITON_RANGE)'; \
 	else echo "No GPU found: installing the CPU build of torch"; \
 	  $(PIP) --no-deps --no-index 'torch==2.13.*' 2>/dev/null \
 	  || $(PIP) --no-deps --index-url $(TORCH_INDEX) 'torch==2.13.*' \

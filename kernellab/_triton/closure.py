@@ -77,7 +77,7 @@ def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure
     function = jit_function(kernel)
     collector = Collector()
     collector.add(function, jit_kind(function))
-    bound = collector.resolve(tuple(map(collector.used, arguments)))
+    bound = collector.resolve(tuple(map(collector.bind_in_python, arguments)))
     return collector.closure(decorators_text(function)), bound
 
 
@@ -98,7 +98,7 @@ def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
     """A non-literal value as a closure, with the binding that stands for it there; None where it cannot be captured."""
     collector = Collector()
     try:
-        binding = collector.used(value)
+        binding = collector.bind_in_python(value)
         collector.resolve()
     except SourceError:
         return None
@@ -110,14 +110,14 @@ def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
 def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
     """The bindings of values; None where one of them needs functions or objects of the closure."""
     collector = Collector()
-    bound = tuple(map(collector.used, arguments))
+    bound = tuple(map(collector.bind_in_python, arguments))
     return None if collector.pending or collector.identities else bound
 
 
 def value_key(value: Any) -> str:
     """A key by type and content, the same in every session; of a value that cannot be captured, its `repr`."""
     collector = Collector()
-    binding = collector.used(value)
+    binding = collector.bind_in_python(value)
     if opaque_part(binding) is not None:
         return repr(value)
     collector.resolve()
@@ -220,13 +220,13 @@ class Collector:
             file += "'"
         self.labels[file] = file
         node = parse_python(written.text)
-        bindings = ((name, self.used(value, name, node)) for name, value in sorted(written.names.items()))
+        bindings = ((name, self.bind_in_python(value, name, node)) for name, value in sorted(written.names.items()))
         return Function(written.cls.__name__, "class", written.text, file, 1, False, tuple(bindings))
 
     def _bindings(
         self, python: Any, node: ast.FunctionDef | ast.Lambda, *, for_python: bool
     ) -> Iterator[tuple[str, Binding]]:
-        bind = self.used if for_python else self.bind
+        bind = self.bind_in_python if for_python else self.bind
         scope = scope_of(python)
         named = outside_names(python)
         for name in sorted(named):
@@ -240,7 +240,7 @@ class Collector:
                     binding = Members(binding.module, ())  # annotations such as torch.Tensor import nothing in a worker
                 yield name, binding
 
-    def used(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
+    def bind_in_python(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """The binding of a value that Python code uses: Python functions are captured, too."""
         loose, self.loose = self.loose, True
         try:
@@ -251,7 +251,7 @@ class Collector:
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """The binding of ``value``, which the code ``node`` calls ``name``."""
         if isinstance(value, tl.constexpr):
-            return Constexpr(self.used(value.value, name, node))
+            return Constexpr(self.bind_in_python(value.value, name, node))
         if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
         if isinstance(value, JITCallable):

@@ -48,14 +48,14 @@ class _Result:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _CallKey:
     """The part of a call that a program fixes: the arguments that are no tensors, and the modes of torch."""
 
     structure: Any
     others: tuple[Any, ...]
     modes: tuple[Any, ...]
 
-    def is_like(self, call: _Call) -> bool:
+    def is_like(self, call: _CallKey) -> bool:
         """Whether a program for one call holds for another; objects without an equality have to be identical."""
         if (self.structure, self.modes) != (call.structure, call.modes):
             return False
@@ -73,7 +73,7 @@ class _CapturedProgram:
 
     program: Program
     reason: str
-    call: _Call
+    call: _CallKey
     sources: tuple[int | str, ...]
     shared: tuple[Any, ...]
     result: _Result
@@ -144,7 +144,7 @@ class CapturedFunction:
         self._entries = [captured, *others][: self.max_programs]
 
     def _capture_again(
-        self, args: Any, kwargs: Any, leaves: Sequence[Any], call: _Call, scope: Mapping[str, Any], reason: str
+        self, args: Any, kwargs: Any, leaves: Sequence[Any], call: _CallKey, scope: Mapping[str, Any], reason: str
     ) -> Any:
         block = self._capture(lambda: scope)
         with block as program:
@@ -184,7 +184,7 @@ def _is_recorded_or_traced(leaves: Sequence[Any]) -> bool:
     return any(isinstance(mode, OperationRecorder) for mode in _get_current_dispatch_mode_stack())
 
 
-def _call_of(leaves: Sequence[Any], structure: Any, variables: Mapping[str, Any]) -> _Call:
+def _call_of(leaves: Sequence[Any], structure: Any, variables: Mapping[str, Any]) -> _CallKey:
     for leaf in leaves:
         if hasattr(leaf, "__array_interface__"):
             raise UsageError(f"An argument is a {type(leaf).__name__}, which can change unseen; pass a tensor.")
@@ -193,7 +193,7 @@ def _call_of(leaves: Sequence[Any], structure: Any, variables: Mapping[str, Any]
     grads = [leaf.requires_grad for leaf in _tensors(leaves)]
     autocast = [torch.get_autocast_dtype(d) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype())
-    return _Call(
+    return _CallKey(
         structure,
         tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves),
         (*modes, autocast, grads, training),
@@ -218,7 +218,7 @@ def _scope_of(function: Any, args: Any, kwargs: Any, variables: Mapping[str, Any
 
 
 def _inputs_of(
-    captured: _CapturedProgram, call: _Call, leaves: Sequence[Any], scope: Mapping[str, Any]
+    captured: _CapturedProgram, call: _CallKey, leaves: Sequence[Any], scope: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Return the inputs of a program for a call, and why it does not hold for them, or ""."""
     if not captured.call.is_like(call):
