@@ -82,8 +82,19 @@ def compare_with_baseline(name: str, before: Baseline, now: Baseline, margin: fl
     registers, spills or shared memory, other effects and other outputs fail as well. Outputs are compared, within a
     tolerance, if the inputs are those of the baseline.
     """
-    failures = [*_slower_launch(before, now, margin), *_larger_resources(before, now), *_changed_effects(before, now)]
-    notes = [*_faster_launch(before, now, margin), *_changed_versions(before, now)]
+    failures, notes = _changed_time(before, now, margin)
+    for figure in RESOURCES:
+        old, new = getattr(before, figure), getattr(now, figure)
+        if old is not None and new is not None and new > old:
+            failures.append(f"{figure} is {new:,}, and was {old:,}")
+    for figure in (*EFFECTS, "grid"):
+        old, new = getattr(before, figure), getattr(now, figure)
+        if old != new:
+            failures.append(f"{figure} is {_joined_values(new)}, and was {_joined_values(old)}")
+    for figure in _VERSIONS:
+        old, new = getattr(before, figure), getattr(now, figure)
+        if old != new:
+            notes.append(f"{figure} is {new or 'unknown'}; the baseline is of {old or 'unknown'}")
     other_inputs = _names_that_differ(before.inputs, now.inputs, 1e-6)
     if other_inputs:
         failures.append(
@@ -95,47 +106,21 @@ def compare_with_baseline(name: str, before: Baseline, now: Baseline, margin: fl
     return BaselineComparison(name, now, before, tuple(failures), tuple(notes))
 
 
-def _slower_launch(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
+def _changed_time(before: Baseline, now: Baseline, margin: float) -> tuple[list[str], list[str]]:
+    """Return a failure where a launch is slower than its baseline, a note where it is faster."""
     if before.time_ms is None or now.time_ms is None:
-        return
+        return [], []
     change = now.time_ms / before.time_ms - 1
     if (now.low_ms or 0.0) > (before.high_ms or math.inf) and change > margin:
-        yield (
-            f"{now.kernel} takes {_time_words(now)}, {change:.1%} longer than {_time_words(before)}, "
-            f"where {margin:.0%} is allowed"
-        )
+        longer = f"{now.kernel} takes {_time_words(now)}, {change:.1%} longer than {_time_words(before)}"
+        return [f"{longer}, where {margin:.0%} is allowed"], []
+    if (now.high_ms or math.inf) < (before.low_ms or 0.0) and change < -margin:
+        return [], [f"it is {-change:.1%} faster than its baseline; --kernellab-update keeps that"]
+    return [], []
 
 
 def _time_words(of: Baseline) -> str:
     return f"{of.time_ms:.4g} ms ({of.low_ms:.4g} to {of.high_ms:.4g})"
-
-
-def _faster_launch(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
-    if before.time_ms is not None and now.time_ms is not None:
-        change = now.time_ms / before.time_ms - 1
-        if (now.high_ms or math.inf) < (before.low_ms or 0.0) and change < -margin:
-            yield f"it is {-change:.1%} faster than its baseline; --kernellab-update keeps that"
-
-
-def _larger_resources(before: Baseline, now: Baseline) -> Iterator[str]:
-    for name in RESOURCES:
-        old, new = getattr(before, name), getattr(now, name)
-        if old is not None and new is not None and new > old:
-            yield f"{name} is {new:,}, and was {old:,}"
-
-
-def _changed_effects(before: Baseline, now: Baseline) -> Iterator[str]:
-    for name in (*EFFECTS, "grid"):
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            yield f"{name} is {_joined_values(new)}, and was {_joined_values(old)}"
-
-
-def _changed_versions(before: Baseline, now: Baseline) -> Iterator[str]:
-    for name in _VERSIONS:
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            yield f"{name} is {new or 'unknown'}; the baseline is of {old or 'unknown'}"
 
 
 def _joined_values(values: tuple[Any, ...]) -> str:

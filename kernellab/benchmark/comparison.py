@@ -20,7 +20,6 @@ from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
 from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
 from kernellab.store import Argument, RecordedLaunch, Version
-from kernellab.target import Target
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import Implementation, Launches, launch_on_copies
 from kernellab.timing.stopwatch import interval, ratio_interval
@@ -156,7 +155,8 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 
 def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, is_edited: bool) -> ComparedSide:
     """Return a kernel as a side of a comparison, with constexprs and options of its own launches, if any."""
-    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
+    from kernellab._triton.drivers import gpu_target_of_machine  # keeps `import kernellab` light
+    from kernellab._triton.kernel import jit_function
 
     launches = _launches(recorded_version(session.kernels.store, version))
     own, grid = _own_launch(launches, shared)
@@ -174,23 +174,19 @@ def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, 
 
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = own_arguments(arguments)
-        launch = Launches(function, launched_on(named), (), named, _launch_target(session.runtime)).of(NO_CONFIG)
+        gpu = None if session.runtime.is_offline() else gpu_target_of_machine()
+        launch = Launches(function, launched_on(named), (), named, gpu or session.runtime.target).of(NO_CONFIG)
         return Implementation(version.label, launch, session.compiler.compile(launch.job))
 
     if grid is None and not is_edited:
-        raise _unknown_grid_error(version, own)
+        raise UsageError(
+            f"{version.label} was launched on other sizes, and its grid {own.grid} does not tell that for those of the "
+            "other kernel. Launch both on the same sizes, or with a function as the grid."
+        )
     is_apart = launches and (missing or grid is None)
     inputs = regenerated_inputs(own, session.runtime.device) if is_apart else None
     launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
     return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs)
-
-
-def _launch_target(runtime: Runtime) -> Target:
-    """Return the target of launches: the GPU of the machine, if there is one, else the lab's target."""
-    from kernellab._triton.drivers import gpu_target_of_machine
-
-    gpu = None if runtime.is_offline() else gpu_target_of_machine()
-    return runtime.target if gpu is None else gpu
 
 
 def _missing_parameters_error(version: Version, missing: set[str]) -> UsageError:
@@ -199,13 +195,6 @@ def _missing_parameters_error(version: Version, missing: set[str]) -> UsageError
 
 def _version_text(version: Version) -> str:
     return "\n\n".join(texts_of(version))
-
-
-def _unknown_grid_error(version: Version, own: RecordedLaunch) -> UsageError:
-    return UsageError(
-        f"{version.label} was launched on other sizes, and its grid {own.grid} does not tell that for those of the "
-        "other kernel. Launch both on the same sizes, or with a function as the grid."
-    )
 
 
 def _launches(kept: RecordedVersion) -> list[RecordedLaunch]:
@@ -232,12 +221,8 @@ def _own_launch(
 
 def _launch_of_equal_sizes(launches: Sequence[RecordedLaunch], shared: RecordedLaunch) -> RecordedLaunch | None:
     """Return the first launch with the same sizes of tensors and integers as another one."""
-    sizes = _sizes(shared)
-    return next((launch for launch in launches if _sizes(launch) == sizes), None)
-
-
-def _sizes(launch: RecordedLaunch) -> list[tuple[Any, ...]]:
-    return [_size(argument) for argument in given_arguments(launch)]
+    sizes = list(map(_size, given_arguments(shared)))
+    return next((launch for launch in launches if list(map(_size, given_arguments(launch))) == sizes), None)
 
 
 def _size(argument: Argument) -> tuple[Any, ...]:

@@ -235,7 +235,7 @@ def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses 
     before = launch.before.get(name)
     effects = record.compiled.effects
     mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, outcome)
-    hints = tuple(hint.text for hint in hints_on(mismatch))
+    hints = tuple(hints_on(mismatch).values())
     wrong = wrong_elements(got, want)
     if never is not None and fill_of(got[never]) is None:  # else they count as their fill
         wrong |= never.flatten()

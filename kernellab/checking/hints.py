@@ -7,6 +7,7 @@ contents) if all its elements are within the bounds of that, for a shift nearly 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -51,14 +52,6 @@ class HintKind(StrEnum):
     NOT_CONTIGUOUS = "not contiguous"
     MASKED_LANES = "masked lanes"
     NEVER_READ = "never read"
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """A mistake that explains a difference, as a sentence for the user."""
-
-    kind: HintKind
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +109,15 @@ class Mismatch:
     outcome: TrialOutcome = TrialOutcome()
 
 
-def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
-    """Return at most two hints, the likeliest first."""
-    hints: list[Hint] = []
+def hints_on(mismatch: Mismatch) -> dict[HintKind, str]:
+    """Return at most two mistakes that explain a difference, the likeliest first, each as a sentence."""
+    hints: dict[HintKind, str] = {}
     for kind, texts in _RULES.items():
-        text = next(texts(mismatch), None)
-        if text is not None:
-            hints.append(Hint(kind, text))
-        if len(hints) == _AT_MOST or (text is not None and kind in _WHOLE):
+        for text in itertools.islice(texts(mismatch), 1):
+            hints[kind] = text
+        if len(hints) == _AT_MOST or hints.keys() & _WHOLE:
             break
-    return tuple(hints)
+    return hints
 
 
 def stores_nothing(kernel: str) -> str:
@@ -169,10 +161,8 @@ def _hint_transposition(facts: Mismatch) -> Iterator[str]:
         return
     error = None if want.error is None else want.error.mT.reshape(got.shape)
     if agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit)):
-        yield (
-            f"{facts.argument} holds {facts.expression} transposed: exchange rows and columns in the offsets of a load "
-            "or of the store."
-        )
+        how = "exchange rows and columns in the offsets of a load or of the store"
+        yield f"{facts.argument} holds {facts.expression} transposed: {how}."
 
 
 def _hint_shift(facts: Mismatch) -> Iterator[str]:
@@ -202,18 +192,17 @@ def _hint_factor(facts: Mismatch) -> Iterator[str]:
 def _hint_format(facts: Mismatch) -> Iterator[str]:
     if not _is_fully_written(facts):
         return
-    kind = str(facts.got.dtype).removeprefix("torch.")
+    kind, name = str(facts.got.dtype).removeprefix("torch."), facts.argument
     largest = _wraps_at(facts.got, facts.want)
+    narrow = None if largest is not None else _narrow_format(facts.got, facts.want)
     if largest is not None:
         yield (
-            f"{facts.argument} is {kind}, whose largest number is {largest:,}, and {facts.expression} goes beyond: "
+            f"{name} is {kind}, whose largest number is {largest:,}, and {facts.expression} goes beyond: "
             "what exceeds it loses its high bits. Use an output with more bits."
         )
-        return
-    narrow = _narrow_format(facts.got, facts.want)
-    if narrow is not None:
+    elif narrow is not None:
         yield (
-            f"Each element of {facts.argument} is a {narrow} number, though it is {kind}: the kernel rounds to "
+            f"Each element of {name} is a {narrow} number, though it is {kind}: the kernel rounds to "
             f"{narrow} before it stores, and {facts.expression} does not."
         )
 
@@ -268,10 +257,8 @@ def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | 
     At least half of the elements are wrong without it. With it, at least half of them stay inside, and at least 99 % of
     these are right.
     """
-    if not _is_distinctive(got, want):
-        return None
-    wrong = wrong_elements(got, want)
-    if float(wrong.float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
+    is_distinctive = _is_distinctive(got, want)
+    if not is_distinctive or float(wrong_elements(got, want).float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
         return None
     shifts = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
     return max(filter(None, shifts), key=lambda shift: shift.share, default=None)

@@ -343,7 +343,7 @@ class Verdicts:
             return Verdict(True, f"equals {title}, {error_text(checks)}", by_reference=True)
         name = wrong.argument
         facts = Mismatch(name, title, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
-        return Verdict(False, ". ".join([wrong.text, *(hint.text for hint in hints_on(facts)[:1])]), by_reference=True)
+        return Verdict(False, ". ".join([wrong.text, *list(hints_on(facts).values())[:1]]), by_reference=True)
 
 
 def _verdict_against_first(first: str | None, agrees: bool) -> Verdict:

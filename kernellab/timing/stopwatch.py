@@ -28,13 +28,16 @@ _RESAMPLES = 400
 _FEW = 6
 
 
+def _do_nothing() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A launch to be timed, with untimed work before and after it."""
 
     launch: Callable[[], Any]
-    before: Callable[[], Any] | None = None
-    after: Callable[[], Any] | None = None
+    before: Callable[[], Any] = _do_nothing
+    after: Callable[[], Any] = _do_nothing
 
 
 @dataclass(slots=True)
@@ -76,15 +79,13 @@ class Stopwatch:
         """Return the milliseconds of launches with a warm L2, each right after an untimed launch of its own."""
         events = []
         for _ in range(rounds):
-            for wait in (None, self.spin):
-                if turn.before is not None:
-                    turn.before()
-                if wait is not None:
-                    wait()
-                timed = self.launch_between_events(turn.launch)
-                if turn.after is not None:
-                    turn.after()
-            events.append(timed)
+            for is_timed in (False, True):
+                turn.before()
+                if is_timed:
+                    self.spin()
+                pair = self.launch_between_events(turn.launch)
+                turn.after()
+            events.append(pair)
         self.synchronize()
         return [begin.elapsed_time(end) for begin, end in events]
 
@@ -99,14 +100,12 @@ class Stopwatch:
     def _launch_in_time(self, turn: Turn, flushes: int) -> tuple[Any, Any, int]:
         """Repeat a launch until it is not late; return its events and the flushes before it."""
         while True:
-            if turn.before is not None:
-                turn.before()
+            turn.before()
             for _ in range(flushes):
                 self.flush()
             begin, end = self.launch_between_events(turn.launch)
             is_late = begin.query()
-            if turn.after is not None:
-                turn.after()
+            turn.after()
             if not is_late or flushes == _MOST_FLUSHES:
                 self.late += is_late
                 return begin, end, flushes
@@ -156,16 +155,15 @@ def device_state() -> DeviceState:
         device = ctypes.c_void_p()
         if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(device)):
             return DeviceState()
-        clock = _query_nvml(nvml.nvmlDeviceGetClockInfo, device, _SM_CLOCK)
-        temperature = _query_nvml(nvml.nvmlDeviceGetTemperature, device, _GPU_TEMPERATURE)
+
+        def query(function: Any, what: int) -> int | None:
+            value = ctypes.c_uint()
+            return None if function(device, ctypes.c_int(what), ctypes.byref(value)) else int(value.value)
+
+        clock = query(nvml.nvmlDeviceGetClockInfo, _SM_CLOCK)
+        return DeviceState(clock, query(nvml.nvmlDeviceGetTemperature, _GPU_TEMPERATURE))
     except (OSError, AttributeError):  # another vendor, another driver
         return DeviceState()
-    return DeviceState(clock, temperature)
-
-
-def _query_nvml(function: Any, device: ctypes.c_void_p, what: int) -> int | None:
-    value = ctypes.c_uint()
-    return None if function(device, ctypes.c_int(what), ctypes.byref(value)) else int(value.value)
 
 
 @dataclass(frozen=True, slots=True)

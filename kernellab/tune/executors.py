@@ -45,9 +45,9 @@ from kernellab.errors import (
     timeout_text,
     value_text,
 )
-from kernellab.workers.forks_and_interrupts import AtWork, Stop, lock
+from kernellab.workers.forks_and_interrupts import AtWork, ProgressCallback, Stop, lock
 from kernellab.workers.scratch import Scratch
-from kernellab.workers.worker import Failure, Job, Progress, failure_of
+from kernellab.workers.worker import Failure, Job, failure_of
 
 if TYPE_CHECKING:
     from kernellab.timing.provenance import Device
@@ -286,7 +286,7 @@ class ExecutorPool:
         self,
         job: Job[BuildRequest, None],
         timeout_s: float,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         stop: Stop | None = None,
     ) -> None:
         """Compile the kernel of a `BuildRequest`, and write its files to the request's folder.

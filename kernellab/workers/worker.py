@@ -47,8 +47,7 @@ _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signa
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-Progress = Callable[[Any], None]
-Handler = Callable[[Request, Progress], Answer]
+Handler = Callable[[Request, ProgressCallback], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class WorkerKind:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def answer_at_once(payload: None, progress: Progress) -> None:
+def answer_at_once(payload: None, progress: ProgressCallback) -> None:
     """Do nothing: the answer shows that the process has imported its modules."""
 
 
@@ -151,7 +150,11 @@ class Worker:
         run_uninterrupted(start_process)
 
     def run(
-        self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
+        self,
+        job: Job[Request, Answer],
+        timeout_s: float,
+        progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
     ) -> Answer:
         """Run a job and return the handler's result.
 
@@ -284,7 +287,11 @@ class Pool:
             worker.run(Job(answer_at_once, None, "Starting a worker"), timeout_s)
 
     def run(
-        self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
+        self,
+        job: Job[Request, Answer],
+        timeout_s: float,
+        progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
     ) -> Answer:
         """Run a job on the next free worker; see `Worker.run`."""
         asked = stop or Stop()

@@ -17,7 +17,7 @@ X = torch.randn(48, 32, generator=G)
 def hinted(got: torch.Tensor, want: torch.Tensor, **facts: object) -> dict[HintKind, str]:
     value = ExpectedValue(want, 4 * FLOAT32 * want.double().abs(), FLOAT32)
     mismatch = Mismatch("out", "ref", got, value, NO_EFFECTS, **facts)  # type: ignore[arg-type]
-    return {hint.kind: hint.text for hint in hints_on(mismatch)}
+    return hints_on(mismatch)
 
 
 def test_a_transposed_result_need_not_be_square() -> None:
@@ -102,7 +102,7 @@ def test_small_elements_that_do_not_agree_are_no_factor(factor: float, has_bound
     got = (X.double() * factor).float()
     small = X.abs() < 0.1
     others = torch.where(small, got + 4e-3 * abs(factor), got)
-    said = [[hint.kind for hint in hints_on(Mismatch("out", "ref", each, want))] for each in (got, others)]
+    said = [list(hints_on(Mismatch("out", "ref", each, want))) for each in (got, others)]
     assert HintKind.SCALED in said[0]
     assert HintKind.SCALED not in said[1]
 
@@ -111,7 +111,7 @@ def test_an_output_that_kept_what_it_held_was_not_added_to() -> None:
     before = torch.full_like(X, 1e6)
     for error in (None, 4 * FLOAT32 * X.double().abs()):
         facts = Mismatch("out", "ref", before.clone(), ExpectedValue(X, error, FLOAT32), before=before)
-        assert HintKind.ACCUMULATOR not in [hint.kind for hint in hints_on(facts)]
+        assert HintKind.ACCUMULATOR not in hints_on(facts)
 
 
 def test_a_factor_near_one_has_its_digits() -> None:
