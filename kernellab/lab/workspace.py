@@ -162,7 +162,6 @@ class Workspace:
         return Session(self.launches, self.kernels, self._parse_target(target))
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
-        """Return a verb's call with the bound kernel; a wrong kernel or grid raises `UsageError`."""
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
@@ -251,21 +250,13 @@ def _process_workspace() -> Workspace:
     return workspace
 
 
-def _specialize_once() -> None:
-    from kernellab._triton import specialize
-
-    specialize.warm()
-
-
-def _lay_out_once() -> None:
-    from kernellab.views.graph import diagram
-
-    diagram.warm()
+def _warm(module: str) -> None:
+    import_module(module).warm()
 
 
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
 _WARM_UP_STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
     *(partial(import_module, name) for name in ("kernellab.timing.gpu_bench", "kernellab.tune.autotune")),
-    *(_specialize_once, _lay_out_once),
+    *(partial(_warm, name) for name in ("kernellab._triton.specialize", "kernellab.views.graph.diagram")),
 )

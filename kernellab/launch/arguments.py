@@ -43,7 +43,7 @@ class CannotExport(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SharedBlock:
-    """Memory that two processes map: a path that both can open, and its size in bytes."""
+    """Memory that two processes map, by a path that both can open."""
 
     path: str
     size_bytes: int
@@ -51,10 +51,7 @@ class SharedBlock:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """One storage: its offset in the block, and its address in the process of its owner. All in bytes.
-
-    Of one that is not whole, only the elements of arguments are there.
-    """
+    """One storage: its offset in the block and its address in its own process; if not whole, only the arguments'."""
 
     offset_bytes: int
     size_bytes: int
@@ -213,22 +210,16 @@ Ranges = tuple[tuple[int, int], ...]
 
 def ranges_of(arguments: Mapping[str, Any]) -> Ranges:
     """The address ranges of the storages of CPU tensors."""
+    values = (value for _, value in members_of(arguments.items()))
+    tensors = (value.base if _is_descriptor(value) or _is_reinterpreted(value) else value for value in values)
+    storages = [tensor.untyped_storage() for tensor in tensors if _is_on_cpu(tensor)]
     merged: list[tuple[int, int]] = []
-    for start, end in sorted(
-        {address_range for _, value in members_of(arguments.items()) for address_range in _range_of(value)}
-    ):
+    for start, end in sorted({(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages}):
         if merged and start < merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
             merged.append((start, end))
     return tuple(merged)
-
-
-def _range_of(value: Any) -> Iterator[tuple[int, int]]:
-    tensor = value.base if _is_descriptor(value) or _is_reinterpreted(value) else value
-    if _is_on_cpu(tensor):
-        storage = tensor.untyped_storage()
-        yield storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
@@ -267,8 +258,7 @@ def require_memory(name: str, tensor: Any) -> None:
     if not tensor.numel():
         return
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
-    end = tensor.storage_offset() + last + 1
-    if end * tensor.element_size() > tensor.untyped_storage().nbytes():
+    if (tensor.storage_offset() + last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
 
 

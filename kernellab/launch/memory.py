@@ -212,10 +212,8 @@ def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reac
             if is_nested and str(tensor.dtype) in _WORD_DTYPES:
                 inner.add(name)
                 waiting.append((root, name, tensor))
-    written, loaded = (
-        effects.reached_through(Access.WRITE, Access.ATOMIC),
-        effects.reached_through(Access.READ, Access.ATOMIC),
-    )
+    written = effects.reached_through(Access.WRITE, Access.ATOMIC)
+    loaded = effects.reached_through(Access.READ, Access.ATOMIC)
     return Reached(
         tensors={name: tensor for name, (_, tensor) in found.items()},
         owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},

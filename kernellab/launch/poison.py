@@ -111,28 +111,19 @@ def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = Fal
     Those that share memory with another argument stay, as do integers of so few bits that each may be a result, unless
     the arguments are ``copies`` of the lab.
     """
-    filled = []
-    for name, tensor in _written_only(arguments, effects):
-        if not copies and _name(_real(tensor.dtype)) not in _PATTERNS:
-            continue
-        before = tensor.detach().clone()
-        fill(tensor)
-        filled.append(_FilledOutput(name, tensor, before))
-    return Poison(tuple(filled))
-
-
-def _written_only(arguments: Mapping[str, Any], effects: Effects) -> Iterator[tuple[str, Any]]:
     if effects.unknown:
-        return
-    tensors = memory_of(arguments)
+        return Poison()
+    filled, tensors = [], memory_of(arguments)
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
-    for name, tensor in tensors.items():
+    for name in [name for name in tensors if name in effects.writes - effects.reads - effects.atomics]:
+        tensor = tensors[name]
         is_alone = storages.count(tensor.untyped_storage().data_ptr()) == 1
         is_spread = all(stride or size <= 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        if name not in effects.writes - effects.reads - effects.atomics or not (is_alone and is_spread):
-            continue
-        if tensor.numel():
-            yield name, tensor
+        if tensor.numel() and is_alone and is_spread and (copies or _dtype_name(tensor) in _PATTERNS):
+            before = tensor.detach().clone()
+            fill(tensor)
+            filled.append(_FilledOutput(name, tensor, before))
+    return Poison(tuple(filled))
 
 
 def pattern_of(dtype: str, size_bytes: int) -> int:
@@ -141,16 +132,13 @@ def pattern_of(dtype: str, size_bytes: int) -> int:
 
 
 def _pattern_of(tensor: Any) -> int:
-    dtype = _real(tensor.dtype)
-    return pattern_of(_name(dtype), dtype.itemsize)
+    return pattern_of(_dtype_name(tensor), bits_of(tensor).element_size())
 
 
-def _name(dtype: Any) -> str:
+def _dtype_name(tensor: Any) -> str:
+    """torch's name of a tensor's dtype; of a complex one, that of its parts."""
+    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
     return str(dtype).removeprefix("torch.")
-
-
-def _real(dtype: Any) -> Any:
-    return dtype.to_real() if dtype.is_complex else dtype
 
 
 def bits_of(tensor: Any) -> Any:
@@ -210,20 +198,14 @@ def no_new_nan(kernel: str, arguments: Mapping[str, Any], effects: Effects) -> I
         yield
     finally:
         poisoned.lift()
+    kept = {**before, **poisoned.unwritten}
     with bypass_modes():
-        _require_no_nan(kernel, written, {**before, **poisoned.unwritten})
-
-
-def _require_no_nan(kernel: str, written: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
-    for name, tensor in written.items():
-        new_nan = _is_nan(tensor) & ~kept[name]
-        if bool(new_nan.any()):
-            first = [int(index) for index in new_nan.nonzero()[0]]
-            count = f"{int(new_nan.sum()):,} of {new_nan.numel():,}"
-            raise CheckFailed(
-                f"{kernel} made {count} elements of {name} NaN, the first at {first}; nothing that it reads holds NaN.",
-                kernel=kernel,
-            )
+        for name, tensor in written.items():
+            new_nan = _is_nan(tensor) & ~kept[name]
+            if bool(new_nan.any()):
+                first, count = new_nan.nonzero()[0].tolist(), f"{int(new_nan.sum()):,} of {new_nan.numel():,}"
+                text = f"{kernel} made {count} elements of {name} NaN, the first at {first}"
+                raise CheckFailed(f"{text}; nothing that it reads holds NaN.", kernel=kernel)
 
 
 def _is_nan(tensor: Any) -> Any:

@@ -158,15 +158,7 @@ def observe_launch(compiled: Compiled, arguments: Mapping[str, Any], grid: Grid3
     with bypass_modes():
         changed.update({name: int((bits_of(old) != bits_of(tensors[name])).sum()) for name, old in before.items()})
     notes = () if affordable else ("what changed was not counted: the GPU lacks memory for copies",)
-    return Run(
-        kernel=compiled.kernel,
-        grid=grid,
-        seconds=begin.elapsed_time(end) / 1e3,
-        changed=changed,
-        findings=(),
-        where="gpu",
-        notes=notes,
-    )
+    return Run(compiled.kernel, grid, begin.elapsed_time(end) / 1e3, changed, (), "gpu", notes=notes)
 
 
 _MOST_BYTES_TO_COPY = 256 << 20

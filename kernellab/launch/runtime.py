@@ -27,15 +27,7 @@ from kernellab.launch.modes import bypass_modes
 from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import LaunchRecord, Observers, Recorder, can_read, record_of
-from kernellab.launch.run import (
-    ElementAccesses,
-    Run,
-    Watch,
-    observe_launch,
-    on_cpu,
-    run_on_cpu,
-    show_unrecorded,
-)
+from kernellab.launch.run import ElementAccesses, Run, Watch, observe_launch, on_cpu, run_on_cpu, show_unrecorded
 from kernellab.launch.trials import TrialResult, Trials
 from kernellab.launch.value_samples import samples_before
 from kernellab.launch.verbs import verb
@@ -417,11 +409,10 @@ class Runtime:
         Raises:
             KernellabError: it fails, or takes longer.
         """
-        told: list[ElementAccesses] = []
-        warps = record.compiled.options["num_warps"]
-        given = (record.kernel, arguments, record.grid, timeout_s)
-        self.interpret(*given, warps=warps, watch=watch, on_accesses=told.append)
-        return told[0]
+        accesses: list[ElementAccesses] = []
+        launch, warps = (record.kernel, arguments, record.grid, timeout_s), record.compiled.options["num_warps"]
+        self.interpret(*launch, warps=warps, watch=watch, on_accesses=accesses.append)
+        return accesses[0]
 
     def _repeat_on_cpu(self, launch: BoundLaunch) -> KernellabError | None:
         """Repeat a faulted launch on the CPU, where every access is checked; return the error found."""

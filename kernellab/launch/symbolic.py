@@ -12,6 +12,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -24,14 +25,12 @@ _MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math
 
 def symbolic_grid(grid: FunctionType, arguments: Mapping[str, Any]) -> str:
     """A grid function as the text of a lambda over the kernel's parameters, or "" if that is impossible."""
-    try:
+    node = None
+    with suppress(SourceError):
         node = _as_lambda(grid)
-    except SourceError:
-        return ""
     if node is None or len(node.args.args) != 1:
         return ""
-    scope = inspect.getclosurevars(grid)
-    named = _named_numbers(node, arguments)
+    scope, named = inspect.getclosurevars(grid), _named_numbers(node, arguments)
     return "" if named is None else symbolic_expression(named, {**scope.globals, **scope.nonlocals}, arguments)
 
 

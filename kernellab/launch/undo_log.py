@@ -28,11 +28,6 @@ class _Change:
     memory: Any
     held: Any
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """The place of the bytes: address and number."""
-        return self.memory.data_ptr(), self.memory.numel()
-
 
 @dataclass(slots=True)
 class UndoLog:
@@ -96,7 +91,7 @@ class UndoLog:
             first: dict[tuple[int, int], _Change] = {}
             for change in self._changes:
                 if change.number >= number:
-                    first.setdefault(change.place, change)
+                    first.setdefault((change.memory.data_ptr(), change.memory.numel()), change)
             needed |= {id(change) for change in first.values()}
         self._changes = [change for change in self._changes if id(change) in needed]
 

@@ -10,7 +10,7 @@ import inspect
 import io
 import linecache
 import tokenize
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
-from kernellab._triton.kernel import Kernel, autotune_settings, best_config, jit_function
+from kernellab._triton.kernel import autotune_settings, best_config, jit_function
 from kernellab.advice import remark_on
 from kernellab.checking.checked_run import require_equal, require_kept, starting_values, updated_by
 from kernellab.checking.comparison import Check
@@ -42,15 +42,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """The options of ``%%triton``.
+    """The options of ``%%triton``, as its parser returns them; its help says what they mean.
 
-    ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
-    ``check`` an expression that the kernel's output is compared with, or several, each behind the name of its kernel
-    and a colon; ``show`` the stage to open;
-    ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``interpret``, launches run on
-    the CPU also where there is a GPU; with ``tune``, it is shown how the configs of autotuned kernels compare; with
-    ``explore``, there are sliders over the last launch; with ``why``, launches are explained. ``capture`` is the name
-    that the cell's launches and operations of torch are bound to, as a program.
+    ``check`` has one expression, or several, each behind the name of its kernel and a colon.
     """
 
     name: str | None = None
@@ -58,7 +52,7 @@ class CellOptions:
     show: str | None = None
     run: bool = True
     args: str | None = None
-    check: str | tuple[str, ...] | None = None
+    check: str | Sequence[str] | None = None
     timeout_s: float | None = None
     isolate: bool = True
     interpret: bool = False
@@ -66,6 +60,9 @@ class CellOptions:
     explore: bool = False
     capture: str | None = None
     why: bool = False
+    output: str | None = None
+    quiet: bool = False
+    verbose: bool = False
 
     @property
     def checks(self) -> tuple[CheckOption, ...]:
@@ -89,12 +86,7 @@ class _Cell:
 def run_cell(
     lab: Lab, text: str, namespace: Namespace, file: str, options: CellOptions, show: Callable[[Any], None]
 ) -> CellReport:
-    """Execute a cell without ``await`` in ``namespace`` and report on its kernels; see `run_cell_async`.
-
-    Raises:
-        KernellabError: a kernel does not compile, cannot be launched, or fails; or the cell waits.
-        Exception: whatever the cell's own Python raises, as it is.
-    """
+    """Execute a cell without ``await``; see `run_cell_async`."""
     __tracebackhide__ = True
     return run_without_loop(run_cell_async(lab, text, namespace, file, options, show))
 
@@ -140,7 +132,6 @@ async def run_cell_async(
     provide_modules(namespace)
     lab.set_interpreting_aside()
     require_names_compiled(text, namespace)
-    checks = options.checks
     cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
     with lab.compiling_for(options.target), _record_launches(lab, options) as recorder:
         await _execute(cell, recorder, options)
@@ -150,24 +141,45 @@ async def run_cell_async(
             _compile_with_args(cell, options.args)
         else:
             _compile_unlaunched(cell, recorder)
-        records = list(recorder.records.values())
         with lab.launches.recording():  # what a reference launches is none of the cell's
-            check_outcomes = (
-                check_launches(checks, recorder, lab.launches, namespace) if options.run else CheckOutcomes()
-            )
+            checks = options.checks if options.run else ()
+            check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
             _kernel_report(lab, record, version, check_outcomes.of(record))
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
-        for tuning in _tune_launched(cell, recorder, checks, check_outcomes) if options.tune else ():
-            show(tuning)
+        if options.tune:
+            for tuning in _tune_launched(cell, recorder, options.checks, check_outcomes):
+                show(tuning)
     if options.explore:
         show(_open_panel(cell, recorder, options, check_outcomes))
     if options.why:
         with lab.compiling_for(options.target):
-            reports = [_with_why(lab, recorder, *pair) for pair in zip(reports, records, strict=True)]
+            pairs = zip(reports, recorder.records.values(), strict=True)
+            reports = [_with_why(lab, recorder, report, record) for report, record in pairs]
     return CellReport(
         tuple(reports), tuple(_launch_hints(cell, recorder)), options.show, tuple(check_outcomes.problems)
+    )
+
+
+def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
+    """Yield a hint for each kernel that the cell defines, but neither launches nor compiles."""
+    for name, kernel in cell.kernels.not_launched(recorder):
+        yield (
+            f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
+            f'or compile it with %%triton --args "...".'
+        )
+
+
+def _record_launches(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
+    return lab.launches.recording(
+        timeout_s=options.timeout_s,
+        run=options.run,
+        isolate=options.isolate,
+        interpret=options.interpret,
+        poison=options.check is not None,
+        undoes=options.why or options.explore or options.tune,
+        follows=follow_new_threads(),
     )
 
 
@@ -186,18 +198,6 @@ def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: Launch
     with recorder.undo.before(record.last):
         explanation = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
     return replace(report, explanation=explanation)
-
-
-def _record_launches(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
-    return lab.launches.recording(
-        timeout_s=options.timeout_s,
-        run=options.run,
-        isolate=options.isolate,
-        interpret=options.interpret,
-        poison=options.check is not None,
-        undoes=options.why or options.explore or options.tune,
-        follows=follow_new_threads(),
-    )
 
 
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
@@ -226,7 +226,7 @@ async def _run_statements(cell: _Cell) -> None:
         if code.co_flags & inspect.CO_COROUTINE:
             value = await value
         cell.kernels.bind_new()
-        if is_value and not _is_launch_result(value):
+        if is_value and value is not None and type(value).__name__ != "CompiledKernel":
             cell.show(value)
 
 
@@ -286,10 +286,6 @@ def _ends_in_semicolon(source: str) -> bool:
     return bool(words) and words[-1].string == ";"
 
 
-def _is_launch_result(value: object) -> bool:
-    return value is None or type(value).__name__ == "CompiledKernel"
-
-
 def _open_panel(cell: _Cell, recorder: Recorder, options: CellOptions, check_outcomes: CheckOutcomes) -> Any:
     """Return the panel over the last launch of the cell, with its check on values from before the launch.
 
@@ -337,15 +333,12 @@ def _tune_launched(
 
 def _last_kernel_of_cell(cell: _Cell, recorder: Recorder, name: str) -> Any:
     """Return the last kernel that the cell defines, else the last imported one that it launches."""
+    owners = {id(record.owner) for record in recorder.records.values()}
     kernels = [kernel for _, kernel in cell.kernels.launchable()]
-    kernels = kernels or [kernel for kernel in cell.kernels.bound if _was_launched(kernel, recorder)]
+    kernels = kernels or [kernel for kernel in cell.kernels.bound if id(kernel) in owners]
     if not kernels:
         raise UsageError(f"--name {name}: the cell defines no kernel.")
     return kernels[-1]
-
-
-def _was_launched(kernel: Kernel, recorder: Recorder) -> bool:
-    return any(record.owner is kernel for record in recorder.records.values())
 
 
 def _compile_with_args(cell: _Cell, args: str) -> None:
@@ -368,16 +361,11 @@ def _compile_unlaunched(cell: _Cell, recorder: Recorder) -> None:
         if known is not None:
             cell.lab.last_arguments[record.kernel.__name__] = known
     for _, kernel in cell.kernels.not_launched(recorder):
-        function = jit_function_of(kernel)
+        function = jit_function(kernel)
         last = cell.lab.last_arguments.get(function.__name__, {})
         arguments = last if list(last) == list(function.arg_names) else annotated_arguments(function)
         if arguments is not None:
             function.warmup(grid=(1,), **arguments)
-
-
-def jit_function_of(kernel: Kernel) -> Any:
-    """Return the function under the decorators of a kernel."""
-    return jit_function(kernel)
 
 
 def require_checks(report: CellReport) -> None:
@@ -412,6 +400,7 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
     entry = closure.functions[0]
     elements = {name: tensor.numel() for name, tensor in memory_of(record.arguments).items()}
     compiled = _compiled_for_target(lab, record, version)
+    is_empty = record.grid is not None and 0 in record.grid
     return KernelReport(
         label=lab.kernels.label_of(record.kernel) if version is None else version.label,
         source=entry.text,
@@ -424,7 +413,7 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
         run=record.run,
         checks=checks,
         config=best_config(record.owner, record.compiled.options),
-        notes=_notes(record),
+        notes=(f"the grid {record.grid} is empty: nothing was launched",) if is_empty else (),
     )
 
 
@@ -433,20 +422,5 @@ def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None
     if record.compiled.target == lab.target:
         return record.compiled
     options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    kernel = record.kernel if version is None else jit_function_of(lab.kernels[version.id])
+    kernel = record.kernel if version is None else jit_function(lab.kernels[version.id])
     return lab.compile(kernel, target=str(lab.target), **{**options, **record.arguments})
-
-
-def _notes(record: LaunchRecord) -> tuple[str, ...]:
-    if record.grid is not None and 0 in record.grid:
-        return (f"the grid {record.grid} is empty: nothing was launched",)
-    return ()
-
-
-def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
-    """Yield a hint for each kernel that the cell defines, but neither launches nor compiles."""
-    for name, kernel in cell.kernels.not_launched(recorder):
-        yield (
-            f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
-            f'or compile it with %%triton --args "...".'
-        )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
@@ -36,8 +36,7 @@ _TICK_S = 0.5
 _END_S = 5.0  # for a display that takes no more
 
 Report = Callable[[tuple[int, int]], None]
-
-
+_T = TypeVar("_T")
 NOTHING = LiveView("", "")
 
 
@@ -166,27 +165,18 @@ class LiveProgress:
 
         return report
 
-    @contextmanager
-    def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
+    def tuning(self, kernel: str, *, silent: bool = False) -> AbstractContextManager[Watch]:
         """Show a tuning while the context is open; a ``silent`` one, begun by a launch, only if it takes long."""
-        latest = [TuningProgress(kernel, "start")]
         delay_s = _DELAY_S if silent else _SOON_S
-        with self._draw_while_open(Tuning, kernel, delay_s, lambda *now: tuning_shown(latest[0], *now)):
-            yield lambda progress: latest.__setitem__(0, progress)
+        return self._watching(Tuning, kernel, TuningProgress(kernel, "start"), tuning_shown, delay_s)
 
-    @contextmanager
-    def benchmark(self, kernel: str) -> Iterator[BenchmarkWatch]:
+    def benchmark(self, kernel: str) -> AbstractContextManager[BenchmarkWatch]:
         """Show a benchmark while the context is open."""
-        latest = [BenchmarkProgress(kernel, "inputs")]
-        with self._draw_while_open(Benchmark, kernel, _SOON_S, lambda *now: benchmark_shown(latest[0], *now)):
-            yield lambda progress: latest.__setitem__(0, progress)
+        return self._watching(Benchmark, kernel, BenchmarkProgress(kernel, "inputs"), benchmark_shown)
 
-    @contextmanager
-    def dispatch(self, kernel: str) -> Iterator[DispatchWatch]:
+    def dispatch(self, kernel: str) -> AbstractContextManager[DispatchWatch]:
         """Show a tuning over sizes while the context is open."""
-        latest = [DispatchProgress(kernel)]
-        with self._draw_while_open(Dispatch, kernel, _SOON_S, lambda *now: dispatch_shown(latest[0], *now)):
-            yield lambda progress: latest.__setitem__(0, progress)
+        return self._watching(Dispatch, kernel, DispatchProgress(kernel), dispatch_shown)
 
     @contextmanager
     def compiling(self, kernel: str) -> Iterator[None]:
@@ -213,25 +203,30 @@ class LiveProgress:
                 board.clear()
 
     @contextmanager
-    def _draw_while_open(
-        self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], LiveView]
-    ) -> Iterator[None]:
-        """Draw on a new board while the context is open; showing a result of this kind clears it.
+    def _watching(
+        self, kind: type, kernel: str, latest: _T, shown: Callable[[_T, float, str], LiveView], delay_s: float = _SOON_S
+    ) -> Iterator[Callable[[_T], None]]:
+        """Draw the latest progress on a new board while the context is open; showing a result of this kind clears it.
 
-        ``shown`` takes the seconds, and how it ended if not well.
+        ``shown`` takes the progress, the seconds, and how it ended if not well.
         """
         board = Board(self._show, self._clock, delay_s)
         self._open += 1
         ended = ""
+
+        def watch(progress: _T) -> None:
+            nonlocal latest
+            latest = progress
+
         try:
-            with self._ticking(lambda: board.draw(lambda seconds: shown(seconds, ""))):
-                yield
+            with self._ticking(lambda: board.draw(lambda seconds: shown(latest, seconds, ""))):
+                yield watch
         except BaseException as exc:
             ended = _ending_words(exc)
             raise
         finally:
             self._open -= 1
-            board.finish(lambda seconds: shown(seconds, ended))
+            board.finish(lambda seconds: shown(latest, seconds, ended))
             self._finished[kind, kernel] = self._cell(), board
 
     def _cell_compiles(self) -> _Compiles:
@@ -287,15 +282,8 @@ class TerminalLine:
         self.update(NOTHING)
 
 
-@dataclass(slots=True)
-class NotebookDisplay:
-    """A display of a notebook, by its display id."""
-
-    handle: Any
-
-    def update(self, shown: LiveView, /) -> None:
-        """Replace what is displayed."""
-        self.handle.update(shown)
+class NotebookDisplay(IPythonDisplay):  # type: ignore[misc]
+    """A display in the output of the running cell."""
 
     def end(self) -> None:
         """Leave the last view."""
@@ -303,9 +291,9 @@ class NotebookDisplay:
 
 def show_in_notebook(shown: LiveView) -> DisplayHandle:
     """Show a view in the output of the running cell."""
-    from IPython.display import display  # only in a shell
-
-    return NotebookDisplay(display(shown, display_id=True))
+    handle = NotebookDisplay()
+    handle.display(shown)
+    return handle
 
 
 def terminal_display(stream: IO[str]) -> Show:

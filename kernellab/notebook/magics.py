@@ -42,7 +42,6 @@ from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
-from kernellab.views.report import CellReport
 
 SHOWN = ("source", "graph", *STAGES)
 _CELL_MAGIC = re.compile(r"get_ipython\(\)\.run_cell_magic\('triton', (?P<given>.*)\)\s*", re.DOTALL)
@@ -78,7 +77,7 @@ class TritonMagics(_LabMagics):
     @argument("-n", "--name", help="Enter the cell's kernel under this name.")
     @argument("--target", help="Compile for this target, such as cuda:80 or hip:gfx942.")
     @argument("--show", help=f"Open the card on one of: {', '.join(SHOWN)}.")
-    @argument("--no-run", action="store_true", help="Compile launches, do not run them.")
+    @argument("--no-run", dest="run", action="store_false", help="Compile launches, do not run them.")
     @argument("--args", nargs="?", help='Compile without a launch: --args "x, y, out, n, BLOCK=1024".')
     @argument(
         "--check",
@@ -86,8 +85,19 @@ class TritonMagics(_LabMagics):
         help='Compare the output with an expression: --check "x + y". It sees what there was before the launch. '
         'Of several kernels it is for the last whose output it fits, or for one: --check "add: x + y", once for each.',
     )
-    @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
-    @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
+    @argument(
+        "--timeout",
+        dest="timeout_s",
+        type=float,
+        metavar="TIMEOUT",
+        help="Seconds after which a launch on the CPU, or a first one, is stopped (60).",
+    )
+    @argument(
+        "--no-isolate",
+        dest="isolate",
+        action="store_false",
+        help="Do not try first launches on the GPU in another process.",
+    )
     @argument("--interpret", action="store_true", help="Run launches on the CPU, which checks every access.")
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
     @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
@@ -106,16 +116,22 @@ class TritonMagics(_LabMagics):
     async def run_async(self, line: str, cell: str) -> None:
         """Run a cell with top-level ``await`` in the current event loop; see `await_triton_cell`."""
         __tracebackhide__ = True
-        options = parse_options(self.triton, "%%triton", line)
+        options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
+        _require_options(options)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            where = (self.shell.user_ns, place, _parse_cell_options(options), display, self.shell.compile)
-            report = await run_cell_async(self.lab, cell, *where)
+            report = await run_cell_async(
+                self.lab, cell, self.shell.user_ns, place, options, display, self.shell.compile
+            )
         except KernellabError as exc:
             exc.verbose = options.verbose
             raise
-        _show_report(self.shell, report, options)
+        if options.output:
+            self.shell.user_ns[options.output] = report
+        if not options.quiet:
+            display(report)
+        require_checks(report)
 
     @magic_arguments()
     @argument("target", nargs="?", help="What cells compile for from now on, such as cuda:80 or hip:gfx942.")
@@ -128,28 +144,14 @@ class TritonMagics(_LabMagics):
         return str(self.lab.target)
 
 
-def _parse_cell_options(options: Any) -> CellOptions:
+def _require_options(options: CellOptions) -> None:
+    """Raise `UsageError` for a value that an option of a cell cannot have."""
     if options.show is not None and options.show not in SHOWN:
         raise UsageError(choice_message("--show", options.show, SHOWN))
-    if options.timeout is not None and not options.timeout > 0:
-        raise UsageError(f"--timeout is {options.timeout:g}; expected a positive number of seconds.")
+    if options.timeout_s is not None and not options.timeout_s > 0:
+        raise UsageError(f"--timeout is {options.timeout_s:g}; expected a positive number of seconds.")
     if options.output is not None and not options.output.isidentifier():
         raise UsageError(f"--output {options.output!r}: expected a name for the report, such as report.")
-    return CellOptions(
-        name=options.name,
-        target=options.target,
-        show=options.show,
-        run=not options.no_run,
-        args=options.args,
-        check=None if options.check is None else tuple(options.check),
-        timeout_s=options.timeout,
-        isolate=not options.no_isolate,
-        interpret=options.interpret,
-        tune=options.tune,
-        explore=options.explore,
-        capture=options.capture,
-        why=options.why,
-    )
 
 
 def _register_cell(shell: Any, cell: str, cells: dict[str, _CellText]) -> str:
@@ -207,14 +209,6 @@ def _is_loop_running() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _show_report(shell: Any, report: CellReport, options: Any) -> None:
-    if options.output:
-        shell.user_ns[options.output] = report
-    if not options.quiet:
-        display(report)
-    require_checks(report)
 
 
 @magics_class
