@@ -72,7 +72,7 @@ class Capture:
         if self.scope is None:
             frame = sys._getframe(1)
             self.scope = lambda: ChainMap(locals_of(frame), frame.f_globals)
-        recorder = OperationRecorder(self.launches.observers, self.scope, partial(record_kernel_launch, self.kernels))
+        recorder = OperationRecorder(self.launches.observers, self.scope, record_kernel_launch)
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
@@ -167,7 +167,7 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
     return hook_launches(note)
 
 
-def record_kernel_launch(kernels: Registry, launched: BoundLaunch) -> RecordedKernelLaunch:
+def record_kernel_launch(launched: BoundLaunch) -> RecordedKernelLaunch:
     """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
     kernel, effects = launched.kernel, launched.compiled.effects
     constants = {p.name: launched.arguments[p.name] for p in kernel.params if p.is_constexpr}
@@ -184,7 +184,7 @@ def record_kernel_launch(kernels: Registry, launched: BoundLaunch) -> RecordedKe
     )
     record = record_of(launched)
     record.grid, record.given_grid = launched.grid, None
-    launch, result = launch_of(kernels, record), result_of(launched.compiled)
+    launch, result = launch_of(record), result_of(launched.compiled)
     tuning = tuning_of(record.owner, launched)
     return RecordedKernelLaunch(use, kernel, record.owner, record.closure, launch, result, constants, *tuning)
 

@@ -27,7 +27,7 @@ from kernellab.launch.calls import UserCall, require_launch
 from kernellab.launch.grids import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import Session, recorded_version, regenerated_inputs, values_of
-from kernellab.registry.kernels import launch_of, result_of
+from kernellab.registry.described_launches import launch_of, result_of
 from kernellab.target import device_name, multiprocessors
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.gpu_bench import gpu_bench
@@ -89,7 +89,7 @@ def compile_call(session: Session, call: UserCall) -> Implementation:
         return implementation_of(launches, config, session.compiler.compile(launch.job))
 
 
-def reproducer_of(session: Session, owner: Kernel, implementation: Implementation) -> str:
+def reproducer_of(owner: Kernel, implementation: Implementation) -> str:
     """Return the text of a module that repeats a launch of ``owner``, on inputs of the same shapes.
 
     Raises:
@@ -97,7 +97,7 @@ def reproducer_of(session: Session, owner: Kernel, implementation: Implementatio
     """
     launch, compiled = implementation.kernel_launch, implementation.kernel
     record = LaunchRecord(launch.function, compiled, launch.arguments, owner, launch.grid, given_grid=launch.grid)
-    return reproducer_text(launch.job.closure, launch_of(session.kernels, record), result_of(compiled))
+    return reproducer_text(launch.job.closure, launch_of(record), result_of(compiled))
 
 
 def sample_launch(session: Session, implementation: Implementation, timeout_s: float) -> Profile:
@@ -113,14 +113,12 @@ def sample_launch(session: Session, implementation: Implementation, timeout_s: f
     return profile_of(implementation, Sampler(device, timeout_s, trials), device_name(device))
 
 
-def with_counters(
-    profile: Profile, session: Session, owner: Kernel, implementation: Implementation, timeout_s: float
-) -> Profile:
+def with_counters(profile: Profile, owner: Kernel, implementation: Implementation, timeout_s: float) -> Profile:
     """Return a profile with the hardware counters of Nsight Compute, or with a note why there are none."""
     with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
         path = Path(folder, "reproducer.py")
         try:
-            path.write_text(reproducer_of(session, owner, implementation), encoding="utf-8")
+            path.write_text(reproducer_of(owner, implementation), encoding="utf-8")
             return replace(profile, counters=counters_of(path, implementation.kernel.kernel, timeout_s))
         except KernellabError as exc:
             why_not = f"The launch cannot be made again in another process: {exc.message}"
@@ -217,7 +215,7 @@ def profile_with_explanation(session: Session, call: UserCall, timeout_s: float,
     if has_gpu(session):
         profile = sample_launch(session, implementation, timeout_s)
         if counters:
-            profile = with_counters(profile, session, call.kernel, implementation, timeout_s)
+            profile = with_counters(profile, call.kernel, implementation, timeout_s)
     else:
         compiled, grid = implementation.kernel, implementation.kernel_launch.grid
         refused = _NO_GPU.format(target=session.target)

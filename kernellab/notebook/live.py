@@ -282,18 +282,14 @@ class TerminalLine:
         self.update(NOTHING)
 
 
-class NotebookDisplay(IPythonDisplay):  # type: ignore[misc]
-    """A display in the output of the running cell."""
-
-    def end(self) -> None:
-        """Leave the last view."""
-
-
 def show_in_notebook(shown: LiveView) -> DisplayHandle:
-    """Show a view in the output of the running cell."""
-    handle = NotebookDisplay()
+    """Show a view in the output of the running cell; its end leaves the last view."""
+    import IPython.display  # only in a shell
+
+    handle: Any = IPython.display.DisplayHandle()
     handle.display(shown)
-    return handle
+    handle.end = lambda: None
+    return handle  # type: ignore[no-any-return]
 
 
 def terminal_display(stream: IO[str]) -> Show:

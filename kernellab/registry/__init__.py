@@ -1,15 +1,7 @@
 """Kernels by id, name and version, with the history of their launches: side table, listing, recorded launches."""
 
-from kernellab.registry.kernels import (
-    Registry,
-    argument_of,
-    keep,
-    launch_of,
-    launched_version,
-    remember,
-    result_of,
-    version_digest,
-)
+from kernellab.registry.described_launches import argument_of, launch_of, result_of
+from kernellab.registry.kernels import Registry, keep, launched_version, remember, version_digest
 from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
 from kernellab.registry.recorded_launches import (
     RecordedVersion,

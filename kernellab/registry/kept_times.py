@@ -140,23 +140,8 @@ class _Reader:
         require(type(samples or 0) is int, "samples", samples, "an integer")
         require(status in STATUSES, "the status", status, "a known one")
         label, launch, conditions = subject
-        words = self.configs[config]
-        return KeptTime(
-            id=number,
-            version=label,
-            launch=launch,
-            conditions=conditions,
-            config=words[0],
-            words=words[1],
-            parameters=words[2],
-            status=STATUSES[status],
-            reason=str(reason or ""),
-            time_ms=time_ms,
-            low_ms=low_ms,
-            high_ms=high_ms,
-            samples=samples or 0,
-            created=created,
-        )
+        known, bounds = (number, label, launch, conditions, *self.configs[config]), (low_ms, high_ms, samples or 0)
+        return KeptTime(*known, STATUSES[status], str(reason or ""), time_ms, *bounds, created)
 
 
 def _config(text: str) -> tuple[str, str, frozenset[str]]:
@@ -183,18 +168,15 @@ def _subject(version: Version, key: str, device: str, labels: Mapping[str, Versi
 
 
 def _launch_kind(version: Version, device: str, fields: Mapping[str, Any]) -> LaunchKind:
-    sizes = fields.get("point" if "bench" in fields else "values")
-    named = sizes if isinstance(sizes, Mapping) else {}
+    values = fields.get("point" if "bench" in fields else "values")
+    named = values if isinstance(values, Mapping) else {}
     manner = {name: fields[name] for name in ("constants", "options", "timed") if fields.get(name)}
-    return LaunchKind(
-        kernel=version.name,
-        device=device,
-        target=str(fields["target"]),
-        sizes=tuple(sorted((name, str(value)) for name, value in named.items() if name != "version")),
-        types=tuple((str(name), str(kind)) for name, kind in _pairs(fields.get("signature"))),
-        aligned=tuple(sorted(_aligned_positions(fields.get("attributes")))),
-        manner=json.dumps({**manner, **({"bench": True} if "bench" in fields else {})}, sort_keys=True),
-    )
+    manner |= {"bench": True} if "bench" in fields else {}
+    sizes = tuple(sorted((name, str(value)) for name, value in named.items() if name != "version"))
+    types = tuple((str(name), str(kind)) for name, kind in _pairs(fields.get("signature")))
+    aligned = tuple(sorted(_aligned_positions(fields.get("attributes"))))
+    target = str(fields["target"])
+    return LaunchKind(version.name, device, target, sizes, types, aligned, json.dumps(manner, sort_keys=True))
 
 
 def _pairs(tagged: Any) -> Iterator[tuple[Any, Any]]:

@@ -8,35 +8,31 @@ it keeps enough to launch the kernel again on arguments of the same kind.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
-import itertools
 import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from types import FunctionType, MappingProxyType
 from typing import Any
 
-from kernellab._triton.closure import decorated_closure_of, value_closure_of
-from kernellab._triton.kernel import Kernel, best_config, constexpr_value, dtype_name, is_jit_function
-from kernellab.compile.types import Compiled
+from kernellab._triton.closure import decorated_closure_of
+from kernellab._triton.kernel import (
+    Kernel,
+    decorators_of,
+    jit_function,
+)
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel
-from kernellab.launch.modes import bypass_modes
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.symbolic import symbolic_grid
-from kernellab.launch.value_samples import ValueSample, sample_of
 from kernellab.launch.verbs import verbs
-from kernellab.source import INTEGER_OPTIONS, Closure, is_formula, is_name, is_plain, jsonable
-from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
-from kernellab.target import device_name
+from kernellab.registry.described_launches import launch_of, result_of
+from kernellab.source import Closure, is_name, jsonable
+from kernellab.store import LaunchedBy, Store, Version
 from kernellab.workers.forks_and_interrupts import rlock
 
 _NAMED_AT_MOST = 12
-_SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 
 
 def revive_kernel(version: Version) -> Any:
@@ -147,11 +143,10 @@ class Registry:
         Raises:
             UnknownName: it was never entered.
         """
-        version = self.known(kernel)
-        if version is None:
-            name = _name_of(kernel)
-            raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
-        return version
+        if (version := self.known(kernel)) is not None:
+            return version
+        name = _name_of(kernel)
+        raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
 
     def is_new(self, kernel: Kernel) -> bool:
         """Whether the store has no version under the name of a kernel."""
@@ -194,7 +189,12 @@ class Registry:
         """
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise UnknownName(value_message("key", key, "a name, name@version or id", owner="lab.kernels"))
-        return self._by_id(key) if isinstance(key, int) else self._by_label(key)
+        if isinstance(key, str):
+            return self._by_label(key)
+        version = self.store.by_id(key)
+        if version is None:
+            raise UnknownName(f"No kernel has the id {value_text(key)}; %triton_ls lists them.")
+        return version
 
     def remove(self, key: str | int) -> Version:
         """Delete a version with its history from the store; live kernel objects stay usable.
@@ -250,16 +250,10 @@ class Registry:
         epoch = self.store.database.epoch()
         with self._lock:
             self._kernels[version.id] = kernel
-            for layer in _layers(kernel):
+            for layer in (*decorators_of(kernel), jit_function(kernel)):
                 self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version, epoch)
             if is_current:
                 self._current[version.name] = version
-
-    def _by_id(self, number: int) -> Version:
-        version = self.store.by_id(number)
-        if version is None:
-            raise UnknownName(f"No kernel has the id {value_text(number)}; %triton_ls lists them.")
-        return version
 
     def _by_label(self, label: str) -> Version:
         name, at, number = label.rpartition("@")
@@ -284,14 +278,6 @@ def _known_names_message(name: str, kernels: list[tuple[str, str]]) -> str:
     return f"known are {shown or 'none yet'}" + (f" and {more} more, which %triton_ls lists" if more > 0 else "")
 
 
-def _layers(kernel: Kernel) -> Iterator[Any]:
-    """A kernel and the objects that its decorators wrap, down to the jit function."""
-    yield kernel
-    while not is_jit_function(kernel):
-        kernel = kernel.fn
-        yield kernel
-
-
 def _name_of(kernel: Kernel) -> str:
     """The name of a kernel; autotuners and heuristics have none of their own."""
     while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
@@ -301,10 +287,9 @@ def _name_of(kernel: Kernel) -> str:
 
 def _is_still(kernel: Kernel, version: Version) -> bool:
     """Whether a kernel of this session, with its present helpers, is still the entered version."""
-    try:
+    with contextlib.suppress(SourceError):
         return _is_of(decorated_closure_of(kernel), version)
-    except SourceError:
-        return False
+    return False
 
 
 def _is_of(closure: Closure, version: Version) -> bool:
@@ -337,154 +322,13 @@ def remember(
         return None
     kernels.mark_launched(version)
     seconds = None if record.run is None else record.run.seconds
-    launch = dataclasses.replace(launch_of(kernels, record, check), by=by)
-    kernels.store.history.add_launch(
-        version.id, launch, seconds=seconds, count=record.launches, result=result_of(record.compiled)
-    )
+    launch, result = replace(launch_of(record, check), by=by), result_of(record.compiled)
+    kernels.store.history.add_launch(version.id, launch, seconds=seconds, count=record.launches, result=result)
     return version
 
 
 def keep(kernels: Registry, record: LaunchRecord) -> None:
     """Store an unrecorded launch of an entered kernel; errors are ignored, so that the launch goes on."""
-    if kernels.known(record.owner) is None and kernels.known(record.kernel) is None:
-        return
     with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
-        remember(kernels, record.kernel, record)
-
-
-def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
-    """The storable launch of a record."""
-    compiled = record.compiled
-    constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
-    arguments = [
-        dataclasses.replace(
-            argument_of(name, value, record.before),
-            constexpr=name in constexprs,
-            alias=_alias(name, record.arguments),
-        )
-        for name, value in record.arguments.items()
-    ]
-    options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS if compiled.options.get(name) is not None}
-    user_grid, where = record.given_grid, (record.run or record).where
-    grid_text = symbolic_grid(user_grid, record.arguments) if isinstance(user_grid, FunctionType) else ""
-    return RecordedLaunch(
-        signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
-        arguments=tuple(arguments),
-        options=options,
-        grid=record.grid,
-        target=str(compiled.target),
-        where=where,
-        result=compiled.digest,
-        config=best_config(record.owner or kernels.owner_of(record.kernel), compiled.options),
-        grid_text=grid_text if is_formula(grid_text, record.arguments) else "",
-        device=device_name() if where == "gpu" else "",
-        check=check,
-    )
-
-
-def result_of(compiled: Compiled) -> Result:
-    """The summary of a compiled kernel."""
-    import triton
-
-    effects = compiled.effects
-    return Result(
-        digest=compiled.digest,
-        target=str(compiled.target),
-        options={name: compiled.options.get(name) for name in INTEGER_OPTIONS},
-        resources=dataclasses.asdict(compiled.resources),
-        reads=tuple(sorted(effects.reads)),
-        writes=tuple(sorted(effects.writes)),
-        atomics=tuple(sorted(effects.atomics)),
-        complete=not effects.unknown,
-        through=tuple(sorted(effects.through)),
-        seconds=compiled.seconds,
-        triton=str(triton.__version__),
-    )
-
-
-def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({})) -> Argument:
-    """The description of one argument, with the values in ``before`` if the launch changed them."""
-    value = constexpr_value(value)
-    if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
-        members = tuple(argument_of(f"{name}[{i}]", member, before) for i, member in enumerate(value))
-        return Argument(name, "tuple", members=members)
-    if is_plain(value):
-        return Argument(name, "scalar", value=value)
-    if (dtype := dtype_name(value)) is not None:
-        return Argument(name, "dtype", value=dtype)
-    if is_jit_function(value):
-        return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
-    if hasattr(value, "untyped_storage"):
-        return _tensor_argument(name, value, before.get(name))
-    if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
-        member = _tensor_argument(f"{name}.base", value.base, before.get(name))
-        return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
-    source = value_closure_of(value)
-    if source is None:
-        return Argument(name, "other", value=type(value).__name__)
-    return Argument(name, "value", value=getattr(value, "__name__", type(value).__name__), source=source)
-
-
-def _layout_of(descriptor: Any) -> dict[str, Any] | None:
-    """The shared-memory layout of a Gluon descriptor, as its class and fields; else None."""
-    layout = getattr(descriptor, "layout", None)
-    if not dataclasses.is_dataclass(layout):
-        return None
-    fields = {member.name: getattr(layout, member.name) for member in dataclasses.fields(layout) if member.init}
-    return {"class": type(layout).__name__, **fields} if is_plain(fields) else None
-
-
-def _alias(name: str, arguments: Mapping[str, Any]) -> str:
-    """The earlier argument with the same memory and layout, or ""."""
-    layout = _memory_layout(arguments[name])
-    earlier = itertools.takewhile(lambda other: other != name, arguments)
-    return next((other for other in earlier if layout is not None and _memory_layout(arguments[other]) == layout), "")
-
-
-def _memory_layout(value: Any) -> tuple[Any, ...] | None:
-    """Address, dtype, shape and strides of a tensor; None if it has no elements."""
-    if not hasattr(value, "untyped_storage") or not value.numel():
-        return None
-    return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
-
-
-@bypass_modes()
-def _tensor_argument(name: str, tensor: Any, before: ValueSample | None) -> Argument:
-    sample = before or sample_of(tensor)
-    low, high = _bounds(tensor, sample)
-    return Argument(
-        name,
-        "tensor",
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        stride=tuple(tensor.stride()),
-        device=tensor.device.type,
-        low=low,
-        high=high,
-        values=_small_values(tensor, sample),
-        is_updated=before is not None,
-    )
-
-
-def _bounds(tensor: Any, sample: ValueSample | None) -> tuple[float | None, float | None]:
-    """The least and the largest finite value of a sample of a tensor; None of complex ones."""
-    import torch  # keeps `import kernellab` light
-
-    if sample is None or tensor.is_complex():
-        return None, None
-    copies = [run.cpu() for run in sample.runs]  # no more than copies: a GPU would load a kernel for anything else
-    is_floating = tensor.is_floating_point()
-    numbers = torch.cat([copy.float() if is_floating else copy.long() for copy in copies])
-    if is_floating:
-        numbers = numbers[torch.isfinite(numbers)]
-    if numbers.numel() == 0:
-        return None, None
-    low, high = torch.aminmax(numbers)
-    return low.item(), high.item()
-
-
-def _small_values(tensor: Any, sample: ValueSample | None) -> tuple[int, ...] | None:
-    """All values of a small tensor of integers, else None."""
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL or tensor.device.type == "meta":
-        return None
-    return () if sample is None else tuple(map(int, sample.runs[0].cpu().tolist()))
+        if kernels.known(record.owner) or kernels.known(record.kernel):
+            remember(kernels, record.kernel, record)

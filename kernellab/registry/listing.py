@@ -248,8 +248,7 @@ def key_of(text: str) -> str | int:
 def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     """The helpers in the kernel's own code, by their names there."""
     scope = jit_function(kernel).fn.__globals__
-    names = [name for name, _ in closure.functions[0].bindings]
-    return {name: scope[name] for name in names if is_jit_function(scope.get(name))}
+    return {name: scope[name] for name, _ in closure.functions[0].bindings if is_jit_function(scope.get(name))}
 
 
 def _missing_parts(closure: Closure) -> list[str]:
@@ -293,19 +292,8 @@ def frame(store: Store, table: str) -> Any:
 def _kernels(store: Store) -> Iterator[Row]:
     for row in listing(store, 0.0).rows:
         name, _, version = row.label.rpartition("@")
-        yield {
-            "id": row.id,
-            "name": name,
-            "version": int(version),
-            "cell": row.cell,
-            "created": row.created,
-            "launches": row.launches,
-            "last": row.last_launch,
-            "config": row.config,
-            "best_ms": row.best_ms,
-            "device": row.where,
-            "tags": ", ".join(row.tags),
-        }
+        values = (row.id, name, int(version), row.cell, row.created, row.launches, row.last_launch, row.config)
+        yield dict(zip(_COLUMNS["kernels"], (*values, row.best_ms, row.where, ", ".join(row.tags)), strict=True))
 
 
 def _launches(store: Store) -> Iterator[Row]:
@@ -315,18 +303,12 @@ def _launches(store: Store) -> Iterator[Row]:
         yield {
             "id": row.id,
             "kernel": labels.get(row.version_id),
-            "by": launch.by,
-            "where": launch.where,
-            "device": launch.device,
-            "target": launch.target,
+            **{name: getattr(launch, name) for name in ("by", "where", "device", "target")},
             "grid": json.dumps(launch.grid),
             "arguments": json.dumps({a.name: _argument_data(a) for a in launch.arguments}, default=str),
             "options": json.dumps(dict(launch.options), sort_keys=True),
             "config": launch.config,
-            "seconds": row.seconds,
-            "count": row.count,
-            "created": row.created,
-            "last": row.last,
+            **{name: getattr(row, name) for name in ("seconds", "count", "created", "last")},
         }
 
 
@@ -340,25 +322,14 @@ def _measurements(store: Store) -> Iterator[Row]:
     labels = {version.id: version.label for version in store.versions()}
     for row in store.history.measurements():
         measurement = row.measurement
-        facts = {
-            "id": row.id,
-            "kernel": labels.get(row.version_id),
-            "key": measurement.key,
-            "device": measurement.device,
-            "status": measurement.status,
-            "time_ms": measurement.time_ms,
-            "created": row.created,
-        }
-        details = {name: value for name, value in measurement.details.items() if name not in measurement.config}
-        columns = {
-            name: value if _is_flat(value) else json.dumps(value)
-            for name, value in {**measurement.config, **details}.items()
-        }
-        yield {**facts, **{f"config.{name}" if name in facts else name: value for name, value in columns.items()}}
-
-
-def _is_flat(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+        facts: Row = {"id": row.id, "kernel": labels.get(row.version_id)}
+        facts |= {name: getattr(measurement, name) for name in ("key", "device", "status", "time_ms")}
+        facts |= {"created": row.created}
+        for name, value in {**measurement.config, **measurement.details, **measurement.config}.items():
+            is_flat = value is None or isinstance(value, bool | int | float | str)
+            column = f"config.{name}" if name in _COLUMNS["measurements"] else name
+            facts[column] = value if is_flat else json.dumps(value)
+        yield facts
 
 
 _ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {

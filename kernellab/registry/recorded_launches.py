@@ -40,8 +40,10 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
     known = [row for row in store.history.launches(version.id) if not row.launch.has_stand_ins]
     ran = [row for row in known if row.launch.by == "run" and row.launch.where != "nowhere"]
     rows = [row for row in known if row.launch.is_launch] or ran or known
-    launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
-    result = _compile_result(store, version, launches[-1]) if launches else None
+    names = [[argument.name for argument in row.launch.arguments] for row in rows]
+    launches = tuple(row.launch for row, own in zip(rows, names, strict=True) if own == names[-1])
+    results = (result for _, result in reversed(store.history.results(version.id)))
+    result = next((result for result in results if launches and result.digest == launches[-1].result), None)
     launches = tuple(launch if _holds_again(launch, result) else replace(launch, check="") for launch in launches)
     return RecordedVersion(version, launches, result)
 
@@ -90,14 +92,6 @@ def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
 def has_same_values(tensor: Argument) -> bool:
     """Whether a regenerated tensor has the recorded one's values."""
     return tensor.values is not None or (tensor.low is not None and tensor.low == tensor.high)
-
-
-def _names(launch: RecordedLaunch) -> list[str]:
-    return [argument.name for argument in launch.arguments]
-
-
-def _compile_result(store: Store, version: Version, launch: RecordedLaunch) -> Result | None:
-    return next((r for _, r in reversed(store.history.results(version.id)) if r.digest == launch.result), None)
 
 
 def random_tensor(shape, stride, dtype, low, high, generator, device):  # type: ignore[no-untyped-def]

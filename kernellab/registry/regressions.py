@@ -138,23 +138,17 @@ COLUMNS = [
 def row_fields(row: ChangedTime) -> dict[str, Any]:
     """A row as plain data: ``ratio`` is the time after by the time before."""
     ratio = {} if row.ratio is None else asdict(row.ratio)
-    fields = {
-        **{name: getattr(row, name) for name in ("kernel", "launch", "device", "config", "by", "reason")},
-        "became": str(row.became),
-        "ratio": ratio.get("median"),
-        "ratio_low": ratio.get("low"),
-        "ratio_high": ratio.get("high"),
-    }
-    for side, time_ in (("before", row.before), ("after", row.after)):
-        fields |= {f"{side}_{name}": value for name, value in _side_fields(time_).items()}
-    return {name: fields[name] for name in COLUMNS}
+    values: tuple[Any, ...] = (row.kernel, row.launch, row.device, row.config, str(row.became), row.by)
+    values += (ratio.get("median"), ratio.get("low"), ratio.get("high"), row.reason)
+    return dict(zip(COLUMNS, (*values, *_side_values(row.before), *_side_values(row.after)), strict=True))
 
 
-def _side_fields(kept: KeptTime | None) -> dict[str, Any]:
+def _side_values(kept: KeptTime | None) -> tuple[Any, ...]:
+    """The values of the columns `_SIDE`."""
     if kept is None:
-        return dict.fromkeys(_SIDE)
-    plain = {name: getattr(kept, name) for name in ("version", "time_ms", "low_ms", "high_ms", "samples", "created")}
-    return {**plain, "triton": kept.conditions.triton, "driver": kept.conditions.driver, "config": kept.words}
+        return (None,) * len(_SIDE)
+    conditions, bounds = kept.conditions, (kept.time_ms, kept.low_ms, kept.high_ms)
+    return kept.version, conditions.triton, conditions.driver, kept.words, *bounds, kept.samples, kept.created
 
 
 def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, margin: Any) -> Regressions:
@@ -211,7 +205,9 @@ def changed_times(times: Sequence[KeptTime], since: float | None = None, margin:
     words = launch_words(launches)
     rows = []
     for launch, launch_times in launches.items():
-        under = _by_conditions(launch_times)
+        under: TimesByConditions = {}
+        for kept in sorted(launch_times, key=lambda kept: (kept.created, kept.id)):
+            under.setdefault(kept.conditions, []).append(kept)
         launch_rows = list(_change_rows(words[launch], under, since, margin))
         if not launch_rows and (since is None or any(kept.created >= since for kept in launch_times)):
             reason = _why_alone(launch, under, launches)
@@ -232,13 +228,6 @@ def _place(row: ChangedTime) -> tuple[bool, int, float, str, str]:
 
 
 TimesByConditions = dict[Conditions, list[KeptTime]]
-
-
-def _by_conditions(times: Sequence[KeptTime]) -> TimesByConditions:
-    times_by_conditions: TimesByConditions = {}
-    for kept in sorted(times, key=lambda kept: (kept.created, kept.id)):
-        times_by_conditions.setdefault(kept.conditions, []).append(kept)
-    return times_by_conditions
 
 
 def _change_rows(words: str, under: TimesByConditions, since: float | None, margin: float) -> Iterator[ChangedTime]:

@@ -215,7 +215,7 @@ def test_recorded_values_are_those_from_before_later_launches_of_a_cell(lab: ker
     with lab.launches.recording() as recorder:
         kernels[0][(1,)](x, out, BLOCK=16)
         kernels[1][(1,)](x, BLOCK=16)
-    read, counted = (launch_of(lab.kernels, record) for record in recorder.records.values())
+    read, counted = (launch_of(record) for record in recorder.records.values())
     assert read.argument("x_ptr").values == tuple(range(16))
     assert counted.argument("c_ptr").values == tuple(range(16))
 

@@ -140,8 +140,8 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
     assert len(profile.frame) == 0
 
 
-def test_the_reproducer_makes_the_launch_again(lab: kernellab.Lab, implementation: Implementation) -> None:
-    text = reproducer_of(lab.session(), implementation.kernel_launch.function, implementation)
+def test_the_reproducer_makes_the_launch_again(implementation: Implementation) -> None:
+    text = reproducer_of(implementation.kernel_launch.function, implementation)
     assert f"def {implementation.kernel.kernel}(" in text
     compile(text, "reproducer.py", "exec")
 
@@ -152,7 +152,7 @@ def test_the_reproducer_of_a_kept_kernel_makes_its_recorded_launch_again(lab: ke
     lab.kernels.add(kernel)
     lab.run(kernel, case.grid, **case.fresh_arguments(), **case.meta)
     call = recorded_call(lab.session(), kernel.__name__)
-    text = reproducer_of(lab.session(), call.kernel, compile_call(lab.session(), call))
+    text = reproducer_of(call.kernel, compile_call(lab.session(), call))
     assert f"def {kernel.__name__}(" in text
 
 

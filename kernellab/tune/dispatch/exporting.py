@@ -199,7 +199,7 @@ def _samples(session: Session, dispatch: Dispatch) -> tuple[list[Sample], Any]:
             given_grid=dispatch.grid,
         )
         check = _reference_text(dispatch.check, launch.arguments.keys())
-        samples.append((case, launch_of(session.kernels, record, check)))
+        samples.append((case, launch_of(record, check)))
     return samples, compiled
 
 
