@@ -133,11 +133,7 @@ class CheckedBuilder(ArithmeticBuilder):
         return element
 
     def check_promise(self, name: PromiseName, value: Handle, values: Any) -> None:
-        """Check ``tl.multiple_of`` and its like.
-
-        Raises:
-            ValueError: the number of values differs from the number of axes.
-        """
+        """Check ``tl.multiple_of`` and its like."""
         numbers = tuple(int(plain(number)) for number in (values if isinstance(values, list | tuple) else [values]))
         if len(numbers) != value.data.ndim:
             raise ValueError(f"tl.{name} got {len(numbers)} values for a block of {value.data.ndim} axes")
@@ -164,7 +160,6 @@ class CheckedBuilder(ArithmeticBuilder):
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
 
     def create_load(self, ptr: Handle, *hints: Any) -> Handle:
-        """Load one element."""
         return self._load(ptr, None, None, volatile=bool(hints[-1]))
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
@@ -176,11 +171,9 @@ class CheckedBuilder(ArithmeticBuilder):
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_store(self, ptr: Handle, val: Handle, *hints: Any) -> None:
-        """Store one element."""
         self._store(ptr, val, None)
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *hints: Any) -> None:
-        """Store the active lanes of a block."""
         self.memory.report_undefined(mask, None, "the mask of the store", ptrs)
         self._store(ptrs, value, mask)
 
@@ -253,12 +246,10 @@ class CheckedBuilder(ArithmeticBuilder):
         return Handle(to_values(old, element), element)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
-        """Load as one atomic access."""
         self._atomic(ptr, _lanes(mask, ptr), ptr.get_element_ty(), sem, writes=False)
         return self._load(ptr, mask, None, volatile=True)
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
-        """Store as one atomic access."""
         element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, element, sem, reads=False)
         self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
@@ -277,11 +268,6 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_make_tensor_descriptor(
         self, base: Handle, shape: Any, strides: Any, tensor_shape: Any, is_signed: bool, padding: Any = None
     ) -> Descriptor:
-        """Make a descriptor on the device.
-
-        Raises:
-            CheckFailed: it breaks a rule of the hardware.
-        """
         return Descriptor.create(base, shape, strides, tensor_shape, padding)
 
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
@@ -319,12 +305,10 @@ class CheckedBuilder(ArithmeticBuilder):
             self.create_descriptor_store(desc, Handle(row, value.dtype), [_row(x), y_offset])
 
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
-        """Load through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
         ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         return self._load(ptrs, mask, _padding(padding_option, ptrs), volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
-        """Store through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
         ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         self._store(ptrs, value, mask)
 
@@ -348,11 +332,7 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, arguments: list[Handle], ret_type: Any, is_pure: bool
     ) -> Handle:
-        """Compute a function of libdevice, or of its AMD counterpart.
-
-        Raises:
-            UnsupportedOperation: there is no numpy equivalent.
-        """
+        """Compute a function of libdevice, or of its AMD counterpart."""
         function = external_function(symbol)
         if function is None:
             raise UnsupportedOperation(f"the external function {symbol}")

@@ -282,7 +282,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     create_minnumf = _elementwise(np.fmin)
 
     def create_fabs(self, arg: Handle) -> Handle:
-        """Clear the sign."""
         return Handle(np.abs(arg.data), arg.dtype.scalar)
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
@@ -364,7 +363,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     _fill = _rearranged(lambda data, shape: np.full(shape, data.item(), data.dtype))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
-        """Fill a block with a scalar."""
         return self._fill(arg, ret_ty.shape)
 
     # pointers
@@ -389,10 +387,9 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         _require_true(condition, "tl.assume does not hold")
 
     def create_grid_dependency_wait(self) -> None:
-        """Do nothing: no earlier kernel runs."""
+        """Do nothing: no other kernel runs."""
 
-    def create_grid_dependency_launch_dependents(self) -> None:
-        """Do nothing: no later kernel waits."""
+    create_grid_dependency_launch_dependents = create_grid_dependency_wait
 
 
 def _convert(src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:

@@ -165,7 +165,6 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return _call_of("plain", node, node.value) if is_constant and node.attr == "value" else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
-        """Rewrite ``is`` and ``is not`` between two operands."""
         self.generic_visit(node)
         if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
@@ -180,7 +179,6 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
-        """Rewrite calls of builtins."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
             node.func.id = f"{_PREFIX}{node.func.id}"
@@ -192,16 +190,14 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
         return _call_of(name, node, *map(_as_lambda, node.values))
 
-    def _check_condition_of(self, node: Any) -> ast.AST:
+    def visit_If(self, node: Any) -> Any:  # noqa: N802
         self.generic_visit(node)
         node.test = _call_of("check_condition", node.test, node.test)
-        decision: ast.AST = node
-        return decision
+        return node
 
-    visit_If = visit_While = visit_IfExp = _check_condition_of  # noqa: N815
+    visit_While = visit_IfExp = visit_If  # noqa: N815
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
-        """Rewrite ``not``."""
         self.generic_visit(node)
         return _call_of("logical_not", node, node.operand) if isinstance(node.op, ast.Not) else node
 

@@ -44,13 +44,13 @@ class Watcher:
     _writers: dict[str, Array] = field(default_factory=dict)
     _masked: dict[MaskedLoad, None] = field(default_factory=dict)
 
-    def note_read(self, region: MemoryRegion, addresses: Array, itemsize: int) -> None:
-        """Record a load of elements of ``itemsize`` bytes at the kernel's addresses."""
-        _entries_of(self._read, region, np.uint8)[_elements(region, addresses, itemsize)] = 1
-
-    def note_write(self, region: MemoryRegion, addresses: Array, itemsize: int, number: int) -> None:
-        """Record a store by the program of a number."""
-        _entries_of(self._writers, region, np.int32)[_elements(region, addresses, itemsize)] = number + 1
+    def note(self, region: MemoryRegion, addresses: Array, itemsize: int, *, writer: int | None = None) -> None:
+        """Record a load at the kernel's addresses, or a store by the program of the number ``writer``."""
+        arrays, entry = (self._read, 1) if writer is None else (self._writers, writer + 1)
+        first = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
+        places: Array = (first[:, None] + np.arange(max(1, itemsize // region.spec.itemsize))).ravel()
+        entries = _entries_of(arrays, region, np.uint8 if writer is None else np.int32)
+        entries[places[(places >= 0) & (places < entries.size)]] = entry
 
     def note_masked_load(self, region: MemoryRegion | None, *, has_other: bool) -> float | None:
         """Record a masked load of the running line; return the fill of its masked lanes, None for the kernel's own."""
@@ -70,24 +70,17 @@ class Watcher:
 
 
 def _entries_of(arrays: dict[str, Array], region: MemoryRegion, dtype: type) -> Array:
+    """Return an array with an entry for each element of the span of an argument; it starts as zeros."""
     if region.name not in arrays:
         arrays[region.name] = np.zeros(region.spec.span_bytes // region.spec.itemsize, dtype)
     return arrays[region.name]
 
 
-def _elements(region: MemoryRegion, addresses: Array, itemsize: int) -> Array:
-    """Return the indices of the argument's elements at some addresses, without those outside its view."""
-    first = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
-    per_access = max(1, itemsize // region.spec.itemsize)
-    places: Array = (first[:, None] + np.arange(per_access)).ravel() if per_access > 1 else first
-    return places[(places >= 0) & (places < region.spec.span_bytes // region.spec.itemsize)]
-
-
 def _in_order(region: MemoryRegion, arrays: dict[str, Array], dtype: type) -> bytes:
     """Return the entries of an argument's elements in index order."""
-    held, spec = _entries_of(arrays, region, dtype), region.spec
-    strides = tuple(stride * held.itemsize for stride in spec.strides)
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(held, spec.shape, strides)).tobytes()
+    entries, spec = _entries_of(arrays, region, dtype), region.spec
+    strides = tuple(stride * entries.itemsize for stride in spec.strides)
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(entries, spec.shape, strides)).tobytes()
 
 
 _MOST_STRAYS = 1 << 12
@@ -182,7 +175,7 @@ class CheckedMemory:
         for region, addresses, _ in located.parts:
             self.hazards.check_load(region, addresses, dtype.itemsize, volatile=volatile)
             if self.watcher is not None:
-                self.watcher.note_read(region, addresses, dtype.itemsize)
+                self.watcher.note(region, addresses, dtype.itemsize)
         lanes = np.ones(pointer.data.shape, bool) if mask is None else mask
         result: Array = native.load(located.addresses, lanes, other, dtype)
         return result
@@ -196,7 +189,7 @@ class CheckedMemory:
         for region, addresses, lanes in located.parts:
             self.hazards.check_store(region, addresses, active if lanes is None else active[lanes])
             if self.watcher is not None:
-                self.watcher.note_write(region, addresses, values.dtype.itemsize, self.number)
+                self.watcher.note(region, addresses, values.dtype.itemsize, writer=self.number)
         everything = np.ones(pointer.data.shape, bool) if mask is None else mask
         native.store(located.addresses, values, everything)
         if active.size > 1:
@@ -241,9 +234,9 @@ class CheckedMemory:
         for region, addresses, _ in located.parts:
             self.hazards.check_atomic(region, addresses, itemsize, reads=reads, writes=writes, order=order)
             if self.watcher is not None and reads:
-                self.watcher.note_read(region, addresses, itemsize)
+                self.watcher.note(region, addresses, itemsize)
             if self.watcher is not None and writes:
-                self.watcher.note_write(region, addresses, itemsize, self.number)
+                self.watcher.note(region, addresses, itemsize, writer=self.number)
         return located.addresses
 
     def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> LocatedAccess | None:
