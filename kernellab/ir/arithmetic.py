@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.ir.graph import Graph, Operation
@@ -113,52 +113,39 @@ class Arithmetic:
 
 def arithmetic_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Arithmetic:
     """Count what a launch computes. ``arguments`` are those of the launch by name; only whole numbers are looked at."""
-    first = _count(graph, arguments, grid, by_rounds=False)
-    if not first.dots_unknown and not first.elementwise_unknown:
-        return _result(first)
-    again = _count(graph, arguments, grid, by_rounds=True)
-    if first.dots_unknown:
-        first.dots, first.dots_unknown = again.dots, again.dots_unknown
-    if first.elementwise_unknown:
-        first.elementwise, first.elementwise_unknown = again.elementwise, again.elementwise_unknown
-    return _result(first)
+    dots, elementwise, whys = _count(graph, arguments, grid, by_rounds=False)
+    if any(whys):
+        dots_again, elementwise_again, whys_again = _count(graph, arguments, grid, by_rounds=True)
+        dots, elementwise = dots_again if whys[0] else dots, elementwise_again if whys[1] else elementwise
+        whys = [again if why else "" for why, again in zip(whys, whys_again, strict=True)]
+    known_dots = None if whys[0] else tuple(sorted(dots.items()))
+    return Arithmetic(known_dots, None if whys[1] else elementwise, whys[0] or whys[1])
 
 
-@dataclass(slots=True)
-class _Counts:
-    """The counts so far; a text gives the reason for an unknown one."""
-
-    dots: dict[str, int] = field(default_factory=dict)
-    elementwise: int = 0
-    dots_unknown: str = ""
-    elementwise_unknown: str = ""
-
-
-def _count(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> _Counts:
-    counts = _Counts()
+def _count(
+    graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool
+) -> tuple[dict[str, int], int, list[str]]:
+    """Count dots by kind and elementwise operations; two texts give the reasons why one is not known."""
+    dots: dict[str, int] = {}
+    elementwise = 0
+    whys = ["", ""]
 
     def visit(operation: Operation, weight: Weight) -> None:
+        nonlocal elementwise
         dot, work = dot_work(graph, operation), elementwise_work(graph, operation)
         if isinstance(work, str):
-            counts.elementwise_unknown = counts.elementwise_unknown or work
+            whys[1] = whys[1] or work
         elif isinstance(weight, str):
-            counts.dots_unknown = counts.dots_unknown or (weight if dot else "")
-            counts.elementwise_unknown = counts.elementwise_unknown or (weight if work else "")
+            whys[:] = [whys[0] or (weight if dot else ""), whys[1] or (weight if work else "")]
         elif dot or work:
             runs = programs.runs(weight)
-            counts.elementwise += work * runs
+            elementwise += work * runs
             if dot:
-                counts.dots[dot.kind] = counts.dots.get(dot.kind, 0) + dot.flops * runs
+                dots[dot.kind] = dots.get(dot.kind, 0) + dot.flops * runs
 
     programs = Programs(graph, grid, by_rounds, visit)
     try:
         programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
-        counts.dots_unknown = counts.elementwise_unknown = str(exc)
-    return counts
-
-
-def _result(counts: _Counts) -> Arithmetic:
-    dots = None if counts.dots_unknown else tuple(sorted(counts.dots.items()))
-    elementwise = None if counts.elementwise_unknown else counts.elementwise
-    return Arithmetic(dots, elementwise, counts.dots_unknown or counts.elementwise_unknown)
+        whys = [str(exc)] * 2
+    return dots, elementwise, whys
