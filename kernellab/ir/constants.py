@@ -84,42 +84,33 @@ class Sums:
         """Return the terms of ``value``; what lies deeper than `_DEEP` operations is a term, not taken apart."""
         if value not in self._known:
             operation = None if depth > _DEEP else self.constants.graph.maker(value)
-            found = None if operation is None else self._terms(operation, depth + 1)
-            self._known[value] = {value: 1} if found is None or len(found) > _MANY else found
+            parts = None if operation is None else self._parts(operation)
+            total = {value: 1} if parts is None else dict[int, int]()
+            for part, factor in parts or ():
+                for term, coefficient in self.of(part, depth + 1).items():
+                    total[term] = total.get(term, 0) + factor * coefficient
+            terms = {term: coefficient for term, coefficient in total.items() if coefficient}
+            self._known[value] = {value: 1} if len(terms) > _MANY else terms
         return self._known[value]
 
-    def _terms(self, operation: Operation, depth: int) -> Sum | None:
+    def _parts(self, operation: Operation) -> list[tuple[int, int]] | None:
+        """Return the operands that an operation adds up, each with its constant factor; None of any other operation."""
         name, operands = operation.name, operation.operands
         if name in _SAME_LANES:
-            return self.of(operands[0], depth)
+            return [(operands[0], 1)]
         if name == "arith.constant":
-            return {}
+            return []
         if name == "tt.addptr":
             size = self.constants.graph.values[operands[0]].pointee_bytes
-            return None if size is None else self._sum(operands, size, depth)
+            return None if size is None else [(operands[0], 1), (operands[1], size)]
         if name in {"arith.addi", "arith.subi"}:
-            return self._sum(operands, 1 if name == "arith.addi" else -1, depth)
-        scaled = self.scaled(operation)
-        if scaled is None:
-            return None
-        value, factor = scaled
-        return {term: factor * coefficient for term, coefficient in self.of(value, depth).items() if factor}
-
-    def scaled(self, operation: Operation) -> tuple[int, int] | None:
-        """Return the value that a multiplication or shift scales, and the constant that it scales by."""
-        left, right = operation.operands[:2] if len(operation.operands) == 2 else (0, 0)
-        if operation.name == "arith.shli":
-            distance = self.constants.integer(right)
-            return None if distance is None or not 0 <= distance < 64 else (left, 1 << distance)
-        if operation.name != "arith.muli":
-            return None
-        known = [self.constants.integer(left), self.constants.integer(right)]
-        if known[1] is not None:
-            return left, known[1]
-        return None if known[0] is None else (right, known[0])
-
-    def _sum(self, operands: tuple[int, ...], factor: int, depth: int) -> Sum:
-        total = dict(self.of(operands[0], depth))
-        for value, coefficient in self.of(operands[1], depth).items():
-            total[value] = total.get(value, 0) + factor * coefficient
-        return {value: coefficient for value, coefficient in total.items() if coefficient}
+            return [(operands[0], 1), (operands[1], 1 if name == "arith.addi" else -1)]
+        if name == "arith.shli":
+            distance = self.constants.integer(operands[1])
+            return None if distance is None or not 0 <= distance < 64 else [(operands[0], 1 << distance)]
+        if name == "arith.muli":
+            for value, other in (operands, operands[::-1]):
+                factor = self.constants.integer(other)
+                if factor is not None:
+                    return [(value, factor)]
+        return None

@@ -76,18 +76,6 @@ class Uses:
             return self.graph.end(self.graph.bodies(operation)[0]).operands[:1]
         return operation.operands[: _CONTROL_OPERANDS.get(operation.name, len(operation.operands))]
 
-    def deciding(self, operation: Operation) -> Sequence[int]:
-        """Return the operands that decide what an operation touches, or what runs.
-
-        A ``tt.gather`` picks elements of a tensor out of shared memory, and looks at no bounds.
-        """
-        if operation.name == "tt.gather":
-            return operation.operands[1:2]
-        row = MEMORY.get(operation.name)
-        if row is not None:
-            return [value for place, value in enumerate(operation.operands) if place != row.value]
-        return self.own_operands(operation) if operation.name in _CONTROL else ()
-
     def _makers(self, values: Iterable[int], seen: set[int]) -> list[int]:
         made_by = (self.graph.values[value].operation for value in reachable(values, self.origins.__getitem__, seen))
         return [index for index in made_by if index is not None]
@@ -121,16 +109,21 @@ def depends_on_data(graph: Graph) -> bool:
     if any(operation.attribute("pure") != "true" for operation in foreign):
         return True
     uses = Uses(graph)
-    values = [value for operation in graph.operations for value in uses.deciding(operation)]
-    leading = [graph.operations[index] for index in uses.leading_to(values)]
-    return any(brings_data(operation) for operation in leading)
+    deciding = [value for operation in graph.operations for value in _deciding_operands(uses, operation)]
+    return any(
+        bool(operation.results) if operation.name in MEMORY else operation.name in {"tt.int_to_ptr", *FOREIGN_CODE}
+        for operation in map(graph.operations.__getitem__, uses.leading_to(deciding))
+    )
 
 
-def brings_data(operation: Operation) -> bool:
-    """Return whether the results of an operation depend on more than arguments and constants."""
-    if operation.name in MEMORY:
-        return bool(operation.results)
-    return operation.name == "tt.int_to_ptr" or operation.name in FOREIGN_CODE
+def _deciding_operands(uses: Uses, operation: Operation) -> Sequence[int]:
+    """Return the operands that decide what an operation touches, or what runs."""
+    if operation.name == "tt.gather":  # of elements in shared memory, without a look at bounds
+        return operation.operands[1:2]
+    row = MEMORY.get(operation.name)
+    if row is not None:
+        return [value for place, value in enumerate(operation.operands) if place != row.value]
+    return uses.own_operands(operation) if operation.name in _CONTROL else ()
 
 
 @dataclass(frozen=True, slots=True)
