@@ -69,7 +69,10 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
         tree = ast.parse(text)
     except SyntaxError:
         return
-    first, last = _span(code)
+    # Instructions without text have no position.
+    places = [place for place in code.co_positions() if None not in place[:3] and place[3]]
+    first = min(((line, column) for line, _, column, _ in places), default=(0, 0))
+    last = max(((end_line, end_column) for _, end_line, _, end_column in places), default=(0, 0))
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
             body = node.body
@@ -82,16 +85,6 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
             end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
             if (body.lineno, body.col_offset) <= first and last <= end:
                 yield node
-
-
-def _span(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the positions of the first and last instruction of ``code``; instructions without text are left out."""
-    begins, ends = [], []
-    for line, end_line, column, end_column in code.co_positions():
-        if line is not None and end_line is not None and column is not None and end_column:
-            begins.append((line, column))
-            ends.append((end_line, end_column))
-    return min(begins, default=(0, 0)), max(ends, default=(0, 0))
 
 
 _DEFINED: WeakKeyDictionary[FunctionType, Mapping[str, Any]] = WeakKeyDictionary()
@@ -112,21 +105,15 @@ def signature_values(
     A name that is itself a default has the function's default value: ``lambda meta, kind=kind: ...``.
     """
     if function not in _DEFINED:
-        known = {**scope, **_named_defaults(function, node)}
+        by_keyword = function.__kwdefaults__ or {}
+        keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        defaults = [
+            *zip(node.args.defaults, function.__defaults__ or (), strict=False),
+            *((default, by_keyword.get(argument.arg)) for argument, default in keywords),
+        ]
+        known = {**scope, **{default.id: value for default, value in defaults if isinstance(default, ast.Name)}}
         _DEFINED[function] = {name: known[name] for name in sorted(signature_names(node)) if name in known}
     return _DEFINED[function]
-
-
-def _named_defaults(function: FunctionType, node: ast.FunctionDef | ast.Lambda) -> dict[str, Any]:
-    by_keyword = function.__kwdefaults__ or {}
-    defaults = [
-        *zip(node.args.defaults, function.__defaults__ or (), strict=False),
-        *(
-            (default, by_keyword.get(a.arg))
-            for a, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-        ),
-    ]
-    return {default.id: value for default, value in defaults if isinstance(default, ast.Name)}
 
 
 _LARGEST = 1 << 16  # bytes of one value; anything larger is data and belongs in a tensor
@@ -164,8 +151,11 @@ def rebuild_call(value: Any) -> RebuildCall | str:
         return RebuildCall(type(value), tuple(value))
     if (fields := _init_fields(value)) is not None:
         return RebuildCall(type(value), fields, has_identity=_has_identity(value))
-    if _is_numpy_number(value):
-        return RebuildCall(type(value), (value.item(),))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.number | numpy.bool_):
+        number = value.item()
+        if type(number) in {bool, int, float, complex}:
+            return RebuildCall(type(value), (number,))
     if type(value) is object:
         raise CannotTake("")
     if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__") or hasattr(value, "__dataframe__"):
@@ -236,13 +226,6 @@ def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
         return bool(cls(*fields) == value)
     except USER_ERRORS:
         return False
-
-
-def _is_numpy_number(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(value, numpy.number | numpy.bool_):
-        return False
-    return type(value.item()) in {bool, int, float, complex}
 
 
 def portable_type(kind: Any) -> Any:
