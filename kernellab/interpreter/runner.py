@@ -103,8 +103,16 @@ class Interpreter:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:
             on_accesses(outcome.accesses)
-        run = _run_of(outcome, changed, closure, grid)
-        return dataclasses.replace(run, notes=(*run.notes, *_copy_notes(copied_bytes, is_repeated=is_whole)))
+        return Run(
+            kernel=closure.name,
+            grid=grid,
+            seconds=outcome.seconds,
+            changed=changed,
+            findings=tuple(_relabel_finding(finding, closure) for finding in outcome.findings),
+            where="interpreter",
+            output=outcome.output,
+            notes=(*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole)),
+        )
 
     def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
@@ -135,19 +143,6 @@ def _is_constant(function: Any, name: str, value: object) -> bool:
 
     parameter = next((parameter for parameter in function.params if parameter.name == name), None)
     return (parameter is not None and parameter.is_constexpr) or is_jit_function(value)
-
-
-def _run_of(outcome: RunOutcome, changed: Mapping[str, int], closure: Closure, grid: tuple[int, int, int]) -> Run:
-    return Run(
-        kernel=closure.name,
-        grid=grid,
-        seconds=outcome.seconds,
-        changed=changed,
-        findings=tuple(_relabel_finding(finding, closure) for finding in outcome.findings),
-        where="interpreter",
-        output=outcome.output,
-        notes=outcome.notes,
-    )
 
 
 def _relabel_failure(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:

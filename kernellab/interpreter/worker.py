@@ -26,7 +26,7 @@ from triton.runtime import interpreter as upstream
 
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import LoadedClosure, load, register_sources
-from kernellab.errors import KernellabError, LaunchError, Place, plural
+from kernellab.errors import KernellabError, LaunchError, plural
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
@@ -62,17 +62,6 @@ Progress = Callable[[tuple[int, int]], None]
 _PROGRESS_INTERVAL_S = 0.1
 _SURVEY_S = 2.0
 _MAX_OUTPUT_CHARS = 1 << 20
-
-
-@dataclass(slots=True)
-class _Survey:
-    """The first out-of-bounds access of a launch, and the number of programs with one."""
-
-    fault: AccessFault | None = None
-    place: Place | None = None
-    programs: int = 0
-    lanes: int = 0
-    complete: bool = True
 
 
 @dataclass(slots=True)
@@ -148,17 +137,18 @@ def _run_kernel(
     kernel: Kernel, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
 ) -> Failure | None:
     name = kernel.fn.__name__
-    survey = _Survey()
+    faults: list[AccessFault] = []
+    is_complete = False
     try:
         function = prepare(kernel)
         arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
-        _run_grid(function, arguments, launch, memory, survey, progress)
+        is_complete = _run_grid(function, arguments, launch, memory, faults, progress)
     except StorageIncomplete:
         raise
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
-        if survey.fault is None:
+        if not faults:
             return _failure(exc, name, memory.findings.program)
-    return _out_of_bounds_failure(survey, memory, launch, name)
+    return _out_of_bounds_failure(faults, is_complete, memory, launch, name) if faults else None
 
 
 def _run_grid(
@@ -166,9 +156,10 @@ def _run_grid(
     arguments: dict[str, Any],
     launch: Launch,
     memory: CheckedMemory,
-    survey: _Survey,
+    faults: list[AccessFault],
     progress: Progress | None,
-) -> None:
+) -> bool:
+    """Run the programs, and add the fault of each that has one; return whether none was left out."""
     builder = checked_builder()
     total = math.prod(launch.grid)
     reported = time.monotonic()
@@ -180,29 +171,21 @@ def _run_grid(
         try:
             function(**arguments)
         except AccessFault as fault:
-            _note_fault(survey, fault, memory)
+            if not faults:
+                memory.deadline = time.monotonic() + _SURVEY_S
+                _set_alarm(_SURVEY_S + 1)
+            faults.append(fault.with_traceback(None))
+            kind, severity = FindingKind.OUT_OF_BOUNDS, Severity.ERROR
+            memory.findings.add(kind, fault.argument, fault, fault.lanes, severity=severity, line=fault.line)
         except DeadlinePassed:
-            survey.complete = False
-            return
+            return False
         now = time.monotonic()
         if memory.deadline is not None and now > memory.deadline and number + 1 < total:
-            survey.complete = False
-            return
+            return False
         if progress is not None and now - reported >= _PROGRESS_INTERVAL_S:
             progress((number + 1, total))
             reported = now
-
-
-def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> None:
-    if survey.fault is None:
-        survey.fault = fault
-        survey.place = place_of(fault.line)
-        memory.deadline = time.monotonic() + _SURVEY_S
-        _set_alarm(_SURVEY_S + 1)
-    survey.programs += 1
-    survey.lanes += fault.lanes
-    kind, severity = FindingKind.OUT_OF_BOUNDS, Severity.ERROR
-    memory.findings.add(kind, fault.argument, fault, fault.lanes, severity=severity, line=fault.line)
+    return True
 
 
 def _set_alarm(seconds: float) -> None:
@@ -216,19 +199,18 @@ def _raise_deadline(number: int, frame: object) -> None:
     raise DeadlinePassed
 
 
-def _out_of_bounds_failure(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
-    if survey.fault is None:
-        return None
-    total = math.prod(launch.grid)
-    at_least = "" if survey.complete else "at least "
+def _out_of_bounds_failure(
+    faults: list[AccessFault], is_complete: bool, memory: CheckedMemory, launch: Launch, kernel: str
+) -> Failure:
+    lanes = plural(sum(fault.lanes for fault in faults), "lane")
     message = (
-        f"{kernel}: {survey.fault}. Affected: {at_least}{plural(survey.lanes, 'lane')} in "
-        f"{survey.programs} of {plural(total, 'program')}."
+        f"{kernel}: {faults[0]}. Affected: {'' if is_complete else 'at least '}{lanes} in {len(faults)} of "
+        f"{plural(math.prod(launch.grid), 'program')}."
     )
-    overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, survey.fault.argument)
+    overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, faults[0].argument)
     if overflow is not None:
         message += f" A 32-bit offset overflowed at line {overflow[1]}: compute it in tl.int64."
-    return Failure("OutOfBounds", message, survey.place, kernel=kernel)
+    return Failure("OutOfBounds", message, place_of(faults[0].line), kernel=kernel)
 
 
 def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
