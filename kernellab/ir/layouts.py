@@ -229,7 +229,7 @@ def encoding_in(text: str, known: Mapping[str, Encoding]) -> Encoding:
         UsageError: the text is no layout.
     """
     try:
-        value, _ = _value(_PART.findall(text), 0, known)
+        value = _value(_PART.findall(text)[::-1], known)
     except (IndexError, KeyError, ValueError):
         dialect = _DIALECT.match(text)
         value = Encoding(dialect[1], {"text": text}) if dialect else None
@@ -238,48 +238,44 @@ def encoding_in(text: str, known: Mapping[str, Encoding]) -> Encoding:
     return value
 
 
-def _value(parts: Sequence[str], at: int, known: Mapping[str, Encoding]) -> tuple[Any, int]:
-    part = parts[at]
+def _value(parts: list[str], known: Mapping[str, Encoding]) -> Any:
+    """Read one value off the end of a reversed list of words."""
+    part = parts.pop()
     if part == "[":
-        return _list(parts, at + 1, known)
+        return _list(parts, known)
     if part == "{":
-        return _fields(parts, at + 1, known, "}")
+        return _fields(parts, known, "}")
     if (dialect := _DIALECT.fullmatch(part)) is not None:
-        fields, end = _fields(parts, at + 2, known, ">")
-        return Encoding(dialect[1], fields), end
+        parts.pop()
+        return Encoding(dialect[1], _fields(parts, known, ">"))
     if part.startswith("#"):
-        return known[part], at + 1
-    if part in ("true", "false"):
-        return part == "true", at + 1
-    return int(part), at + 1
+        return known[part]
+    return part == "true" if part in ("true", "false") else int(part)
 
 
-def _list(parts: Sequence[str], at: int, known: Mapping[str, Encoding]) -> tuple[Any, int]:
+def _list(parts: list[str], known: Mapping[str, Encoding]) -> tuple[Any, ...]:
     """Read up to the closing bracket; ``64:+8`` is a pair."""
-    match: list[Any] = []
-    while parts[at] != "]":
-        if parts[at] == ":":
-            match[-1] = (match[-1], int(parts[at + 2]))
-            at += 3
-        elif parts[at] == ",":
-            at += 1
-        else:
-            value, at = _value(parts, at, known)
-            match.append(value)
-    return tuple(match), at + 1
+    members: list[Any] = []
+    while (part := parts.pop()) != "]":
+        if part == ":":
+            parts.pop()
+            members[-1] = (members[-1], int(parts.pop()))
+        elif part != ",":
+            parts.append(part)
+            members.append(_value(parts, known))
+    return tuple(members)
 
 
-def _fields(parts: Sequence[str], at: int, known: Mapping[str, Encoding], end: str) -> tuple[dict[str, Any], int]:
+def _fields(parts: list[str], known: Mapping[str, Encoding], end: str) -> dict[str, Any]:
     """Read what stands up to the bracket that ends a layout, or a part of one; braces around all of it say nothing."""
     fields: dict[str, Any] = {}
-    while parts[at] != end:
-        if parts[at] == "[":
-            fields["paddings"], at = _list(parts, at + 1, known)
-        elif parts[at + 1] == "=":
-            fields[parts[at]], at = _value(parts, at + 2, known)
-        else:
-            at += 1
-    return fields, at + 1
+    while (part := parts.pop()) != end:
+        if part == "[":
+            fields["paddings"] = _list(parts, known)
+        elif parts[-1] == "=":
+            parts.pop()
+            fields[part] = _value(parts, known)
+    return fields
 
 
 def _words(value: Any) -> str:
