@@ -176,6 +176,25 @@ def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
     return min(corners), max(corners)
 
 
+def _shift_signed(left: Array, right: Array) -> Array:
+    """Arithmetic shift right, of unsigned integers too."""
+    signed = upstream._get_signed_np_dtype(left.dtype)
+    shifted: Array = np.right_shift(left.astype(signed), right.astype(signed))
+    return shifted
+
+
+def _high_product(left: Array, right: Array) -> Array:
+    """Return the high half of an unsigned product; signed operands are reinterpreted bitwise."""
+    bits = 8 * left.itemsize
+    one, other = (operand.view(f"u{operand.itemsize}") for operand in (left, right))
+    if bits == 64:
+        high = upstream.np_umulhi_u64(one, other)
+    else:
+        high = one.astype(np.uint64) * other.astype(np.uint64) >> np.uint64(bits)
+    product: Array = high.astype(one.dtype).view(left.dtype)
+    return product
+
+
 _ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
 _mark_sums = _mark_overflow(np.add, lambda a, b: (a[0] + b[0], a[1] + b[1]))
 _mark_differences = _mark_overflow(np.subtract, lambda a, b: (a[0] - b[1], a[1] - b[0]))
@@ -245,16 +264,13 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
             result.undefined = join_taints(lhs.undefined, rhs.undefined, result.data.shape)
         return result
 
-    def unary_op(self, arg: Handle, op: Operation) -> Handle:
-        """Apply a numpy function of one array."""
-        result = wrap(op(arg.data), arg.dtype.scalar)
-        result.undefined = arg.undefined
-        return result
+    def ternary_op(self, *operands: Any) -> Handle:
+        """Apply a numpy function, which stands last, to operands; the result has the type of the last of these."""
+        *handles, op = operands
+        result = wrap(op(*(handle.data for handle in handles)), handles[-1].dtype.scalar)
+        return add_operand_taints(result, *handles)
 
-    def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Operation) -> Handle:
-        """Apply a numpy function of three arrays; the result has the type of the third."""
-        result = wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
-        return add_operand_taints(result, lhs, rhs, other)
+    unary_op = ternary_op
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
         """Select lane by lane, each lane with its taint."""
@@ -273,6 +289,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     create_srem = create_urem = _elementwise(np.fmod, _mark_quotients)
     create_shl = _elementwise(np.left_shift, _mark_shifts)
     create_lshr = _elementwise(np.right_shift, _mark_shifts)
+    create_ashr = _elementwise(_shift_signed, _mark_shifts)
     create_add = _elementwise(np.add, _mark_sums)
     create_sub = _elementwise(np.subtract, _mark_differences)
     create_mul = _elementwise(np.multiply, _mark_products, clear_decided_lanes)
@@ -280,9 +297,10 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     create_or = _elementwise(np.bitwise_or, partial(clear_decided_lanes, all_ones=True))
     create_maxnumf = _elementwise(np.fmax)  # NaN only where both are
     create_minnumf = _elementwise(np.fmin)
+    create_umulhi = _elementwise(_high_product)
 
     def create_fabs(self, arg: Handle) -> Handle:
-        return Handle(np.abs(arg.data), arg.dtype.scalar)
+        return self.unary_op(arg, np.abs)
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """Multiply and add, rounded once: the product of two float32 numbers is exact in float64."""
@@ -296,22 +314,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         if propagate_nans == upstream._ir.PROPAGATE_NAN.NONE:
             return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
         return self.ternary_op(arg, lo, hi, np.clip)
-
-    def create_ashr(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Arithmetic shift right, of unsigned integers too."""
-        signed = upstream._get_signed_np_dtype(lhs.data.dtype)
-        shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
-        return _mark_shifts(add_operand_taints(wrap(shifted, lhs.dtype.scalar), lhs, rhs), lhs, rhs)
-
-    def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Return the high half of an unsigned product; signed operands are reinterpreted bitwise."""
-        bits = 8 * lhs.data.itemsize
-        left, right = (operand.data.view(f"u{operand.data.itemsize}") for operand in (lhs, rhs))
-        if bits < 64:
-            high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
-        else:
-            high = upstream.np_umulhi_u64(left, right)
-        return Handle(high.astype(left.dtype).view(lhs.data.dtype), lhs.dtype.scalar)
 
     # linear algebra and counting
 

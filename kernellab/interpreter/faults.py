@@ -7,7 +7,9 @@ import linecache
 import sys
 import textwrap
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType, TracebackType
 
 import numpy as np
@@ -99,15 +101,9 @@ def current_line() -> Line | None:
 
 def line_of_traceback(traceback: TracebackType | None) -> Line | None:
     """Return file and line of the innermost frame of user code below ``execute``."""
-    line = None
-    inside = False
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        inside = inside or is_library_file(file)
-        if inside and not is_library_file(file):
-            line = file, traceback.tb_lineno
-        traceback = traceback.tb_next
-    return line
+    lines = [(frame.f_code.co_filename, number) for frame, number in walk_tb(traceback)]
+    below = dropwhile(lambda line: not is_library_file(line[0]), lines)
+    return next((line for line in reversed(list(below)) if not is_library_file(line[0])), None)
 
 
 def place_of(line: Line | None) -> Place | None:

@@ -174,23 +174,18 @@ def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], 
         storages.append(Storage(address, place.size_bytes, place.address, place.is_whole, shadow))
     regions: dict[int, MemoryRegion] = {}
     for number, (name, spec) in enumerate(tensors, start=1):
-        regions[number] = region = _region(number, name, spec, storages[spec.storage])
-        region.storage.regions.append(region)
+        storage = storages[spec.storage]
+        start = (number << TAG_SHIFT) + _MIDDLE + ((storage.notebook_address + spec.offset_bytes) & _LOW_BITS)
+        delta = np.uint64((storage.address + spec.offset_bytes - start) % _ADDRESS_SPACE)
+        end, bit = start + spec.span_bytes, len(storage.regions)
+        regions[number] = MemoryRegion(name, spec, storage, start, end, bit, delta, _elements(spec))
+        storage.regions.append(regions[number])
     for storage in storages:
         _mark_members(storage)
     for region in regions.values():
         if region.spec.span_bytes and not launch.uninitialised.isdisjoint([region.name, region.name.split("[")[0]]):
             region.storage.shadow.view("unwritten", region.spec)[...] = True
     return tuple(storages), regions
-
-
-def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> MemoryRegion:
-    low_bits = (storage.notebook_address + spec.offset_bytes) & _LOW_BITS
-    start = (number << TAG_SHIFT) + _MIDDLE + low_bits
-    delta = np.uint64((storage.address + spec.offset_bytes - start) % _ADDRESS_SPACE)
-    return MemoryRegion(
-        name, spec, storage, start, start + spec.span_bytes, len(storage.regions), delta, _elements(spec)
-    )
 
 
 def _elements(spec: TensorSpec) -> Array | None:
