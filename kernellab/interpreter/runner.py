@@ -103,16 +103,9 @@ class Interpreter:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:
             on_accesses(outcome.accesses)
-        return Run(
-            kernel=closure.name,
-            grid=grid,
-            seconds=outcome.seconds,
-            changed=changed,
-            findings=tuple(_relabel_finding(finding, closure) for finding in outcome.findings),
-            where="interpreter",
-            output=outcome.output,
-            notes=(*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole)),
-        )
+        findings = tuple(_relabel_finding(finding, closure) for finding in outcome.findings)
+        notes = (*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole))
+        return Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
 
     def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
