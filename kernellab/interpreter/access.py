@@ -160,6 +160,7 @@ class CheckedBuilder(ArithmeticBuilder):
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
 
     def create_load(self, ptr: Handle, *hints: Any) -> Handle:
+        """Load one element."""
         return self._load(ptr, None, None, volatile=bool(hints[-1]))
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
@@ -171,9 +172,11 @@ class CheckedBuilder(ArithmeticBuilder):
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_store(self, ptr: Handle, val: Handle, *hints: Any) -> None:
+        """Store one element."""
         self._store(ptr, val, None)
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *hints: Any) -> None:
+        """Store the active lanes of a block."""
         self.memory.report_undefined(mask, None, "the mask of the store", ptrs)
         self._store(ptrs, value, mask)
 
@@ -246,10 +249,12 @@ class CheckedBuilder(ArithmeticBuilder):
         return Handle(to_values(old, element), element)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
+        """Load as one atomic access."""
         self._atomic(ptr, _lanes(mask, ptr), ptr.get_element_ty(), sem, writes=False)
         return self._load(ptr, mask, None, volatile=True)
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
+        """Store as one atomic access."""
         element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, element, sem, reads=False)
         self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
@@ -268,6 +273,7 @@ class CheckedBuilder(ArithmeticBuilder):
     def create_make_tensor_descriptor(
         self, base: Handle, shape: Any, strides: Any, tensor_shape: Any, is_signed: bool, padding: Any = None
     ) -> Descriptor:
+        """Make a descriptor on the device."""
         return Descriptor.create(base, shape, strides, tensor_shape, padding)
 
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
@@ -305,10 +311,12 @@ class CheckedBuilder(ArithmeticBuilder):
             self.create_descriptor_store(desc, Handle(row, value.dtype), [_row(x), y_offset])
 
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
+        """Load through a block pointer."""
         ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         return self._load(ptrs, mask, _padding(padding_option, ptrs), volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
+        """Store through a block pointer."""
         ptrs, mask = _block_pointers(ptr, ptr.offsets, boundary_check)
         self._store(ptrs, value, mask)
 

@@ -300,6 +300,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     create_umulhi = _elementwise(_high_product)
 
     def create_fabs(self, arg: Handle) -> Handle:
+        """Clear the sign."""
         return self.unary_op(arg, np.abs)
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
@@ -365,6 +366,7 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     _fill = _rearranged(lambda data, shape: np.full(shape, data.item(), data.dtype))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        """Fill a block with a scalar."""
         return self._fill(arg, ret_ty.shape)
 
     # pointers

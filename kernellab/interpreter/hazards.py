@@ -36,7 +36,7 @@ _ENTRIES: dict[ShadowArray, type] = {
 
 @dataclass(slots=True)
 class Shadow:
-    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until first used.
+    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage, from their first use on.
 
     ``writers`` holds the `Ordering.tag` of the plain store that last wrote the granule, 0 for none; ``readers``
     likewise of the plain load since, `MANY` for several programs; ``updaters`` the number of a set of `UpdaterSets`.
@@ -46,12 +46,8 @@ class Shadow:
 
     size_bytes: int
     shift: int
-    writers: Array | None = None
-    readers: Array | None = None
-    updaters: Array | None = None
-    unwritten: Array | None = None
-    members: Array | None = None
     is_written: bool = False
+    arrays: dict[ShadowArray, Array] = field(default_factory=dict)
 
     def granules(self, offsets: Array, itemsize: int) -> Array:
         """Return the granules of elements at byte ``offsets``, in order: 1 or more, equally many, per element."""
@@ -70,11 +66,9 @@ class Shadow:
 
     def ensure(self, name: ShadowArray) -> Array:
         """Return an array by its name; it starts as zeros."""
-        array: Array | None = getattr(self, name)
-        if array is None:
-            array = _sparse_zeros(-(-self.size_bytes >> self.shift), _ENTRIES[name])
-            setattr(self, name, array)
-        return array
+        if name not in self.arrays:
+            self.arrays[name] = _sparse_zeros(-(-self.size_bytes >> self.shift), _ENTRIES[name])
+        return self.arrays[name]
 
     def view(self, name: ShadowArray, spec: TensorSpec) -> Array:
         """Return the entries of the elements of a tensor, with a last axis for the granules of one element."""
@@ -87,14 +81,11 @@ class Shadow:
         """Repeat the entries of each array; pages of zeros take no memory."""
         factor = 1 << (self.shift - shift)
         self.shift = shift
-        for name in _ENTRIES:
-            array = getattr(self, name)
-            if array is not None:
-                finer = _sparse_zeros(array.size * factor, array.dtype)
-                places = np.flatnonzero(array)
-                for step in range(factor):
-                    finer[places * factor + step] = array[places]
-                setattr(self, name, finer)
+        for name, array in self.arrays.items():
+            places = np.flatnonzero(array)
+            self.arrays[name] = finer = _sparse_zeros(array.size * factor, array.dtype)
+            for step in range(factor):
+                finer[places * factor + step] = array[places]
 
 
 _LARGE_BYTES = 1 << 24
@@ -241,6 +232,13 @@ class _Access:
     granules: Array
     per_element: int
 
+    def entries(self, name: ShadowArray) -> Array | None:
+        """Return the entries of the granules in an array of the shadow, None if all are zero."""
+        if name not in self.shadow.arrays:
+            return None
+        entries = self.shadow.arrays[name][self.granules]
+        return entries if entries.any() else None
+
     def lanes(self, marked: Array) -> Array:
         """Return the lanes with a marked granule."""
         if self.per_element == 1:
@@ -257,6 +255,9 @@ def _access(region: MemoryRegion, addresses: Array, itemsize: int) -> _Access:
     shadow = region.storage.shadow
     granules = shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
     return _Access(region, addresses, shadow, granules, shadow.granules_per_element(itemsize))
+
+
+_CLEARED: tuple[ShadowArray, ...] = ("readers", "updaters", "unwritten")
 
 
 class Hazards:
@@ -296,11 +297,11 @@ class Hazards:
         shadow.ensure("writers")[granules] = self._ordering.tag
         self._check_readers(access, "writes")
         self._check_updaters(access, "writes")
-        for entries in (shadow.readers, shadow.updaters, shadow.unwritten):
-            if entries is not None:
-                entries[granules] = 0
-        if shadow.members is not None:
-            self._check_members(access, shadow.members[granules])
+        for name in _CLEARED:
+            if name in shadow.arrays:
+                shadow.arrays[name][granules] = 0
+        if "members" in shadow.arrays:
+            self._check_members(access, shadow.arrays["members"][granules])
         elif region.same_views:
             detail = f"{region.name} and {', '.join(region.same_views)} are the same memory"
             self.findings.add(FindingKind.OVERLAP, region.name, detail, 1, severity=Severity.NOTE)
@@ -333,8 +334,8 @@ class Hazards:
             updaters = shadow.ensure("updaters")
             updaters[granules] = self._updates.add_segment(updaters[granules], tag)
             shadow.is_written = True
-            if shadow.unwritten is not None:
-                shadow.unwritten[granules] = False
+            if "unwritten" in shadow.arrays:
+                shadow.arrays["unwritten"][granules] = False
 
     def report_collision(self, region: MemoryRegion, addresses: Array, lanes: int) -> None:
         """Report lanes of one store that wrote different values to one element."""
@@ -343,8 +344,8 @@ class Hazards:
         self.findings.add(FindingKind.RACE, region.name, detail, lanes)
 
     def _check_read(self, access: _Access, *, volatile: bool = False) -> None:
-        unwritten = access.shadow.unwritten
-        if unwritten is not None and (fresh := unwritten[access.granules]).any():
+        fresh = access.entries("unwritten")
+        if fresh is not None:
             lanes, name = access.lanes(fresh), access.region.name
             detail = f"element {access.element(lanes)} of {name} is read before anything wrote it"
             self.findings.add(FindingKind.UNINITIALISED_READ, name, detail, int(lanes.sum()))
@@ -353,7 +354,8 @@ class Hazards:
 
     def _check_writers(self, access: _Access, values: Array | None) -> None:
         """Report elements last written by another program, unordered; ``values`` is None for a read."""
-        if access.shadow.writers is None or not (tags := access.shadow.writers[access.granules]).any():
+        tags = access.entries("writers")
+        if tags is None:
             return
         lanes = access.lanes(self._ordering.unordered_entries(tags))
         if not lanes.any():
@@ -371,7 +373,8 @@ class Hazards:
 
     def _check_readers(self, access: _Access, verb: str) -> None:
         """Report a change of an element that another program read: on a GPU it may have read the new value."""
-        if access.shadow.readers is None or not (tags := access.shadow.readers[access.granules]).any():
+        tags = access.entries("readers")
+        if tags is None:
             return
         foreign = self._ordering.unordered_entries(tags)
         if foreign.any():
@@ -381,7 +384,8 @@ class Hazards:
 
     def _check_updaters(self, access: _Access, verb: str) -> None:
         """Report a plain access to an element that another program updated by an unordered atomic."""
-        if access.shadow.updaters is None or not (numbers := access.shadow.updaters[access.granules]).any():
+        numbers = access.entries("updaters")
+        if numbers is None:
             return
         unordered = self._updates.unordered_segments(numbers)
         if unordered:

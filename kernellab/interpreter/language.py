@@ -165,6 +165,7 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return _call_of("plain", node, node.value) if is_constant and node.attr == "value" else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        """Rewrite ``is`` and ``is not`` between two operands."""
         self.generic_visit(node)
         if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
@@ -179,6 +180,7 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        """Rewrite calls of builtins."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
             node.func.id = f"{_PREFIX}{node.func.id}"
@@ -191,6 +193,7 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return _call_of(name, node, *map(_as_lambda, node.values))
 
     def visit_If(self, node: Any) -> Any:  # noqa: N802
+        """Check that a condition is a scalar."""
         self.generic_visit(node)
         node.test = _call_of("check_condition", node.test, node.test)
         return node
@@ -198,6 +201,7 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
     visit_While = visit_IfExp = visit_If  # noqa: N815
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        """Rewrite ``not``."""
         self.generic_visit(node)
         return _call_of("logical_not", node, node.operand) if isinstance(node.op, ast.Not) else node
 

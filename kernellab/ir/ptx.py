@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Location
@@ -147,9 +148,8 @@ def ptx_kernel(text: str) -> PtxKernel:
     if entry is None:
         raise UsageError("The PTX has no kernel: expected a function that is an .entry.")
     header, _, _ = text[entry.start() :].partition("{")
-    threads = 1
-    for extent in (_THREADS.search(header) or re.match("()", "")).groups():  # type: ignore[union-attr]
-        threads *= int(extent) if extent else 1
+    extents = _THREADS.search(header)
+    threads = prod(int(extent or 1) for extent in extents.groups()) if extents else 1
     parameters = tuple(
         PtxParameter(match[4], int(match[2]) // 8 * int(match[5] or 1), ".ptr" in match[3])
         for match in map(_PARAMETER.search, header.splitlines())
@@ -201,7 +201,7 @@ class _Reader:
             elif text[0] == "}":
                 self.scopes.pop()
                 text = text[1:].strip()
-            elif label and ";" not in label[1]:
+            elif label:
                 self._label(label[1])
                 text = label[2].strip()
             elif ";" in text:
@@ -233,9 +233,8 @@ class _Reader:
         if match is None:
             return
         guard = Register(self._scoped_name(match[2])) if match[2] else None
-        parts = tuple(match[3].split("."))
-        operands = tuple(self._operand(each) for each in split_operands(match[4]))
-        block = len(self.blocks) - 1
+        parts, block = tuple(match[3].split(".")), len(self.blocks) - 1
+        operands = tuple(map(self._operand, split_operands(match[4])))
         instruction = PtxInstruction(parts, operands, guard, match[1] == "!", self.place, block)
         if parts[0] == "bra":
             self.branches.append((block, len(self.blocks[-1]), tuple(number for number, _ in self.scopes)))
@@ -245,7 +244,7 @@ class _Reader:
 
     def _operand(self, text: str) -> Operand:
         if text.startswith("{"):
-            return Vector(tuple(self._operand(each) for each in split_operands(text[1:-1])))
+            return Vector(tuple(map(self._operand, split_operands(text[1:-1]))))
         if text.startswith("["):
             return self._address(text[1:-1].strip())
         if "|" in text:
@@ -266,8 +265,7 @@ class _Reader:
         first, *rest = split_operands(text)
         base, sign, offset = re.match(r"([^+\-\s]+|-\d+)\s*([+-]?)\s*(.*)", first).groups()  # type: ignore[union-attr]
         steps = int(offset.removesuffix("U"), 0) if offset else 0
-        coordinates = tuple(self._operand(each) for each in rest)
-        return Address(self._plain(base), -steps if sign == "-" else steps, coordinates)
+        return Address(self._plain(base), -steps if sign == "-" else steps, tuple(map(self._operand, rest)))
 
     def finished(self) -> tuple[tuple[PtxInstruction, ...], ...]:
         """Return the blocks, with labels that stand below their branches in the same braces found, too."""
