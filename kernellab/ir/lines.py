@@ -37,7 +37,8 @@ class LocationTable:
     def _read(self, text: str, at: int) -> tuple[Location, int]:
         alias = _ALIAS.match(text, at)
         if alias:
-            return self._alias(alias[0]), alias.end()
+            target = self.aliases.get(alias[0])
+            return Location() if target is None else self.resolve(target), alias.end()
         if text.startswith("callsite(", at):
             return self._read_callsite(text, at + len("callsite("))
         if text.startswith("fused", at):
@@ -46,12 +47,6 @@ class LocationTable:
         if string:
             return self._read_quoted(text, string[1], string.end())
         return Location(), at + len("unknown")
-
-    def _alias(self, name: str) -> Location:
-        if name not in self._known:
-            target = self.aliases.get(name)
-            self._known[name] = Location() if target is None else self._read(target, 0)[0]
-        return self._known[name]
 
     def _read_quoted(self, text: str, quoted: str, at: int) -> tuple[Location, int]:
         position = _POSITION.match(text, at)
