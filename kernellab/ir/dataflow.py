@@ -275,12 +275,13 @@ class Frame:
 
         ``doubtful`` tells that the region may not be entered at all.
         """
-        blocks = self.analysis.graph.regions[region].blocks
+        graph = self.analysis.graph
+        blocks = graph.regions[region].blocks
         if not blocks:
             return []
         for block in blocks[1:]:
-            self.state.update((each, UNDEFINED) for each in self.analysis.graph.blocks[block].arguments)
-        self.state.update(zip(self.analysis.graph.blocks[blocks[0]].arguments, arguments, strict=True))
+            self.state.update(dict.fromkeys(graph.blocks[block].arguments, UNDEFINED))
+        self.state.update(zip(graph.blocks[blocks[0]].arguments, arguments, strict=True))
         certain = self.analysis.certain(region)
         reached = {blocks[0]}
         left: dict[int, list[Alternatives]] = {}
@@ -290,8 +291,10 @@ class Frame:
             for block in (each for each in blocks if each in reached):
                 doubt = doubtful or block not in certain
                 self.doubts += doubt
-                end = self._block(block)
+                for index in graph.blocks[block].operations:
+                    self._operation(graph.operations[index])
                 self.doubts -= doubt
+                end = graph.end(graph.blocks[block])
                 if end.successors:
                     changed |= self._branch(end, reached)
                 elif end.name != "ub.unreachable":
@@ -311,19 +314,11 @@ class Frame:
             first += len(arguments)
             if taken is not None and position != taken:
                 continue
-            changed |= successor not in reached
+            before = self.states(arguments)
+            joined = [union(pair, end.index) for pair in zip(before, values, strict=True)]
+            changed |= successor not in reached or joined != before
             reached.add(successor)
-            changed |= self._join(arguments, values, end.index)
-        return changed
-
-    def _join(self, targets: Sequence[int], values: Sequence[Alternatives], operation: int) -> bool:
-        changed = False
-        for target, value in zip(targets, values, strict=True):
-            old = self.state.get(target, UNDEFINED)
-            new = union([old, value], operation)
-            if new != old:
-                self.state[target] = new
-                changed = True
+            self.state.update(zip(arguments, joined, strict=True))
         return changed
 
     def value(self, value: int) -> Alternatives:
@@ -338,19 +333,10 @@ class Frame:
         """Return the alternatives of some values so far."""
         return [self.value(value) for value in values]
 
-    def _block(self, block: int) -> Operation:
-        """Run the operations of a block in order and return its terminator."""
-        operations = self.analysis.graph.operations
-        operation = None
-        for index in self.analysis.graph.blocks[block].operations:
-            operation = operations[index]
-            if operation.name not in TERMINATORS:
-                self._operation(operation)
-        assert operation is not None
-        return operation
-
     def _operation(self, operation: Operation) -> None:
         name = operation.name
+        if name in TERMINATORS:
+            return
         if name in STRUCTURED:
             STRUCTURED[name](self, operation)
             return

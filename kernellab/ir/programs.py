@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernellab.ir.constants import integer_of
-from kernellab.ir.graph import Function, Graph, Location, Operation
+from kernellab.ir.graph import Function, Graph, Location, Operation, reachable
 
 Integers = npt.NDArray[np.int64]
 Known = Integers | None
@@ -174,7 +175,8 @@ class Programs:
     def call(self, function: Function, operands: list[Known], weight: Weight) -> list[Known]:
         """Run a function, block by block in an order in which each comes after those that lead to it."""
         blocks = self.graph.regions[function.region].blocks
-        waiting = incoming(self.graph, blocks)
+        reached = reachable(blocks[:1], lambda block: self.graph.blocks[block].successors)
+        waiting = Counter(successor for block in reached for successor in self.graph.blocks[block].successors)
         entered: dict[int, tuple[Weight, list[Known]]] = {blocks[0]: (weight, operands)}
         ready, results = [blocks[0]], list[Known]()
         while ready:
@@ -312,18 +314,6 @@ class Programs:
         self.depth += 1
         self._set(operation, self.call(function, self._operands(operation), weight))
         self.depth -= 1
-
-
-def incoming(graph: Graph, blocks: tuple[int, ...]) -> dict[int, int]:
-    """Return the number of edges into each reachable block."""
-    counts = {blocks[0]: 0}
-    waiting = [blocks[0]]
-    while waiting:
-        for successor in graph.blocks[waiting.pop()].successors:
-            if successor not in counts:
-                waiting.append(successor)
-            counts[successor] = counts.get(successor, 0) + 1
-    return counts
 
 
 def _split(weight: Weight, condition: Known, operation: Operation) -> tuple[Weight, Weight]:
