@@ -194,9 +194,8 @@ class CallQueue:
             if not future.done() and self.clock() - since_s < self.limit_s:
                 continue
             del self._questions[name]
-            answer = (
-                _future_result(future) if future.done() else WorkerError(f"{name} said nothing for {self.limit_s:g} s")
-            )
+            silence = WorkerError(f"{name} said nothing for {self.limit_s:g} s")
+            answer = _future_result(future) if future.done() else silence
             owners[name] = answer if isinstance(answer, GpuOwner) else None
             if isinstance(answer, KernellabError):
                 self.failure = self.failure or answer
@@ -287,12 +286,8 @@ class CallQueue:
 
     def _fail_waiting_calls(self) -> None:
         """Fail the waiting calls where no process is left, after the time that a restart takes."""
-        if (
-            self._running
-            or self._questions
-            or not self._waiting
-            or any(self._may_take(name, call) for name in self._owners for call in self._waiting)
-        ):
+        can_go_on = any(self._may_take(name, call) for name in self._owners for call in self._waiting)
+        if self._running or self._questions or not self._waiting or can_go_on:
             self._alone_s = None
             return
         now_s = self.clock()

@@ -6,18 +6,6 @@ own a GPU measure; all of them have one kind of GPU, since times of two kinds ar
 A `CompileJob` is sent as bytes that compile it when they are unpickled, and the files of the compiled kernel are
 returned. So the workers need kernellab and the same Triton, and no disk in common with the notebook. A worker without
 kernellab gives a clear error, since it is called with `pickle.loads`, which Python has.
-
-Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and ipyparallel
-(``client.load_balanced_view().executor``), from scripts and from cells:
-
-- An interrupt comes back within a second with what was compiled, and the executor can be used again. Jupyter, though,
-  interrupts the processes that a notebook started as well: that ends the workers of a ``LocalCluster`` of dask, and may
-  break a process pool. Make a new one then; engines of ipyparallel survive.
-- If a worker dies, dask repeats its compile; with ipyparallel, the row of its config has the error; a process pool
-  breaks, and its finished compiles count.
-- A config that kills the compiler kills four workers of dask, which restarts them, before its row has the error.
-- If a cluster is closed, its finished compiles count, and the notes of the tuning name the error. If all engines of
-  ipyparallel die, that takes the timeout of a compile (``KERNELLAB_TIMEOUT``).
 """
 
 from __future__ import annotations
@@ -136,10 +124,8 @@ class DaskWorkers:
         return executor.submit(pickle.loads, data)  # type: ignore[no-any-return]
 
     def _is_selected(self, address: str, worker: Mapping[str, Any]) -> bool:
-        wanted = self.options.get("workers")
-        wanted = {wanted} if isinstance(wanted, str) else set(wanted or ())
-        has = worker.get("resources") or {}
-        needed = self.options.get("resources") or {}
+        wanted, needed = self.options.get("workers") or (), self.options.get("resources") or {}
+        wanted, has = {wanted} if isinstance(wanted, str) else set(wanted), worker.get("resources") or {}
         is_wanted = not wanted or bool(wanted & {address, worker.get("name"), worker.get("host")})
         return is_wanted and all(has.get(name, 0) >= amount for name, amount in needed.items())
 
@@ -215,7 +201,14 @@ def owners_of(candidates: Mapping[str, GpuOwner | None], target: str | None = No
     Kinds with the ``target`` come first, then the most common kind, then the kind of the first name. Processes without
     a GPU (None) are left out without a note.
     """
-    own, notes = _one_owner_per_gpu(candidates)
+    own: dict[str, GpuOwner] = {}
+    first: dict[str, str] = {}
+    notes: list[str] = []
+    for name, owner in sorted(candidates.items()):
+        if owner is not None and owner.gpu in first:
+            notes.append(f"{name} shares the GPU of {first[owner.gpu]} and measures nothing; start one worker per GPU")
+        elif owner is not None:
+            first[owner.gpu], own[name] = name, owner
     counts = Counter(owner.kind for owner in own.values())
     targets = {owner.kind: str(owner.device.target) for owner in own.values()}
     kind = max(counts, key=lambda each: (targets[each] == target, counts[each]), default="")
@@ -232,21 +225,6 @@ def owners_of(candidates: Mapping[str, GpuOwner | None], target: str | None = No
         if own[name].visible > 1
     ]
     return Owners(kind, names, tuple(notes))
-
-
-def _one_owner_per_gpu(candidates: Mapping[str, GpuOwner | None]) -> tuple[dict[str, GpuOwner], list[str]]:
-    own: dict[str, GpuOwner] = {}
-    first: dict[str, str] = {}
-    notes: list[str] = []
-    for name, owner in sorted(candidates.items()):
-        if owner is None:
-            continue
-        if owner.gpu in first:
-            notes.append(f"{name} shares the GPU of {first[owner.gpu]} and measures nothing; start one worker per GPU")
-            continue
-        first[owner.gpu] = name
-        own[name] = owner
-    return own, notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,16 +285,12 @@ class ExecutorPool:
         if isinstance(result, Failure):
             raise result.exception()
         if not isinstance(result, RemoteBuild):
-            raise self._record_failure(
-                UsageError(
-                    f"The executor returned a {type(result).__name__} for a compile; expected one result. A direct "
-                    "view of ipyparallel compiles on every engine: take client.load_balanced_view().executor."
-                )
-            )
+            text = f"The executor returned a {type(result).__name__} for a compile; expected one result."
+            remedy = "A direct view of ipyparallel compiles on every engine: take client.load_balanced_view().executor."
+            raise self._record_failure(UsageError(f"{text} {remedy}"))
         if result.digest != request.job.digest:
-            raise self._record_failure(
-                WorkerError("The executor's workers compile with another Triton, or with other TRITON_* variables.")
-            )
+            text = "The executor's workers compile with another Triton, or with other TRITON_* variables."
+            raise self._record_failure(WorkerError(text))
         for name, content in result.files.items():
             (request.folder / name).write_bytes(content)
 
@@ -349,9 +323,8 @@ class ExecutorPool:
             raise self._record_failure(WorkerError(text)) from exc
         if not isinstance(future, Future):
             text = f"submit() of the executor {value_text(self.executor)} returned a {type(future).__name__}"
-            raise self._record_failure(
-                UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_EXAMPLES}.")
-            )
+            text += f"; expected the future of a concurrent.futures.Executor{_EXAMPLES}."
+            raise self._record_failure(UsageError(text))
         return future
 
     def _await_result(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
@@ -378,9 +351,8 @@ class ExecutorPool:
         if isinstance(exc, BrokenExecutor):
             return self._record_failure(_broken_error(exc))
         if is_missing_module(exc):
-            return self._record_failure(
-                WorkerError(f"The executor's workers cannot import what they need ({exc}): install kernellab there.")
-            )
+            text = f"The executor's workers cannot import what they need ({exc}): install kernellab there."
+            return self._record_failure(WorkerError(text))
         return WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}")
 
     def _record_failure(self, error: KernellabError) -> KernellabError:
