@@ -174,15 +174,18 @@ class Lab(Workspace):
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
-        call = self._user_call("tune", kernel, grid, args, meta)
+        require_launch("lab.tune", kernel, grid, args, meta)
+        bound = self.bind(kernel)
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
-        from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.timing.launches import Launches  # keeps `import kernellab` light
+        from kernellab.tune.autotune import tune_and_launch
         from kernellab.tune.options import Options
 
         options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        return tune_and_launch(self.session(), call, options, local_environment)
+        launches = Launches(bound, grid, args, meta, self.target)
+        return tune_and_launch(self.session(), launches, options, local_environment)
 
     def tune_over(
         self,

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, heuristic_names, variant_with
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.value_samples import samples_before
 from kernellab.registry import Session, remember
-from kernellab.store import LaunchedBy
 from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
@@ -46,7 +44,7 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
 
 
 def tune_and_launch(
-    session: Session, call: UserCall, options: Options, opened: OpenEnvironment | None = None
+    session: Session, launches: Launches, options: Options, opened: OpenEnvironment | None = None
 ) -> Tuning:
     """Tune a bound kernel; launch the winner once if configs were timed in this process.
 
@@ -62,28 +60,44 @@ def tune_and_launch(
     if options.devices is not None:
         options = replace(options, devices=_device_indices(session.runtime, options.devices))
     environment = environment_of(session, options.devices[0] if options.devices else None)
-    launches = Launches(call.kernel, call.grid, call.args, dict(call.meta), environment.device.target)
     elsewhere = remote_tuning(environment, launches, options, opened)
     try:
         tuning = elsewhere or tune_launches(environment, launches, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
-    if tuning.winner is None:
-        return tuning
-    launched = environment.make_bench is not None
     if elsewhere is not None:
         launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
-    launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
-    if launched:
+    if tuning.winner is not None:
+        _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
+    return tuning
+
+
+def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> None:
+    """Record the launch of the winner, and launch it; of a trial, if it was neither timed nor is launched."""
+    row, config = tuning.rows[tuning.winner or 0], tuning.best
+    launch = launches.of(row.config, config)
+    if launches_it:
         # it is remembered with its time
         launch.function.reported.add((launch.job.digest, getattr(launches.grid, "__code__", None)))
-        _prepare_arguments(launches, tuning.best)
-    record, by = _record_of_winner(session, launches, tuning, launched=launched)
-    if launched:
-        variant = variant_with(launches.kernel, launches.args, launches.meta, tuning.best)
+        _prepare_arguments(launches, config)
+    compiled = session.compiler.compile(launch.job)
+    seconds = (row.time_ms or 0.0) / 1e3
+    record = LaunchRecord(
+        kernel=launch.function,
+        compiled=compiled,
+        arguments=launch.arguments,
+        grid=launch.grid,
+        launches=int(launches_it),
+        run=Run(compiled.kernel, launch.grid, seconds, {}, (), "gpu") if launches_it else None,
+        given_grid=launches.grid,
+        owner=launches.kernel,
+        before=samples_before(launch.arguments, compiled.effects),
+    )
+    if launches_it:
+        variant = variant_with(launches.kernel, launches.args, launches.meta, config)
         variant.function[launches.grid](*launches.args, **variant.meta)
-    remember(session.kernels, launches.kernel, record, by=by)
-    return tuning
+    is_launch = launches_it or row.time_ms is not None
+    remember(session.kernels, launches.kernel, record, by="launch" if is_launch else "run")
 
 
 def remote_tuning(
@@ -196,26 +210,3 @@ def _device_indices(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
 
     count = torch.cuda.device_count() if can_time(runtime) else 0
     return valid_devices(given, count, [device_name(index) for index in range(count)])
-
-
-def _record_of_winner(
-    session: Session, launches: Launches, tuning: Tuning, *, launched: bool
-) -> tuple[LaunchRecord, LaunchedBy]:
-    """Return the record of the winner before its launch; of a trial, if it was neither timed nor is launched."""
-    row = tuning.rows[tuning.winner or 0]
-    launch = launches.of(row.config, tuning.best)
-    compiled = session.compiler.compile(launch.job)
-    seconds = (row.time_ms or 0.0) / 1e3
-    run = Run(compiled.kernel, launch.grid, seconds, {}, (), "gpu") if launched else None
-    record = LaunchRecord(
-        kernel=launch.function,
-        compiled=compiled,
-        arguments=launch.arguments,
-        grid=launch.grid,
-        launches=int(launched),
-        run=run,
-        given_grid=launches.grid,
-        owner=launches.kernel,
-        before=samples_before(launch.arguments, compiled.effects),
-    )
-    return record, "launch" if launched or row.time_ms is not None else "run"

@@ -14,7 +14,6 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import LaunchError, UsageError
-from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import environment_of, remote_tuning, tune_and_launch
 from kernellab.tune.cluster_tuning import pack_arguments, unpack_arguments
@@ -42,8 +41,8 @@ def grid(meta: dict[str, Any]) -> tuple[int, ...]:
     return (triton.cdiv(300, meta["BLOCK"]),)
 
 
-def call_in(lab: kernellab.Lab, *args: Any) -> UserCall:
-    return UserCall(lab.bind(twice), grid, args, {})
+def launches_in(lab: kernellab.Lab, *args: Any) -> Launches:
+    return Launches(lab.bind(twice), grid, args, {}, lab.target)
 
 
 def measured(
@@ -51,7 +50,7 @@ def measured(
 ) -> Tuning:
     """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
     options = Options([triton.Config({"BLOCK": block}) for block in blocks], executor=executor, **more)
-    return tune_and_launch(lab.session(), call_in(lab, X, OUT, 300), options, opened)
+    return tune_and_launch(lab.session(), launches_in(lab, X, OUT, 300), options, opened)
 
 
 def _no_bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
@@ -98,8 +97,7 @@ def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: Thre
 def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     environment = replace(environment_of(lab.session()), make_bench=_no_bench)
     options = Options(executor=threads)
-    launches = Launches(lab.bind(twice), grid, (X, OUT, 300), {}, environment.device.target)
-    assert remote_tuning(environment, launches, options, cpu_environment) is None
+    assert remote_tuning(environment, launches_in(lab, X, OUT, 300), options, cpu_environment) is None
 
 
 def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
@@ -133,4 +131,4 @@ def environment_device() -> Any:
 def test_arguments_that_do_not_fit_are_refused_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     options = Options([triton.Config({"BLOCK": 64})], executor=threads)
     with pytest.raises(LaunchError):
-        tune_and_launch(lab.session(), call_in(lab, X, OUT), options, cpu_environment)
+        tune_and_launch(lab.session(), launches_in(lab, X, OUT), options, cpu_environment)

@@ -19,6 +19,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.launch.calls import UserCall
+from kernellab.timing.launches import Launches
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.dispatch.measuring import CaseSpec
 from kernellab.tune.dispatch.over import tune_over
@@ -50,7 +51,8 @@ def lab() -> Iterator[kernellab.Lab]:
 def measured(lab: kernellab.Lab, client: Any, opened: Any) -> Tuning:
     """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
     options = Options([triton.Config({"BLOCK": 64})], executor=client)
-    return tune_and_launch(lab.session(), UserCall(lab.bind(twice), grid, (X, OUT, 300), {}), options, opened)
+    launches = Launches(lab.bind(twice), grid, (X, OUT, 300), {}, lab.target)
+    return tune_and_launch(lab.session(), launches, options, opened)
 
 
 @pytest.fixture(scope="module")
