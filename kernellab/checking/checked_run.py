@@ -23,7 +23,7 @@ from kernellab.launch.calls import named_arguments, variants_of
 from kernellab.launch.memory import Copier, with_tensors
 from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch
+from kernellab.launch.run import ElementAccesses, LaneFill, Watch
 
 if TYPE_CHECKING:
     from kernellab.launch.runtime import Runtime
@@ -54,7 +54,10 @@ def launch_once(
         CheckFailed: an output differs from the reference.
         UsageError: the reference cannot be computed from the arguments of the kernel.
     """
-    reference = None if check is None else _reference(bound, args, meta, check)
+    reference = None
+    if check is not None:
+        function = next(variants_of(bound, args, meta)).function
+        reference = reference_of(check_of(check), named_arguments(function, args, meta))
     with runtime.recording(**options, poison=reference is not None) as recorder:
         bound.launcher.launch_and_learn(grid, *args, **meta)
     if reference is not None:
@@ -144,23 +147,19 @@ def check_outputs(
     checks = tuple(compare(reference.text, values, outputs, masks, fills))
     if all(result.equal for result in checks):
         return checks
+    names = {name for name in outputs.keys() & updated_by(record) if recorder.undo.is_kept(record.first, {name})}
+    with recorder.undo.before(record.first):
+        before = {name: outputs[name].detach().clone() for name in names}
     launch = WrongLaunch(
         record=record,
         values=values,
         unwritten=masks,
-        before=_updated_before(record, recorder, outputs),
+        before=before,
         check=check,
         repeat=partial(runtime.repeated, record),
         memory_before=partial(recorder.undo.before, record.last),
     )
     return explain_checks(launch, checks)
-
-
-def _updated_before(record: LaunchRecord, recorder: Recorder, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the in-place arguments as they were before the first launch, by name, where they were kept."""
-    names = {name for name in outputs.keys() & updated_by(record) if recorder.undo.is_kept(record.first, {name})}
-    with recorder.undo.before(record.first):
-        return {name: outputs[name].detach().clone() for name in names}
 
 
 def require_equal(check: Check, kernel: str) -> None:
@@ -171,29 +170,19 @@ def require_equal(check: Check, kernel: str) -> None:
     """
     if check.equal:
         return
-    first = "".join(f" {difference}." for difference in check.differences)
-    cause = "".join(f" {each}" for each in (check.cause, *check.hints) if each)
-    raise CheckFailed(
-        f"{check.argument} of {kernel} differs from {check.expression}: "
-        f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}{cause}",
-        kernel=kernel,
-    )
-
-
-def _how(check: Check) -> str:
+    how, worst = ".", check.worst
     if check.never_written == check.mismatched:
-        return " were never written."
-    missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
-    worst = check.worst
-    if worst is None:
-        return f".{missing}"
-    off = abs(worst.got - worst.expected)
-    return f". {worst.place} is off by {off:.3g} where {worst.allowed:.3g} is allowed.{missing}"
-
-
-def _reference(bound: Any, args: tuple[Any, ...], meta: dict[str, Any], check: Any) -> Reference:
-    function = next(variants_of(bound, args, meta)).function
-    return reference_of(check_of(check), named_arguments(function, args, meta))
+        how = " were never written."
+    else:
+        if worst is not None:
+            off = abs(worst.got - worst.expected)
+            how = f". {worst.place} is off by {off:.3g} where {worst.allowed:.3g} is allowed."
+        if check.never_written:
+            how += f" {check.never_written:,} of them were never written."
+    text = f"{check.argument} of {kernel} differs from {check.expression}: "
+    text += f"{check.mismatched:,} of {check.elements:,} elements{how}"
+    more = (*(f"{difference}." for difference in check.differences), check.cause, *check.hints)
+    raise CheckFailed(" ".join(filter(None, (text, *more))), kernel=kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,16 +291,15 @@ class _Trials:
     def lanes(self, accesses: ElementAccesses) -> tuple[MaskedLanes, ...]:
         """Return the first load for which the launch is right with another value in its masked lanes."""
         for load in accesses.masked:
-            for text, value in self._fills_of(load):
+            is_whole = not self.launch.memory[load.argument].dtype.is_floating_point
+            for text, value in _FILLS.items():
                 if not self.left:
                     return ()
+                if is_whole and not math.isfinite(value):
+                    continue
                 if self._is_right(self._copies(), Watch(LaneFill(load.file, load.line, value))):
                     return (MaskedLanes(load.argument, load.line, text, load.has_other),)
         return ()
-
-    def _fills_of(self, load: MaskedLoad) -> Iterator[tuple[str, float]]:
-        is_whole = not self.launch.memory[load.argument].dtype.is_floating_point
-        return ((text, value) for text, value in _FILLS.items() if not is_whole or math.isfinite(value))
 
     def _is_right(self, copies: dict[str, Any], watch: Watch) -> bool:
         try:

@@ -112,9 +112,15 @@ class Redzones:
 
     def damages(self) -> list[Damage]:
         """Return the damage to the redzones and to the watched copies."""
-        overruns = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
-        changed = [index for index, before in self.sums.items() if _sum(self.copy_of(index)) != before]
-        return overruns + [Damage(index, index, 0, 0, 0) for index in changed]
+        damages = []
+        for start, end, after, before in self._zones():
+            find = device_view.redzone_damage if isinstance(self.room, DeviceBytes) else _tensor_damage
+            damaged = find(self.room, start, end)
+            if damaged is not None:
+                count, first, last = damaged
+                damages.append(Damage(after, before, first - start, end - last, count))
+        changed = [index for index, checksum in self.sums.items() if _sum(self.copy_of(index)) != checksum]
+        return damages + [Damage(index, index, 0, 0, 0) for index in changed]
 
     def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
         """Return each redzone: start, end, the copy that ends at its start, the one that starts at its end."""
@@ -125,16 +131,6 @@ class Redzones:
             zones.append((edges[-1][0], start, edges[-1][1], index))
             edges.append((end, index))
         return [*zones, (edges[-1][0], self.room.numel(), edges[-1][1], None)]
-
-    def _damage(self, start: int, end: int, after: int | None, before: int | None) -> Damage | None:
-        if isinstance(self.room, DeviceBytes):
-            damaged = device_view.redzone_damage(self.room, start, end)
-        else:
-            damaged = _tensor_damage(self.room, start, end)
-        if damaged is None:
-            return None
-        count, first, last = damaged
-        return Damage(after, before, first - start, end - last, count)
 
 
 def spans_of(

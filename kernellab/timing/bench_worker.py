@@ -99,12 +99,18 @@ class Workbench:
                 self._launch_checked(reference)
                 self.memory.group_of_outputs()
                 self._finish(reference)
-            group, difference = self._compare_outputs(kernel)
+            group, differences = 0, list[str]()
+            if self.memory.setup.expected:
+                self._launch_checked(kernel)
+                differences = [check.text for check in self.memory.checks(self.references) if not check.equal]
+                self._finish(kernel)
+            else:
+                group = self._group(kernel)
             damages = self.memory.damages()
             if damages:
                 return LaunchTimes(damages=damages)
-            if difference:
-                return LaunchTimes(group=1, difference=difference)
+            if differences:
+                return LaunchTimes(group=1, difference="; ".join(differences))
             times = self._sample_times(job, kernel, limit_ms)
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
@@ -165,7 +171,11 @@ class Workbench:
         return self.watch.turns([self._turn(kernel, by_graph) for kernel in kernels], rounds)
 
     def _turn(self, kernel: BenchKernel, by_graph: bool) -> Turn:
-        launch = partial(self._launch, kernel, self._timed_launcher(kernel, by_graph))
+        if by_graph:
+            launcher = _cached_launcher(self._graphs, kernel.key, partial(self._capture_graph, kernel))
+        else:
+            launcher = self._launcher(kernel)
+        launch = partial(self._launch, kernel, launcher)
         return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
 
     def _prepare(self, kernel: BenchKernel) -> None:
@@ -195,15 +205,6 @@ class Workbench:
             tensors = [tensor_on(memory) for memory in self.memory.tensors]
             self._hooks[kernel.key] = unpickle_hooks(kernel.hooks).bound(kernel.arguments, tensors)
         return self._hooks[kernel.key] if kernel.hooks else None
-
-    def _compare_outputs(self, kernel: BenchKernel) -> tuple[int, str]:
-        """Launch once; return the group of the outputs and, with a reference, how they differ from it."""
-        if not self.memory.setup.expected:
-            return self._group(kernel), ""
-        self._launch_checked(kernel)
-        differences = [check.text for check in self.memory.checks(self.references) if not check.equal]
-        self._finish(kernel)
-        return int(bool(differences)), "; ".join(differences)
 
     def _group(self, kernel: BenchKernel) -> int:
         """Launch once and return the group of the outputs: see `LaunchTimes.group`."""
@@ -248,12 +249,6 @@ class Workbench:
         handle = _load_kernel(setup.device, binary)
         arguments = kernel.arguments_on(self.memory.tensors, setup.tables, self.memory.moves)
         return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
-
-    def _timed_launcher(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
-        """Return the launcher to time: a launch, or the replay of a CUDA graph of one."""
-        if not by_graph:
-            return self._launcher(kernel)
-        return _cached_launcher(self._graphs, kernel.key, partial(self._capture_graph, kernel))
 
     def _capture_graph(self, kernel: BenchKernel) -> Launcher:
         import torch

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -118,13 +117,14 @@ def key_fields(
     job = launches.of(config).job
     tuned = {name for name, _ in config.parameters}
     names = [name for name, _ in job.signature]
-    key = autotune_settings(launches.kernel).key
+    key, arguments = autotune_settings(launches.kernel).key, launches.given
+    keyed = {**{name: arguments[name] for name in key or () if name in arguments}, **(sizes or {})}
     return {
         "closure": job.closure.digest,
         "signature": jsonable(tuple((name, kind) for name, kind in job.signature if name not in tuned)),
         "attributes": jsonable(tuple((path, v) for path, v in job.attributes if names[path[0]] not in tuned and v)),
         "constants": jsonable(tuple((path, v) for path, v in job.constants if names[path[0]] not in tuned)),
-        "values": _sizes(launches) if key is None else _values(launches, key, sizes or {}),
+        "values": _sizes(launches) if key is None else {name: _text(value) for name, value in keyed.items()},
         "options": {n: str(v) for n, v in sorted(launches.meta.items()) if n not in names and n not in config.options},
         "device": device.name,
         "driver": device.driver,
@@ -137,11 +137,6 @@ def key_fields(
 def key_of(fields: Mapping[str, Any]) -> str:
     """Return the key of some fields, as readable canonical JSON."""
     return json.dumps({"schema": _KEY_SCHEMA, **fields}, sort_keys=True, separators=(",", ":"), default=str)
-
-
-def _values(launches: Launches, key: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, str]:
-    arguments = launches.given
-    return {name: _text(value) for name, value in {**{n: arguments[n] for n in key if n in arguments}, **sizes}.items()}
 
 
 def _sizes(launches: Launches) -> dict[str, str]:
@@ -190,14 +185,12 @@ def load_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
 
 def save_ceilings(folder: Path, ceilings: Ceilings) -> None:
     """Write ceilings to the folder's file; where that fails, they are measured again next time."""
-    path = folder / _FILE
+    path, scratch = folder / _FILE, folder / f"{_FILE}.{os.getpid()}"
     entries = {**_entries(path), f"{ceilings.device}, driver {ceilings.driver}": ceilings.as_dict()}
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=_FILE)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"schema": _CEILINGS_SCHEMA, "ceilings": entries}, file, indent=1)
-        os.replace(name, path)
+        scratch.write_text(json.dumps({"schema": _CEILINGS_SCHEMA, "ceilings": entries}, indent=1), encoding="utf-8")
+        os.replace(scratch, path)
 
 
 def measure_ceilings(device: str, driver: str) -> Ceilings:
