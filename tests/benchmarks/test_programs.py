@@ -11,6 +11,7 @@ from benchmarks.program_models import KERNELS, MODELS, Model
 from benchmarks.programs import compared_on_cpu, table
 from tests.alone import run_alone
 from tests.labs import shared_lab
+from tests.tables import every
 
 
 @pytest.mark.slow
@@ -69,27 +70,26 @@ def resized(model: Model, rows: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_the_modules_of_all_functions_run_alone_at_sizes_that_were_not_recorded(tmp_path: Path) -> None:
-    names = []
+@pytest.mark.parametrize("model", every(3, MODELS), ids=lambda model: model.name)
+def test_the_module_of_a_function_runs_alone_at_sizes_that_were_not_recorded(tmp_path: Path, model: Model) -> None:
+    name = model.name.replace(" ", "_")
     with shared_lab(store=":memory:") as lab:
         bound = {name: lab.bind(kernel) for name, kernel in KERNELS.items()}
-        for model in MODELS:
-            inputs = resized(model, 28)
-            with lab.capture(dynamic=True) as program:
-                found = model.body(bound, **inputs)
-                program.returns(*(found if isinstance(found, tuple) else (found,)))
-            names.append(model.name.replace(" ", "_"))
-            program.export(tmp_path / f"{names[-1]}.py")
-            kept = []
-            for rows in ROWS[model.name][1]:
-                made = resized(model, rows)
-                given = {name: made[name.removeprefix("inputs_")] for name in program.inputs}
-                before = {name: tensor.clone() for name, tensor in given.items()}
-                returned = model.body(bound, **made)
-                several = returned if isinstance(returned, tuple) else (returned,)
-                results = dict(zip(program.outputs[-len(several) :], several, strict=True))
-                changed = {name: tensor for name, tensor in given.items() if not torch.equal(tensor, before[name])}
-                kept.append((before, results, changed))
-            torch.save(kept, tmp_path / f"{names[-1]}.pt")
-    done = run_alone(ALONE, *names, folder=tmp_path)
+        inputs = resized(model, 28)
+        with lab.capture(dynamic=True) as program:
+            found = model.body(bound, **inputs)
+            program.returns(*(found if isinstance(found, tuple) else (found,)))
+        program.export(tmp_path / f"{name}.py")
+        kept = []
+        for rows in ROWS[model.name][1]:
+            made = resized(model, rows)
+            given = {name: made[name.removeprefix("inputs_")] for name in program.inputs}
+            before = {name: tensor.clone() for name, tensor in given.items()}
+            returned = model.body(bound, **made)
+            several = returned if isinstance(returned, tuple) else (returned,)
+            results = dict(zip(program.outputs[-len(several) :], several, strict=True))
+            changed = {name: tensor for name, tensor in given.items() if not torch.equal(tensor, before[name])}
+            kept.append((before, results, changed))
+        torch.save(kept, tmp_path / f"{name}.pt")
+    done = run_alone(ALONE, name, folder=tmp_path)
     assert done.returncode == 0, done.stderr

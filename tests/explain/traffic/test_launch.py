@@ -276,7 +276,7 @@ def test_arguments_that_share_memory_stay_as_they_are(lab: kernellab.Lab) -> Non
 def test_programs_that_add_up_under_a_lock_are_followed(
     lab: kernellab.Lab, columns: int, dtype: torch.dtype, warps: int
 ) -> None:
-    rows, groups = 151, 16
+    rows, groups = 49, 16
     x, parts = torch.ones(rows, columns, dtype=dtype), torch.zeros(groups, columns, dtype=dtype)
     weights, statistics = torch.ones(columns, dtype=dtype), torch.ones(rows)
     locks = torch.zeros(2 * groups, dtype=torch.int32)
