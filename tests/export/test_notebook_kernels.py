@@ -16,7 +16,7 @@ from kernellab.errors import CheckFailed
 from tests.export.exporting import run_files
 from tests.labs import shell_with_extension
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 EXPLAINING = "09_why_is_my_kernel_slow.ipynb"  # takes as long as the others together, and launches nothing
 NOTEBOOKS = [
