@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from kernellab.views.elements import dim, style, title
 
@@ -18,6 +18,7 @@ UNLIMITED = 1_000_000
 WIDTH = 100
 _INDENT = "  "
 WARNING = "kl-note kl-warn"
+Row = TypeVar("Row")
 
 
 class Block(Protocol):
@@ -266,6 +267,12 @@ class Table:
             cells = (f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, styles, strict=True))
             rows.append(f"<tr{title(tip)}>{''.join(cells)}</tr>")
         return html_table(rows, head)
+
+
+def table_of(columns: Mapping[str, Callable[[Row], str]], rows: Sequence[Row], **options: Any) -> Table:
+    """Return a table with a column for each function of a row; columns that are empty in every row are left out."""
+    cells = [[write(row) for write in columns.values()] for row in rows]
+    return Table([*columns], cells, **options).without_empty_columns()
 
 
 def html_table(rows: Iterable[str], head: Iterable[str] = (), style: str = "") -> str:

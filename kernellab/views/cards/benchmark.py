@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from kernellab.views.blocks import (
     Table,
     TextOnly,
     notes,
+    table_of,
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import interval, number
@@ -35,8 +36,23 @@ from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_h
 
 _TEXT_ROWS = 40
 _HTML_ROWS = 24
-_MEASURED = ("ms", "interval", "GB/s", "TFLOP/s", "of ceiling", "speedup")
-_COMPILED = ("registers", "spills", "shared", "occupancy", "bytes", "flops", "flops/byte")
+_MEASURED: dict[str, Callable[[BenchmarkRow], str]] = {
+    "ms": lambda row: number(row.time_ms, ".4g"),
+    "interval": lambda row: interval(row.low_ms, row.high_ms),
+    "GB/s": lambda row: number(row.gbps, ",.0f"),
+    "TFLOP/s": lambda row: number(row.tflops, ",.1f"),
+    "of ceiling": lambda row: "" if row.share is None else f"{row.share:.0%} {row.bound}",
+    "speedup": lambda row: number(row.speedup, ".2f"),
+}
+_COMPILED: dict[str, Callable[[BenchmarkRow], str]] = {
+    "registers": lambda row: number(row.registers, "d"),
+    "spills": lambda row: number(row.spill_bytes, "d"),
+    "shared": lambda row: number(row.shared_bytes, ",d"),
+    "occupancy": lambda row: number(row.occupancy, ".0%"),
+    "bytes": lambda row: number(row.bytes, ",d"),
+    "flops": lambda row: number(row.flops or None, ",d"),  # those of dots: a kernel without any computes all the same
+    "flops/byte": lambda row: number(row.intensity or None, ".3g"),
+}
 
 
 def benchmark_card(benchmark: Benchmark, *, rest_is: str = "in .frame") -> Card:
@@ -117,43 +133,25 @@ def ceilings_text(ceilings: Ceilings) -> str:
 
 def _table(benchmark: Benchmark, rest_is: str) -> Table:
     rows = benchmark.rows
-    has_times = any(row.time_ms is not None for row in rows)
-    names, cells = (_MEASURED, _time_cells) if has_times else (_COMPILED, _resource_cells)
     configs = [row.config for row in rows if row.config is not None and "config" not in dict(row.point)]
     shown = dict.fromkeys(name for config in configs for name, _ in config.parameters)
-    lines = []
-    for row in rows:
+
+    def config_words(row: BenchmarkRow) -> str:
         values = {} if row.config is None else dict(row.config.parameters)
-        config = ", ".join(f"{name}={values[name]}" for name in shown if name in values)
-        point = (value_text(dict(row.point)[name]) for name in benchmark.swept)
-        lines.append([*point, row.implementation, config, *cells(row), row.status])
-    head = [*benchmark.swept, "implementation", "config", *names, "status"]
-    reasons = [row.reason for row in rows]
-    return Table(head, lines, reasons, most_lines=_TEXT_ROWS, rest_is=rest_is).without_empty_columns()
+        return ", ".join(f"{name}={values[name]}" for name in shown if name in values)
+
+    columns: dict[str, Callable[[BenchmarkRow], str]] = {
+        **{name: partial(_swept_value, name) for name in benchmark.swept},
+        "implementation": lambda row: row.implementation,
+        "config": config_words,
+        **(_MEASURED if any(row.time_ms is not None for row in rows) else _COMPILED),
+        "status": lambda row: row.status,
+    }
+    return table_of(columns, rows, tips=[row.reason for row in rows], most_lines=_TEXT_ROWS, rest_is=rest_is)
 
 
-def _time_cells(row: BenchmarkRow) -> list[str]:
-    share = "" if row.share is None else f"{row.share:.0%} {row.bound}"
-    return [
-        number(row.time_ms, ".4g"),
-        interval(row.low_ms, row.high_ms),
-        number(row.gbps, ",.0f"),
-        number(row.tflops, ",.1f"),
-        share,
-        number(row.speedup, ".2f"),
-    ]
-
-
-def _resource_cells(row: BenchmarkRow) -> list[str]:
-    return [
-        number(row.registers, "d"),
-        number(row.spill_bytes, "d"),
-        number(row.shared_bytes, ",d"),
-        number(row.occupancy, ".0%"),
-        number(row.bytes, ",d"),
-        number(row.flops or None, ",d"),  # those of dots: a kernel without any computes all the same
-        number(row.intensity or None, ".3g"),
-    ]
+def _swept_value(name: str, row: BenchmarkRow) -> str:
+    return value_text(dict(row.point)[name])
 
 
 def _failures(benchmark: Benchmark) -> list[str]:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from functools import partial
 from html import escape
-from typing import Any
+from typing import Unpack
 
 from kernellab.compile import STAGES
 from kernellab.errors import plural
@@ -37,7 +37,7 @@ from kernellab.views.cards.explanation import answer_blocks
 from kernellab.views.elements import badge, code_line, dim, share_bar, shorten
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import stage_text
-from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
+from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
 from kernellab.views.palette import ORANGE, translucent
 from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotate_lines
@@ -219,7 +219,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
             yield Fold(title, [Drawing(picture)], detail, is_open=is_open and view is views[0])
 
 
-def scrolling(graph: Graph, effects: Effects | None = None, **options: Any) -> str:
+def scrolling(graph: Graph, effects: Effects | None = None, **options: Unpack[PictureOptions]) -> str:
     """Return the picture of a graph, which shrinks a little where it is too wide, and then scrolls."""
     return in_frame(svg(graph, effects, **options))
 

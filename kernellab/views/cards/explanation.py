@@ -6,6 +6,7 @@ And where the time goes: what the warps were about, the leading lines, the explo
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from html import escape
 
 from kernellab.errors import plural
@@ -26,6 +27,7 @@ from kernellab.views.blocks import (
     TextOnly,
     html_table,
     notes,
+    table_of,
     wrap_lines,
     wrap_text,
 )
@@ -155,15 +157,16 @@ def _reasons_bar(profile: Profile) -> str:
     return f'<div style="{style}">{"".join(parts)}</div>'
 
 
+_COLUMNS: dict[str, Callable[[LineSamples], str]] = {
+    "line": lambda line: "not known" if line.line is None else f"{short_file(line.file)}:{line.line}",
+    "share": lambda line: percent(line.share.value),
+    "between": lambda line: f"{percent(line.share.low)} - {percent(line.share.high)}",
+    "mostly": lambda line: "" if line.main is None else str(line.main),
+    "called from": lambda line: calls_text(tuple((short_file(file), number) for file, number in line.calls)),
+}
+
+
 def _table(profile: Profile) -> Table:
-    head = ("line", "share", "between", "mostly", "called from")
     shown = [line for line in profile.lines[:_LINES] if line.samples]
     tips = [reasons_words(line.reasons) for line in shown]
-    return Table(head, [_row(line) for line in shown], tips, ("line", "mostly", "called from")).without_empty_columns()
-
-
-def _row(line: LineSamples) -> tuple[str, ...]:
-    place = "not known" if line.line is None else f"{short_file(line.file)}:{line.line}"
-    bounds = f"{percent(line.share.low)} - {percent(line.share.high)}"
-    calls = calls_text(tuple((short_file(file), number) for file, number in line.calls))
-    return (place, percent(line.share.value), bounds, "" if line.main is None else str(line.main), calls)
+    return table_of(_COLUMNS, shown, tips=tips, left=("line", "mostly", "called from"))

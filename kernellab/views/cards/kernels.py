@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
+from operator import attrgetter
 
 from kernellab.benchmark.baselines import RESOURCES, BaselineComparison
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
-from kernellab.export.merging import Conflict, ConflictKind, Merged
+from kernellab.export.merging import Conflict, ConflictKind, Merged, MergedRow
 from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
@@ -25,10 +26,12 @@ from kernellab.views.blocks import (
     Heading,
     Message,
     PlainText,
+    Row,
     Section,
     Table,
     TextOnly,
     html_table,
+    table_of,
 )
 from kernellab.views.cards.results import compiled_card
 from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
@@ -126,8 +129,23 @@ table.facts tr + tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, C
 """
 
 
-_LAUNCHES = ("when", "where", "grid", "arguments", "time", "times")
-_MEASUREMENTS = ("config", "status", "time", "device", "when")
+_LAUNCHES: dict[str, Callable[[LaunchRow], str]] = {
+    "when": lambda row: date_words(row.last),
+    "where": lambda row: (
+        row.launch.where if row.launch.by == "launch" else f"{row.launch.by} on the {row.launch.where}"
+    ),
+    "grid": lambda row: "" if row.launch.grid is None else grid_words(row.launch.grid),
+    "arguments": lambda row: ", ".join(map(argument_words, row.launch.arguments)),
+    "time": lambda row: "" if row.seconds is None else seconds_words(row.seconds),
+    "times": lambda row: f"{row.count:,}",
+}
+_MEASUREMENTS: dict[str, Callable[[MeasurementRow], str]] = {
+    "config": lambda row: config_words(row.measurement.config),
+    "status": lambda row: row.measurement.status,
+    "time": lambda row: "" if row.measurement.time_ms is None else seconds_words(row.measurement.time_ms / 1e3),
+    "device": lambda row: row.measurement.device,
+    "when": lambda row: date_words(row.created),
+}
 
 
 def report_page(
@@ -147,9 +165,9 @@ def report_page(
         diff = escape(source_diff(before, recorded.version))
         parts += [f"<h2>Since {escape(before.label)}</h2>", f"<pre>{diff}</pre>"]
     if launches:
-        parts += ["<h2>Launches</h2>", _table(_LAUNCHES, map(_launch_cells, reversed(launches)))]
+        parts += ["<h2>Launches</h2>", _table(_LAUNCHES, launches[::-1])]
     if measurements:
-        parts += ["<h2>Measurements</h2>", _table(_MEASUREMENTS, map(_measurement_cells, measurements))]
+        parts += ["<h2>Measurements</h2>", _table(_MEASUREMENTS, measurements)]
     body = "\n".join(parts)
     return html_page(recorded.version.label, _STYLE, f"<main>\n{body}\n</main>")
 
@@ -171,20 +189,6 @@ def _version_facts(row: VersionRow) -> str:
     return f'<table class="facts">{"".join(cells)}</table>'
 
 
-def _launch_cells(row: LaunchRow) -> tuple[str, ...]:
-    launch = row.launch
-    where = launch.where if launch.by == "launch" else f"{launch.by} on the {launch.where}"
-    grid = "" if launch.grid is None else grid_words(launch.grid)
-    time = "" if row.seconds is None else seconds_words(row.seconds)
-    return (date_words(row.last), where, grid, ", ".join(map(argument_words, launch.arguments)), time, f"{row.count:,}")
-
-
-def _measurement_cells(row: MeasurementRow) -> tuple[str, ...]:
-    measurement = row.measurement
-    time = "" if measurement.time_ms is None else seconds_words(measurement.time_ms / 1e3)
-    return config_words(measurement.config), measurement.status, time, measurement.device, date_words(row.created)
-
-
 def argument_words(argument: Argument) -> str:
     """Return an argument in short: ``x_ptr float32 (300,)``, ``n=300``."""
     if argument.kind == "tensor":
@@ -194,9 +198,10 @@ def argument_words(argument: Argument) -> str:
     return f"{argument.name}={argument.value}"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]) -> str:
     head = "".join(f"<th>{column}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    cells = ("".join(f"<td>{escape(write(row))}</td>" for write in columns.values()) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f'<div class="scroll"><table class="facts"><tr>{head}</tr>{body}</table></div>'
 
 
@@ -233,10 +238,15 @@ def baseline_cells(comparison: BaselineComparison, test: str = "") -> tuple[str,
     return (test, now.kernel, comparison.name, now.device, *times, *needs, verdict)
 
 
-_MERGED = (
-    *("kernel", "launch", "device", "driver", "Triton", "version", "fastest", "ms", "interval", "configs"),
-    *("measured", "conflict"),
-)
+_MERGED: dict[str, Callable[[MergedRow], str]] = {
+    **{name: attrgetter(name.lower()) for name in ("kernel", "launch", "device", "driver", "Triton", "version")},
+    "fastest": lambda row: row.config if row.status == "ok" else row.status,
+    "ms": lambda row: number(row.time_ms, ".4g"),
+    "interval": lambda row: interval(row.low_ms, row.high_ms),
+    "configs": lambda row: str(row.configs),
+    "measured": lambda row: str(row.origin),
+    "conflict": lambda row: row.conflict,
+}
 
 
 def merged_card(merged: Merged) -> Card:
@@ -245,7 +255,8 @@ def merged_card(merged: Merged) -> Card:
     new, count = plural(merged.new, "measurement"), plural(len(conflicts), "conflict") if conflicts else "no conflict"
     versions = ", ".join(merged.versions) or "no kernel"
     words = f"{merged.source}: {versions}; {new} entered, {merged.known:,} known before, {count}."
-    return Card([Section(None, [Message(words), _merged_table(merged), *conflicts])])
+    table = table_of(_MERGED, merged.rows, left=set(_MERGED) - {"ms", "interval", "configs"})
+    return Card([Section(None, [Message(words), table, *conflicts])])
 
 
 def conflict_words(conflict: Conflict) -> str:
@@ -263,28 +274,21 @@ def conflict_words(conflict: Conflict) -> str:
     return f"{launch}, {here.words}: {times[0]} here, {times[1]} there{more}; both on {where}."
 
 
-def _merged_table(merged: Merged) -> Table:
-    """Return launches with their fastest configs, by device, driver, Triton and version; what disagrees."""
-    rows = [
-        (
-            *(row.kernel, row.launch, row.device, row.driver, row.triton, row.version),
-            row.config if row.status == "ok" else row.status,
-            number(row.time_ms, ".4g"),
-            interval(row.low_ms, row.high_ms),
-            str(row.configs),
-            str(row.origin),
-            row.conflict,
-        )
-        for row in merged.rows
-    ]
-    return Table(_MERGED, rows, left=set(_MERGED) - {"ms", "interval", "configs"}).without_empty_columns()
-
-
 def _time_or_status(kept: KeptTime) -> str:
     return str(kept.status) if kept.time_ms is None else f"{kept.time_ms:.4g} ms"
 
 
-_CHANGED = ("kernel", "launch", "device", "became", "ratio", "interval", "before ms", "ms", "by", "config", "why")
+_CHANGED: dict[str, Callable[[ChangedTime], str]] = {
+    **{name: attrgetter(name) for name in ("kernel", "launch", "device")},
+    "became": lambda row: str(row.became),
+    "ratio": lambda row: "" if row.ratio is None else f"{row.ratio.median:.3f}",
+    "interval": lambda row: "" if row.ratio is None else interval(row.ratio.low, row.ratio.high),
+    "before ms": lambda row: "" if row.before is None else number(row.before.time_ms, ".4g"),
+    "ms": lambda row: "" if row.after is None else number(row.after.time_ms, ".4g"),
+    "by": lambda row: row.by,
+    "config": lambda row: _changed_words(row.before, row.after),
+    "why": lambda row: row.reason,
+}
 _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
 
 
@@ -292,7 +296,7 @@ def regressions_card(found: Regressions) -> Card:
     """Return the launches whose time changed, or whose samples are too few, and what is left out."""
     shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
     left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
-    table = Table(_CHANGED, [_changed_cells(row) for row in shown], left=left).without_empty_columns()
+    table = table_of(_CHANGED, shown, left=left)
     known = f"No launch of {found.kernel or 'any kernel'} is known under several versions of Triton, driver or kernel."
     words = f"Of each launch, its fastest configs before and after a change: {found.text}." if found.rows else known
     rest = (Message(line, "kl-dim") for line in _left_out(found))
@@ -315,17 +319,6 @@ def _left_out(found: Regressions) -> list[str]:
     return lines
 
 
-def _changed_cells(row: ChangedTime) -> tuple[str, ...]:
-    ratio = row.ratio
-    before, after = (None if kept is None else kept.time_ms for kept in (row.before, row.after))
-    was, now = ("" if kept is None else kept.words for kept in (row.before, row.after))
-    return (
-        *(row.kernel, row.launch, row.device, str(row.became)),
-        "" if ratio is None else f"{ratio.median:.3f}",
-        "" if ratio is None else interval(ratio.low, ratio.high),
-        number(before, ".4g"),
-        number(after, ".4g"),
-        row.by,
-        now if was in ("", now) else f"{now} (was {was})",
-        row.reason,
-    )
+def _changed_words(before: KeptTime | None, after: KeptTime | None) -> str:
+    was, now = ("" if kept is None else kept.words for kept in (before, after))
+    return now if was in ("", now) else f"{now} (was {was})"

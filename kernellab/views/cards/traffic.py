@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
 from math import prod
@@ -13,7 +13,7 @@ from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
-from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, Table, TextOnly, html_table
+from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly, html_table, table_of
 from kernellab.views.elements import (
     MARKS,
     badge,
@@ -30,10 +30,18 @@ from kernellab.views.elements import (
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
 
 _MAPS_AT_MOST = 12
-_COLUMNS = (
-    *("line", "operation", "space", "argument"),
-    *("requests", "sectors", "ideal", "conflicts", "bytes", "efficiency"),
-)
+_COLUMNS: dict[str, Callable[[TrafficRow], str]] = {
+    "line": lambda row: number(row.line, "d"),
+    "operation": lambda row: str(row.operation),
+    "space": lambda row: str(row.space),
+    "argument": lambda row: row.argument or "",
+    "requests": lambda row: f"{row.requests:,}",
+    "sectors": lambda row: f"{row.sectors:,}",
+    "ideal": lambda row: f"{row.ideal_sectors:,}",
+    "conflicts": lambda row: f"{row.conflicts:,}",
+    "bytes": lambda row: f"{row.bytes:,}",
+    "efficiency": lambda row: number(row.efficiency, ".0%"),
+}
 _HEAD = (
     *("line", "access", "requests", "sectors", "needed"),
     *("bytes used of moved", "wavefronts", "conflicts", "lanes off"),
@@ -57,7 +65,7 @@ def traffic_card(traffic: Traffic) -> Card:
 
 def _text_lines(traffic: Traffic) -> list[str]:
     """Return a line per access of a launch, then what is remarkable, and what is unknown."""
-    lines = Table(_COLUMNS, [_cells(row) for row in traffic.rows]).without_empty_columns().lines()
+    lines = table_of(_COLUMNS, traffic.rows).lines()
     lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
     unknown = (f"unknown: {reason}" for reason in traffic.unknown)
     return [*lines, *_untouched_sentences(traffic), *unknown, *(f"note: {note}" for note in traffic.notes)]
@@ -94,17 +102,6 @@ def _untouched_sentences(traffic: Traffic) -> Iterator[str]:
             if missing and (done == "written" or not argument.is_written):
                 elements = plural(argument.elements, "element")
                 yield f"Of {argument.argument}, {missing:,} of {elements} were never {done}."
-
-
-def _cells(row: TrafficRow) -> tuple[str, ...]:
-    return (
-        "" if row.line is None else str(row.line),
-        str(row.operation),
-        str(row.space),
-        row.argument or "",
-        *(f"{count:,}" for count in (row.requests, row.sectors, row.ideal_sectors, row.conflicts, row.bytes)),
-        number(row.efficiency, ".0%"),
-    )
 
 
 def _rows_html(traffic: Traffic) -> str:
@@ -178,7 +175,16 @@ def spacing_words(example: WarpExample) -> str:
     return "; all lanes at one address" if step == 0 else f"; lanes {plural(abs(step), 'byte')} apart"
 
 
-_ARGUMENTS = ("argument", "elements", "read", "written", "reads per element", "footprint", "fetched by waves", "waves")
+_ARGUMENTS: dict[str, Callable[[ArgumentTraffic], str]] = {
+    "argument": lambda each: each.argument,
+    "elements": lambda each: f"{each.elements:,}",
+    "read": lambda each: size_words(each.read_bytes) if each.is_read else "",
+    "written": lambda each: size_words(each.written_bytes) if each.is_written else "",
+    "reads per element": lambda each: number(each.reads_per_element if each.is_read else None, ".3g"),
+    "footprint": lambda each: size_words(each.footprint_bytes),
+    "fetched by waves": lambda each: size_words(each.wave_bytes),
+    "waves": lambda each: f"{each.waves:,}",
+}
 
 
 def _arguments(traffic: Traffic) -> str:
@@ -186,7 +192,6 @@ def _arguments(traffic: Traffic) -> str:
     shown = [argument for argument in traffic.arguments if argument.is_read or argument.is_written]
     if not shown:
         return ""
-    rows = [_argument_cells(argument) for argument in shown]
     count = mapped_programs(traffic.grid, traffic.wave_programs, len(shown[0].programs))
     wave = min(traffic.wave_programs, prod(traffic.grid))
     which = f"The {plural(count, 'program')}" if count == wave else f"The first {count} of {plural(wave, 'program')}"
@@ -201,23 +206,10 @@ def _arguments(traffic: Traffic) -> str:
         f"{program_map(argument, traffic.grid, traffic.wave_programs)}</figure>"
         for argument in shown
     )
-    table = Table(_ARGUMENTS, rows, left=("argument",)).html()
+    table = table_of(_ARGUMENTS, shown, left=("argument",)).html()
     legend = f"{which} of the first wave, from above in the order in which they start:{keys}"
     slider, maps = program_slider(traffic.grid, count), f'<div class="kl-maps">{figures}</div>'
     return f'{table}<p class="kl-legend">{legend}</p><form class="kl-programs">{slider}{maps}</form>'
-
-
-def _argument_cells(each: ArgumentTraffic) -> tuple[str, ...]:
-    return (
-        each.argument,
-        f"{each.elements:,}",
-        size_words(each.read_bytes) if each.is_read else "",
-        size_words(each.written_bytes) if each.is_written else "",
-        number(each.reads_per_element if each.is_read else None, ".3g"),
-        size_words(each.footprint_bytes),
-        size_words(each.wave_bytes),
-        f"{each.waves:,}",
-    )
 
 
 _FUNCTION_LINES = 80

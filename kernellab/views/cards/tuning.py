@@ -6,7 +6,7 @@ Over sizes, that is a dispatch: the configs of its rule, what it loses on each c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from statistics import median
@@ -29,6 +29,7 @@ from kernellab.views.blocks import (
     Table,
     TextOnly,
     notes,
+    table_of,
 )
 from kernellab.views.elements import interval, number
 from kernellab.views.figures.canvas import device_words, figure_block
@@ -266,20 +267,19 @@ def _configs(dispatch: Dispatch) -> Table:
     return Table(_RULE, rows, left=("config",))
 
 
-def _regrets(dispatch: Dispatch, regrets: list[Regret] | tuple[Regret, ...]) -> Table:
-    names = dispatch.rule.names
-    head = (*names, "config", "ms", "best", "best ms", "x best", "if unknown", "reason")
-    rows = [
-        (
-            *(str(regret.sizes[name]) for name in names),
-            "" if regret.config is None else regret.config.text,
-            number(regret.time_ms, ".4g"),
-            "" if regret.best is None or regret.best == regret.config else regret.best.text,
-            number(regret.best_ms, ".4g"),
-            number(regret.regret, ".3f"),
-            number(regret.estimated, ".3f"),
-            regret.reason,
-        )
-        for regret in regrets
-    ]
-    return Table(head, rows, left=("config", "best", "reason")).without_empty_columns()
+def _regrets(dispatch: Dispatch, regrets: Sequence[Regret]) -> Table:
+    columns: dict[str, Callable[[Regret], str]] = {
+        **{name: partial(_size_words, name) for name in dispatch.rule.names},
+        "config": lambda regret: "" if regret.config is None else regret.config.text,
+        "ms": lambda regret: number(regret.time_ms, ".4g"),
+        "best": lambda regret: "" if regret.best in (None, regret.config) else regret.best.text,
+        "best ms": lambda regret: number(regret.best_ms, ".4g"),
+        "x best": lambda regret: number(regret.regret, ".3f"),
+        "if unknown": lambda regret: number(regret.estimated, ".3f"),
+        "reason": lambda regret: regret.reason,
+    }
+    return table_of(columns, regrets, left=("config", "best", "reason"))
+
+
+def _size_words(name: str, regret: Regret) -> str:
+    return str(regret.sizes[name])

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from html import escape
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import traitlets
 
@@ -36,29 +36,33 @@ def default_view(graph: Graph) -> View:
     return View.OPERATIONS if len(graph.operations) <= OPERATIONS_AT_MOST else View.SOURCE
 
 
-def svg(
-    graph: Graph,
-    effects: Effects | None = None,
-    *,
-    view: View | str | None = None,
-    argument: str | None = None,
-    text: Mapping[int, str] | None = None,
-    collapsed: Collection[str] | None = None,
-) -> str:
+class PictureOptions(TypedDict, total=False):
+    """The part of a graph that a picture shows.
+
+    ``view`` is "operations" or "source"; by default the number of operations decides. ``argument`` keeps what leads
+    from that argument and to it. ``text`` maps line numbers of the kernel's file to source text, for when that file is
+    not at hand. ``collapsed`` names the frames (``r3``) that show as one box; by default as many, from the inside out,
+    as leave at most 500 boxes.
+    """
+
+    view: View | str | None
+    argument: str | None
+    text: Mapping[int, str] | None
+    collapsed: Collection[str] | None
+
+
+def svg(graph: Graph, effects: Effects | None = None, **options: Unpack[PictureOptions]) -> str:
     """Return the graph as one ``<svg>`` element, the same for the same input.
 
-    ``effects`` name the arguments at loads and stores. ``view`` is "operations" or "source"; by default the number of
-    operations decides. ``argument`` keeps what leads from that argument and to it. ``text`` maps line numbers of the
-    kernel's file to source text, for when that file is not at hand. ``collapsed`` names the frames (``r3``) that show
-    as one box; by default as many, from the inside out, as leave at most 500 boxes. Where no layout engine works, or
-    there are more source lines than that, the picture is an indented list.
+    ``effects`` name the arguments at loads and stores. Where no layout engine works, or there are more source lines
+    than 500, the picture is an indented list.
 
     Raises:
         UsageError: the graph has no such view or argument, or the operation view has more boxes than can be laid out.
     """
-    diagram = diagram_of(graph, effects, view=view, argument=argument, text=text, collapsed=collapsed)
-    if len(diagram.nodes) > BOXES_AT_MOST and view == View.OPERATIONS:
-        raise UsageError(too_large(diagram, graph, argument))
+    diagram = diagram_of(graph, effects, **options)
+    if len(diagram.nodes) > BOXES_AT_MOST and options.get("view") == View.OPERATIONS:
+        raise UsageError(too_large(diagram, graph, options.get("argument")))
     return picture(diagram)
 
 
@@ -73,17 +77,10 @@ def too_large(diagram: Diagram, graph: Graph, argument: str | None = None) -> st
     return f"{diagram.title}: {counted}, and at most {BOXES_AT_MOST} can be laid out. {remedy[0].upper()}{remedy[1:]}."
 
 
-def diagram_of(
-    graph: Graph,
-    effects: Effects | None = None,
-    *,
-    view: View | str | None = None,
-    argument: str | None = None,
-    text: Mapping[int, str] | None = None,
-    collapsed: Collection[str] | None = None,
-) -> Diagram:
+def diagram_of(graph: Graph, effects: Effects | None = None, **options: Unpack[PictureOptions]) -> Diagram:
     """Return the diagram that `svg` draws, without a layout."""
-    diagram = whole_diagram(graph, effects, view=view, text=text)
+    diagram = whole_diagram(graph, effects, options.get("view"), options.get("text"))
+    argument, collapsed = options.get("argument"), options.get("collapsed")
     if argument is not None:
         kept = nodes_of_slice(diagram, *_slice_of_argument(graph, diagram, argument, effects))
         diagram = subdiagram(diagram, f"{diagram.title}: {argument}", kept)
@@ -91,11 +88,7 @@ def diagram_of(
 
 
 def whole_diagram(
-    graph: Graph,
-    effects: Effects | None = None,
-    *,
-    view: View | str | None = None,
-    text: Mapping[int, str] | None = None,
+    graph: Graph, effects: Effects | None, view: View | str | None, text: Mapping[int, str] | None
 ) -> Diagram:
     """Return every box of a view, nothing folded."""
     chosen = default_view(graph) if view is None else view
@@ -258,7 +251,7 @@ class GraphPictures:
     def whole(self, view: str) -> Diagram:
         """Return a view with nothing folded."""
         if view not in self._whole:
-            self._whole[view] = whole_diagram(self.graph, self.effects, view=view, text=self._text)
+            self._whole[view] = whole_diagram(self.graph, self.effects, view, self._text)
         return self._whole[view]
 
     def collapsed_at_first(self, view: str) -> list[str]:
