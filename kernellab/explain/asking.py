@@ -69,8 +69,8 @@ def has_gpu(session: Session) -> bool:
     return can_time(session.runtime, session.target)
 
 
-def compile_call(session: Session, call: UserCall) -> Implementation:
-    """Compile a call for the target; of an autotuned kernel without a GPU, its first config.
+def compile_call(session: Session, call: UserCall, *, takes_best: bool = True) -> Implementation:
+    """Compile a call for the target; of an autotuned kernel the best config on a GPU, else its first.
 
     Raises:
         UsageError, LaunchError: the call does not fit the kernel.
@@ -80,13 +80,24 @@ def compile_call(session: Session, call: UserCall) -> Implementation:
     configs = autotune_settings(call.kernel).configs
     config = NO_CONFIG
     if configs:
-        options = {**call.meta, "grid": call.grid}
-        best = session.runtime.best_config(call.kernel, call.args, options) if has_gpu(session) else configs[0]
-        config = launches.effective(best)
+        config = launches.effective(configs[0])
+        if takes_best and has_gpu(session):
+            options = {**call.meta, "grid": call.grid}
+            config = launches.effective(session.runtime.best_config(call.kernel, call.args, options))
     launch = launches.of(config)
     require_launchable(launch.grid, launches.name, session.target)
     with session.runtime.compiling(launches.name):
         return implementation_of(launches, config, session.compiler.compile(launch.job))
+
+
+def traffic_of_call(session: Session, call: UserCall) -> Traffic:
+    """Compile a call and return its traffic; of an autotuned kernel, that of the first config.
+
+    Raises:
+        LaunchError, UsageError: the arguments, options or grid do not fit the kernel.
+        CompileError: the compiler refused it.
+    """
+    return traffic_of_launch(compile_call(session, call, takes_best=False))
 
 
 def reproducer_of(owner: Kernel, implementation: Implementation) -> str:

@@ -127,10 +127,10 @@ class Lab(Workspace):
 
     def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
         """Return the memory traffic of a launch, by line; without a GPU. Errors are those of `compile`."""
-        from kernellab.explain.traffic.launch import launch_traffic
+        from kernellab.explain.asking import traffic_of_call
 
         call = self._user_call("traffic", kernel, grid, args, meta)
-        return launch_traffic(self.session(target), call)
+        return traffic_of_call(self.session(target), call)
 
     def tune(
         self,

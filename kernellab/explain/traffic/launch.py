@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.compile.types import Compiled, job_of
+from kernellab.compile.types import Compiled
 from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
@@ -23,9 +23,6 @@ from kernellab.explain.traffic.relevance import relevance_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.launch.calls import UserCall, variants_of
-from kernellab.launch.grids import checked_grid, require_launchable
-from kernellab.registry import Session
 from kernellab.target import limits_of, multiprocessors
 
 _BATCH_LANES = 1 << 14
@@ -273,21 +270,3 @@ def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:
         waves=len(coverage.wave_sectors),
         programs=coverage.map,
     )
-
-
-def launch_traffic(session: Session, call: UserCall) -> Traffic:
-    """Compile a kernel for a launch and return its traffic; of an autotuned kernel, that of the first config.
-
-    Raises:
-        LaunchError, UsageError: the arguments, options or grid do not fit the kernel.
-        CompileError: the compiler refused it.
-    """
-    from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
-
-    grid, args, target = call.grid, call.args, session.target
-    variant = next(variants_of(call.kernel, args, call.meta))
-    special = specialize(variant.function, target, args, variant.meta)
-    job = job_of(variant.function, target, special)
-    extents = checked_grid(grid(special.bound) if callable(grid) else grid, job.closure.name)
-    require_launchable(extents, job.closure.name, target)
-    return traffic_of(session.compiler.compile(job), extents, special.signature.items(), special.bound)
