@@ -18,11 +18,7 @@ OLDEST = (3, 6)
 
 
 def require_supported(version: str) -> None:
-    """Refuse a Triton older than `OLDEST`, such as a fork for other hardware, which pip installs by another name.
-
-    Raises:
-        UsageError: it is too old.
-    """
+    """Raise `UsageError` for a Triton older than `OLDEST`, such as a fork that pip installs by another name."""
     installed = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if installed < OLDEST:
         oldest = ".".join(map(str, OLDEST))

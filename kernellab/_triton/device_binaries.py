@@ -113,11 +113,7 @@ def _pack_kernel(kernel: DeviceKernel) -> bytes:
 
 
 def _unpack_kernel(file: bytes) -> DeviceKernel:
-    """The kernel of a file.
-
-    Raises:
-        ValueError, TypeError: the file is broken, or of another version.
-    """
+    """The kernel of a file; raises `ValueError` or `TypeError` for a broken one, or one of another version."""
     digest, body = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:
         raise ValueError("broken")

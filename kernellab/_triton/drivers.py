@@ -130,11 +130,7 @@ def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: s
 
 
 def gluon_descriptor(base: Any, block: list[int], layout: Mapping[str, Any]) -> Any:
-    """A Gluon descriptor over a tensor; ``layout`` is that of its blocks: ``class``, and its fields.
-
-    Raises:
-        ValueError: Gluon has no such layout.
-    """
+    """A Gluon descriptor over a tensor; `ValueError` where Gluon lacks the ``layout``: its ``class`` and fields."""
     from triton.experimental.gluon import language
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 

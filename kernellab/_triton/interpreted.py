@@ -26,11 +26,7 @@ def _is_interpreted_function(value: object) -> bool:
 
 
 def require_compiled(value: Any) -> None:
-    """Refuse a kernel that was defined under ``TRITON_INTERPRET=1``.
-
-    Raises:
-        UsageError: it is an interpreted function.
-    """
+    """Raise `UsageError` for a kernel that was defined under ``TRITON_INTERPRET=1``."""
     if is_interpreted(value):
         while not _is_interpreted_function(value):
             value = value.fn
@@ -42,11 +38,7 @@ def require_compiled(value: Any) -> None:
 
 
 def require_names_compiled(text: str, namespace: Mapping[str, Any]) -> None:
-    """Refuse a text that uses kernels defined under ``TRITON_INTERPRET=1``, by name or in a module.
-
-    Raises:
-        UsageError: it uses one, and does not define it anew.
-    """
+    """Raise `UsageError` for a text that uses kernels defined under ``TRITON_INTERPRET=1`` without defining them."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:

@@ -116,10 +116,7 @@ class LoadedClosure:
 
     @property
     def decorated(self) -> Any:
-        """The kernel with the autotuners and heuristics of its closure.
-
-        A heuristic or hook that could not be sent is left out.
-        """
+        """The kernel with its autotuners and heuristics, without a heuristic or hook that could not be sent."""
         function = self.kernel
         for wrapper in reversed(self.closure.wrappers):
             match wrapper:

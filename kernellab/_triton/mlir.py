@@ -48,11 +48,7 @@ def graph_of_module(module: Any, context: Any, parameters: Parameters | None = N
 
 
 def graph_of_file(path: Path, parameters: Parameters | None = None) -> Graph:
-    """The graph of a stored ``.ttir`` file.
-
-    Raises:
-        CompileError: Triton cannot parse the module.
-    """
+    """The graph of a stored ``.ttir`` file; raises `CompileError` where Triton cannot parse it."""
     context = ir.context()
     ir.load_dialects(context)
     try:
@@ -173,11 +169,7 @@ class _Assembly:
     _position: int = 0
 
     def graph(self, parameters: Parameters | None) -> Graph:
-        """The graph of the module.
-
-        Raises:
-            CompileError: the walk and the printed form disagree.
-        """
+        """The graph of the module; raises `CompileError` where the walk and the printed form disagree."""
         for block in self.walked.blocks.values():
             self._blocks_of.setdefault(block.region, []).append(block)
         functions = tuple(self._function(each, parameters) for each in self.walked.operations if each.name == "tt.func")
@@ -342,11 +334,7 @@ def _location_text(value: Any) -> str:
 
 
 def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -> tuple[str, ...]:
-    """The parameter of each argument of a function.
-
-    Raises:
-        CompileError: the arguments cannot be dealt out to ``parameters``.
-    """
+    """The parameter of each argument of a function; raises `CompileError` where ``parameters`` do not fit."""
     if parameters is None:
         return _names_from_locations(arguments)
     descriptors = [kind for _, kind in parameters if kind.startswith("tensordesc")]

@@ -242,11 +242,7 @@ def _memory_sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int | str:
-    """Return the position or the name by which another call finds an input.
-
-    Raises:
-        UsageError: it is neither an argument nor found under a name, so that another call could not find it.
-    """
+    """Return the position or the name by which another call finds an input; raise `UsageError` without one."""
     position = next((index for index, leaf in enumerate(leaves) if leaf is tensor), None)
     if position is not None:
         return position

@@ -137,11 +137,7 @@ def plain_layout(layout: TensorLayout) -> SymbolicLayout:
 
 
 def symbolic_argument(recorded_value: Any, fake: Any) -> Any:
-    """Return a recorded argument with the symbolic numbers of the fake call in place of its own.
-
-    Raises:
-        FakeMismatch: the two differ in more.
-    """
+    """Return a recorded argument with the symbolic numbers of the fake call; `FakeMismatch` where more differs."""
     if isinstance(recorded_value, list | tuple) and isinstance(fake, list | tuple):
         if len(recorded_value) != len(fake):
             raise FakeMismatch("an argument is longer")

@@ -129,10 +129,7 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
     graph, nodes, sizes, descriptors = building.graph, building.nodes, building.sizes, building.descriptors
 
     def part_node(part: Any) -> Any:
-        """Return a descriptor or an address as a node of its own, since a graph cannot hold it as a value.
-
-        Equal descriptors of several arguments or launches are one node.
-        """
+        """Return a descriptor or an address as a node, since a graph holds no such value; equal descriptors are one."""
         replaced = with_refs(part, nodes)
         if isinstance(part, TapeDescriptor):
             layout = (sizes.with_nodes(part.shape), sizes.with_nodes(part.strides), part.block_shape, part.padding)
@@ -183,11 +180,7 @@ def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:
 
 
 def operation_named(name: str) -> Any:
-    """Return the operation of torch with a name such as ``aten.mm.default``.
-
-    Raises:
-        UsageError: nothing of that name is registered any more.
-    """
+    """Return the operation with a name such as ``aten.mm.default``; raise `UsageError` if it is gone."""
     operation: Any = torch.ops
     try:
         for part in name.split("."):

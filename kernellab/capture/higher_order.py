@@ -14,11 +14,7 @@ _TRITON_OPERATORS = {"triton_kernel_wrapper_mutation", "triton_kernel_wrapper_fu
 
 
 def run_higher_order(operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
-    """Run the higher-order operator that launches a Triton kernel, as `torch.library.wrap_triton` calls it.
-
-    Raises:
-        UsageError: it is another operator.
-    """
+    """Run torch's operator that launches a Triton kernel; raise `UsageError` for any other operator."""
     name: str = operator.name()  # type: ignore[no-untyped-call]
     if name in _TRITON_OPERATORS:
         return operator.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **kwargs)

@@ -76,10 +76,7 @@ def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
-    """Return a copy of a table with the addresses of tensors, plus offsets in bytes, at some of its words.
-
-    Without a table, return the only address.
-    """
+    """Return a copy of a table with addresses of tensors at some of its words; without a table, the only address."""
     if table is None:
         return entries[0][1].data_ptr() + entries[0][2]
     copy = layout_copy(table)

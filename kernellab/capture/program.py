@@ -96,11 +96,7 @@ class Program(Displayable):
         return self.planned()
 
     def planned(self, donated: Collection[str] = ()) -> MemoryPlan:
-        """Return the plan of a program that may overwrite some inputs after their last use.
-
-        Raises:
-            UsageError: it has no such input.
-        """
+        """Return the plan of a program that may overwrite some inputs after their last use."""
         from kernellab.capture.plan import plan_of
 
         tape = self.tape
@@ -133,11 +129,7 @@ class Program(Displayable):
         return number
 
     def only(self, *names: str) -> Program:
-        """Return the program with these outputs only, without steps that they do not depend on.
-
-        Raises:
-            UsageError: it has no such output.
-        """
+        """Return the program with these outputs only, without steps that they do not depend on."""
         from kernellab.capture.build import compact, live_steps
 
         tape = self.tape

@@ -163,11 +163,7 @@ class Sizes:
 
 @lru_cache(maxsize=4096)
 def compile_expression(text: str) -> Any:
-    """Return the compiled code of an expression.
-
-    Raises:
-        UsageError: it is more than arithmetic over sizes.
-    """
+    """Return the compiled code of an expression; raise `UsageError` for more than arithmetic over sizes."""
     if not is_formula(f"lambda sizes: {text}", names_in(text)):
         raise UsageError(f"{text[:200]} is no arithmetic over sizes, which is all that a program can hold.")
     return compile(text, "<size>", "eval")

@@ -227,11 +227,7 @@ class _Writer:
         return f"{target}({', '.join(arguments)})"
 
     def _text(self, value: Any, name_of: Any = None) -> str:
-        """Return an argument as an expression.
-
-        Raises:
-            UsageError: it is of a kind that cannot be written down.
-        """
+        """Return an argument as an expression; raise `UsageError` for one that cannot be written down."""
         if isinstance(value, Ref):
             return name_of(value) if name_of else self.tape.values[value.index].name
         if isinstance(value, TapeDescriptor):

@@ -34,11 +34,7 @@ _UNMARKED = {
 
 
 def layout_of(tensor: Any) -> TensorLayout:
-    """Return the layout of a tensor in its storage.
-
-    Raises:
-        UsageError: it is sparse, quantized, or a tensor of another kind.
-    """
+    """Return the layout of a tensor in its storage; raise `UsageError` for one that is not plain and strided."""
     if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor).__torch_dispatch__ is not _PLAIN:
         kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
         raise UsageError(f"A {kind} tensor takes part in the block; a program can hold plain strided tensors only.")
