@@ -300,7 +300,8 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
     arguments = "".join(f"{slot.name}, " for slot in layout.slots)
     chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
     wanted = [
-        *_constant_conditions(layout),  # first the conditions that fail most often
+        # First the conditions that fail most often.
+        *(condition for slot in layout.slots for condition in _constant_conditions(slot)),
         *_integer_conditions(layout, features),
         *_surrounding_conditions(layout, circumstances),
         *_choice_conditions(layout),
@@ -352,11 +353,7 @@ def _surrounding_conditions(layout: ArgumentLayout, circumstances: Circumstances
     ]
 
 
-def _constant_conditions(layout: ArgumentLayout) -> list[str]:
-    return [condition for slot in layout.slots for condition in _constant_condition(slot)]
-
-
-def _constant_condition(slot: Slot) -> list[str]:
+def _constant_conditions(slot: Slot) -> list[str]:
     name = slot.name
     is_same = f"{name} is _kl_value_{name}"
     match slot.kind:

@@ -105,21 +105,20 @@ class Capture:
                 self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
         self._open.close()
-        if kind is not None:
-            self._program.abandon(f"{kind.__name__} ended its block: {getattr(exc, 'message', exc)}")
-        elif self._unbound:
-            names = ", ".join(self._unbound)
+        message = ""
+        if self._unbound:
             message = (
-                f"{names} was launched in the block and is not bound to this lab, so the program lacks it; define it "
-                "in a %%triton cell, or launch what lab.bind(kernel) returns."
+                f"{', '.join(self._unbound)} was launched in the block and is not bound to this lab, so the program "
+                "lacks it; define it in a %%triton cell, or launch what lab.bind(kernel) returns."
             )
-            self._program.abandon(message)
-            raise UsageError(message)
         elif problems:
             message = (
                 f"The capture did not see all that changed the memory of the block: {'; '.join(problems)}. Write to "
                 "tensors by operations of torch and by kernels, in this thread."
             )
+        if kind is not None:
+            self._program.abandon(f"{kind.__name__} ended its block: {getattr(exc, 'message', exc)}")
+        elif message:
             self._program.abandon(message)
             raise UsageError(message)
         else:

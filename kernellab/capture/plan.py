@@ -33,12 +33,9 @@ EMPTY = frozenset(
     )
 )
 FILLED = {
-    "aten.zeros.default": "0",
-    "aten.zeros_like.default": "0",
-    "aten.new_zeros.default": "0",
-    "aten.ones.default": "1",
-    "aten.ones_like.default": "1",
-    "aten.new_ones.default": "1",
+    f"aten.{name}.default": value
+    for names, value in ((("zeros", "zeros_like", "new_zeros"), "0"), (("ones", "ones_like", "new_ones"), "1"))
+    for name in names
 }
 FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.new_full.default"})
 COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})

@@ -13,7 +13,7 @@ import dataclasses
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,8 +123,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return run_higher_order(func, args, kwargs)
         if self.observers.is_withheld:
             result = func(*args, **kwargs)
-            written = [t for argument in written_arguments(func, args, kwargs) for t in tensors_in(argument)]
-            self.memory.accept_writes(self._by_id[id(t)] for t in written if id(t) in self._by_id)
+            self.memory.accept_writes(self._known_values(written_arguments(func, args, kwargs)))
             return result
         if func is torch.ops.aten.lift_fresh.default:
             with self.suspend():
@@ -132,8 +131,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         with self.suspend():
             if not is_of_torch(str(func)):  # torch counts the writes of a Python operator before it is recorded
-                written = [t for argument in written_arguments(func, args, kwargs) for t in tensors_in(argument)]
-                self.memory.expect_write(self._by_id[id(t)] for t in written if id(t) in self._by_id)
+                self.memory.expect_write(self._known_values(written_arguments(func, args, kwargs)))
             arguments = self._with_refs((args, kwargs))
             versions = versions_of((args, kwargs))
         self._written_inside.clear()
@@ -145,6 +143,10 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.suspend():
             self._record_operation(func, arguments, (args, kwargs), result, versions)
         return result
+
+    def _known_values(self, arguments: Iterable[Any]) -> list[int]:
+        ids = [id(tensor) for tensor in tensors_in(list(arguments))]
+        return [self._by_id[number] for number in ids if number in self._by_id]
 
     def record_launch(self, launched: BoundLaunch) -> None:
         """Record a launch; a launch inside an operation is part of that operation."""

@@ -64,14 +64,10 @@ class Size(int):
 
     __hash__ = int.__hash__
 
-    __add__ = _operator(operator.add)
-    __radd__ = _operator(operator.add, is_reflected=True)
-    __sub__ = _operator(operator.sub)
-    __rsub__ = _operator(operator.sub, is_reflected=True)
-    __mul__ = _operator(operator.mul)
-    __rmul__ = _operator(operator.mul, is_reflected=True)
-    __floordiv__ = _operator(operator.floordiv)
-    __rfloordiv__ = _operator(operator.floordiv, is_reflected=True)
+
+for _operation in (operator.add, operator.sub, operator.mul, operator.floordiv):
+    setattr(Size, f"__{_operation.__name__}__", _operator(_operation))
+    setattr(Size, f"__r{_operation.__name__}__", _operator(_operation, is_reflected=True))
 
 
 def size_or_int(value: int, expression: Any) -> int:

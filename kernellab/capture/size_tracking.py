@@ -11,7 +11,7 @@ not, the sizes that could matter are fixed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -128,7 +128,7 @@ class SizeTracker(TorchFunctionMode):
             self.fix_unfollowed()
         constants = len(self.recording.constants)
         with self.recorder.suspend():
-            fakes = self._fakes_of((args, kwargs)) if func != SET_DATA else None
+            fakes = None if func == SET_DATA else map_nested((args, kwargs), self._with_fake)
         result = func(*plain[0], **plain[1])
         with self.recorder.suspend():
             if len(self.recording.constants) > constants:
@@ -293,8 +293,8 @@ class SizeTracker(TorchFunctionMode):
             fake = self._new_fake(real, SymbolicLayout(tuple(numbers[0]), tuple(numbers[1]), 0))
         self._tensors[real] = fake
 
-    def _fakes_of(self, arguments: Any) -> Any:
-        return map_nested(arguments, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
+    def _with_fake(self, part: Any) -> Any:
+        return self.fake_of(part) if isinstance(part, torch.Tensor) else part
 
     def fake_of(self, tensor: Any) -> Any:
         """Return the fake tensor of a tensor; a new tensor becomes an input with symbols of its own."""
@@ -316,14 +316,11 @@ class SizeTracker(TorchFunctionMode):
     def _first_layout(self, index: int) -> SymbolicLayout:
         """Return the layout of a value that is no result of a call: an input, or a view from before the block."""
         known = self.recording.values[index]
-        same = [i for i in self.recorder.memory.of_storage[known.storage] if i != index]
+        layout, same = known.layout, [i for i in self.recorder.memory.of_storage[known.storage] if i != index]
+        for other in same:
+            self.fix(symbols_of(self.layouts.get(other, plain_layout(layout)).numbers), "views of it are used")
         if same or index not in self.recording.samples:
-            for other in same:
-                self.fix(
-                    symbols_of(self.layouts.get(other, plain_layout(known.layout)).numbers), "views of it are used"
-                )
-            return plain_layout(known.layout)
-        layout = known.layout
+            return plain_layout(layout)
         shape = tuple(self._new_symbol(size, SizeSource(index, axis)) for axis, size in enumerate(layout.shape))
         return SymbolicLayout(shape, self._strides(index, layout, shape), 0)
 
@@ -390,12 +387,11 @@ class SizeTracker(TorchFunctionMode):
                     if index >= 0 and index not in self.layouts and not is_given and step.operation != WINDOW:
                         self.fix_all(f"the layout of what {step.words} takes or gives is not known for other sizes")
 
-    def fix(self, symbols: Iterable[Any], reason: str) -> None:
+    def fix(self, symbols: set[Any], reason: str) -> None:
         """Restrict the program to the recorded values of some symbols."""
         with self.env.because(reason):
-            for symbol in sorted(symbols & self.hints.keys() if isinstance(symbols, set) else symbols, key=str):
-                expression = self.env.replace(symbol)
-                if expression.free_symbols:
+            for symbol in sorted(symbols & self.hints.keys(), key=str):
+                if self.env.replace(symbol).free_symbols:
                     self.env.evaluate_expr(sympy.Eq(symbol, self.hints[symbol], evaluate=False))
 
     def fix_all(self, reason: str) -> None:

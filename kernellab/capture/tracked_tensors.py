@@ -200,7 +200,8 @@ class TrackedMemory:
 
     def watch(self, storage: int, tensor: Any) -> None:
         """Check a new storage from now on, if something else than torch may hold it."""
-        if is_foreign(tensor.untyped_storage()):
+        own = tensor.untyped_storage()
+        if own.device.type == "cpu" and not own.resizable():
             self.expose(storage, tensor, "NumPy or another process holds it too")
 
     def expose(self, storage: int, tensor: Any, how: str) -> None:
@@ -255,11 +256,6 @@ class TrackedMemory:
     def _digest(self, tensor: Any) -> bytes:
         with self.withheld():
             return digest_of(tensor.untyped_storage())
-
-
-def is_foreign(storage: Any) -> bool:
-    """Whether something else than torch may hold the memory of a storage; such a storage cannot be resized."""
-    return storage.device.type == "cpu" and not storage.resizable()
 
 
 def digest_of(storage: Any) -> bytes:

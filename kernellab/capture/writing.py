@@ -85,7 +85,8 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     operators = {
         name: flat.expression(remap_functions(binding, index_map)) for (name, (_, binding)), index_map in pairs
     }
-    refusal = why_uninterpreted(flat, _operand_dtypes(tape))
+    operands = {index for step in tape.launches for index in step.operands}
+    refusal = why_uninterpreted(flat, {tape.values[index].layout.dtype for index in operands})
     run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
     sections = [
         "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
@@ -278,11 +279,6 @@ def _rounded_outputs(tape: Tape) -> list[str]:
             following |= {tape.values[i].storage for i in (*step.results, *step.mutated) if i >= 0}
     pairs = zip(tape.output_names, (tape.values[index].storage for index in tape.outputs), strict=True)
     return [name for name, storage in pairs if storage in following - floats]
-
-
-def _operand_dtypes(tape: Tape) -> set[str]:
-    """Return the dtypes of the launches' arguments."""
-    return {tape.values[index].layout.dtype for step in tape.launches for index in step.operands}
 
 
 def _provenance(tape: Tape, plan: MemoryPlan, name: str, refusal: str) -> list[str]:
