@@ -19,7 +19,7 @@ import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import Findings, Program
-from kernellab.interpreter.ordering import MANY, Order, Ordering, UpdaterSets
+from kernellab.interpreter.ordering import MANY, Ordering, UpdaterSets
 from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, TensorSpec, tensors_of
 from kernellab.launch.findings import FindingKind, Severity
@@ -311,12 +311,13 @@ class Hazards:
         region: MemoryRegion,
         addresses: Array,
         itemsize: int,
+        acquire: bool = False,
+        release: bool = False,
         *,
         reads: bool = True,
         writes: bool = True,
-        order: Order | None = None,
     ) -> None:
-        """Check an atomic access; a scalar one has an ``order``.
+        """Check an atomic access; a scalar one may acquire and release.
 
         It orders accesses at other addresses. It does not order a plain access to its own element by another program:
         the atomic may run before or after that.
@@ -328,8 +329,9 @@ class Hazards:
         if writes:
             self._check_readers(access, "updates")
         tag = self._ordering.tag  # taken before the release, which includes this update
-        if order is not None:
-            self._ordering.synchronise(order)
+        if acquire or release:
+            address = int((addresses + region.delta)[0])  # in this process, the same through each argument
+            self._ordering.synchronise(address, acquire=acquire, release=release)
         if writes:
             updaters = shadow.ensure("updaters")
             updaters[granules] = self._updates.add_segment(updaters[granules], tag)

@@ -10,8 +10,7 @@ import ctypes
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from triton._C.libtriton import interpreter as native
@@ -27,7 +26,6 @@ from kernellab.interpreter.faults import (
     current_line,
 )
 from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
-from kernellab.interpreter.ordering import Order
 from kernellab.interpreter.promises import Promises
 from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
@@ -86,12 +84,7 @@ def _in_order(region: MemoryRegion, arrays: dict[str, Array], dtype: type) -> by
 _MOST_STRAYS = 1 << 12
 
 
-class AccessKind(StrEnum):
-    """The kind of an access, as messages name it."""
-
-    LOAD = "load"
-    STORE = "store"
-    ATOMIC = "atomic"
+AccessKind = Literal["load", "store", "atomic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +160,7 @@ class CheckedMemory:
 
     def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
         """Return the elements of the active lanes, ``other`` (or zero) in the rest."""
-        located = self._locate(pointer, mask, dtype.itemsize, AccessKind.LOAD)
+        located = self._locate(pointer, mask, dtype.itemsize, "load")
         if other is None:
             other = np.zeros(pointer.data.shape, dtype)
         if located is None:
@@ -182,7 +175,7 @@ class CheckedMemory:
 
     def store(self, pointer: Handle, values: Array, mask: Array | None) -> None:
         """Write ``values`` in the active lanes."""
-        located = self._locate(pointer, mask, values.dtype.itemsize, AccessKind.STORE)
+        located = self._locate(pointer, mask, values.dtype.itemsize, "store")
         if located is None:
             return
         active = (values if mask is None else values[mask]).ravel()
@@ -226,13 +219,12 @@ class CheckedMemory:
         writes: bool = True,
     ) -> Array | None:
         """Check an atomic access; return its addresses in this process, None if no lane is active."""
-        located = self._locate(pointer, mask, itemsize, AccessKind.ATOMIC)
+        located = self._locate(pointer, mask, itemsize, "atomic")
         if located is None:
             return None
-        is_scalar = located.addresses.size == 1
-        order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
+        order = (acquire, release) if located.addresses.size == 1 else (False, False)
         for region, addresses, _ in located.parts:
-            self.hazards.check_atomic(region, addresses, itemsize, reads=reads, writes=writes, order=order)
+            self.hazards.check_atomic(region, addresses, itemsize, *order, reads=reads, writes=writes)
             if self.watcher is not None and reads:
                 self.watcher.note(region, addresses, itemsize)
             if self.watcher is not None and writes:

@@ -7,22 +7,12 @@ release ends a segment. So accesses after a release are not ordered before the p
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 
 from kernellab.interpreter.values import Array
 
 MANY = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A scalar atomic at an address of this process, and its memory order."""
-
-    address: int
-    acquire: bool
-    release: bool
 
 
 class Ordering:
@@ -53,14 +43,14 @@ class Ordering:
             self._is_released = False
         return self._segment + 1
 
-    def synchronise(self, order: Order) -> None:
+    def synchronise(self, address: int, *, acquire: bool, release: bool) -> None:
         """Acquire the segments released at an address, release the program's own there, or both."""
-        released = self._released.get(order.address, 0)
-        if order.acquire:
+        released = self._released.get(address, 0)
+        if acquire:
             self._acquired |= released
-        if order.release:
+        if release:
             own = (1 << (self._segment + 1)) - (1 << self._firsts[-1])
-            self._released[order.address] = released | self._acquired | own
+            self._released[address] = released | self._acquired | own
             self._is_released = True
 
     def program_of(self, tag: int) -> int:

@@ -31,7 +31,12 @@ class Constants:
     def integer(self, value: int) -> int | None:
         """Return the known value of ``value``, true being 1, or None."""
         if value not in self._known:
-            self._known[value] = self._find(value)
+            operation = self.graph.maker(value)
+            if operation is not None and operation.name in _THROUGH:
+                self._known[value] = self.integer(operation.operands[0])
+            else:
+                text = operation.attribute("value") if operation and operation.name == "arith.constant" else ""
+                self._known[value] = integer_of(text)
         return self._known[value]
 
     def rounds(self, loop: Operation) -> int | None:
@@ -40,16 +45,6 @@ class Constants:
         if start is None or stop is None or step is None or step <= 0:
             return None
         return max(0, -(-(stop - start) // step))
-
-    def _find(self, value: int) -> int | None:
-        operation = self.graph.maker(value)
-        if operation is None:
-            return None
-        if operation.name == "arith.constant":
-            return integer_of(operation.attribute("value"))
-        if operation.name in _THROUGH:
-            return self.integer(operation.operands[0])
-        return None
 
 
 def integer_of(text: str) -> int | None:
