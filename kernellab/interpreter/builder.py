@@ -102,7 +102,7 @@ def _constant(dtype: Any) -> Callable[..., Handle]:
     return lambda builder, value: wrap(np.array([value], np.float32), dtype)
 
 
-def _elementwise(op: Operation, *marks: Callable[[Handle, Handle, Handle], Handle]) -> Callable[..., Handle]:
+def _elementwise_method(op: Operation, *marks: Callable[[Handle, Handle, Handle], Handle]) -> Callable[..., Handle]:
     """Return a method that applies a numpy function of two arrays and then marks lanes of the result."""
 
     def create(builder: ArithmeticBuilder, lhs: Handle, rhs: Handle) -> Handle:
@@ -114,7 +114,7 @@ def _elementwise(op: Operation, *marks: Callable[[Handle, Handle, Handle], Handl
     return create
 
 
-def _rearranged(move: Callable[..., Array]) -> Callable[..., Handle]:
+def _rearranging_method(move: Callable[..., Array]) -> Callable[..., Handle]:
     """Return a method that moves the elements of a block, with their bounds and taints."""
 
     def create(builder: ArithmeticBuilder, arg: Handle, *options: Any) -> Handle:
@@ -286,18 +286,18 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         result: Handle = super().create_idiv(lhs, rhs)
         return _mark_quotients(add_operand_taints(result, lhs, rhs), lhs, rhs)
 
-    create_srem = create_urem = _elementwise(np.fmod, _mark_quotients)
-    create_shl = _elementwise(np.left_shift, _mark_shifts)
-    create_lshr = _elementwise(np.right_shift, _mark_shifts)
-    create_ashr = _elementwise(_shift_signed, _mark_shifts)
-    create_add = _elementwise(np.add, _mark_sums)
-    create_sub = _elementwise(np.subtract, _mark_differences)
-    create_mul = _elementwise(np.multiply, _mark_products, clear_decided_lanes)
-    create_and = _elementwise(np.bitwise_and, clear_decided_lanes)
-    create_or = _elementwise(np.bitwise_or, partial(clear_decided_lanes, all_ones=True))
-    create_maxnumf = _elementwise(np.fmax)  # NaN only where both are
-    create_minnumf = _elementwise(np.fmin)
-    create_umulhi = _elementwise(_high_product)
+    create_srem = create_urem = _elementwise_method(np.fmod, _mark_quotients)
+    create_shl = _elementwise_method(np.left_shift, _mark_shifts)
+    create_lshr = _elementwise_method(np.right_shift, _mark_shifts)
+    create_ashr = _elementwise_method(_shift_signed, _mark_shifts)
+    create_add = _elementwise_method(np.add, _mark_sums)
+    create_sub = _elementwise_method(np.subtract, _mark_differences)
+    create_mul = _elementwise_method(np.multiply, _mark_products, clear_decided_lanes)
+    create_and = _elementwise_method(np.bitwise_and, clear_decided_lanes)
+    create_or = _elementwise_method(np.bitwise_or, partial(clear_decided_lanes, all_ones=True))
+    create_maxnumf = _elementwise_method(np.fmax)  # NaN only where both are
+    create_minnumf = _elementwise_method(np.fmin)
+    create_umulhi = _elementwise_method(_high_product)
 
     def create_fabs(self, arg: Handle) -> Handle:
         """Clear the sign."""
@@ -358,12 +358,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         result.bounds = (start, stop - 1)
         return result
 
-    create_reshape = _rearranged(lambda data, shape, allow_reorder: data.reshape(shape))
-    create_trans = _rearranged(np.transpose)
-    create_expand_dims = _rearranged(np.expand_dims)
-    create_broadcast = _rearranged(np.broadcast_to)
-    create_unsplat = _rearranged(lambda data: data.ravel()[:1].copy())
-    _fill = _rearranged(lambda data, shape: np.full(shape, data.item(), data.dtype))
+    create_reshape = _rearranging_method(lambda data, shape, allow_reorder: data.reshape(shape))
+    create_trans = _rearranging_method(np.transpose)
+    create_expand_dims = _rearranging_method(np.expand_dims)
+    create_broadcast = _rearranging_method(np.broadcast_to)
+    create_unsplat = _rearranging_method(lambda data: data.ravel()[:1].copy())
+    _fill = _rearranging_method(lambda data, shape: np.full(shape, data.item(), data.dtype))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
         """Fill a block with a scalar."""

@@ -355,7 +355,7 @@ class Frame:
         elif name in FOREIGN_CODE:
             self._foreign(operation, operands)
         elif name not in SILENT:
-            self._unknown(operation, operands)
+            self._unknown_operation(operation, operands)
 
     def _half(self, value: int, side: int) -> Alternatives:
         """Return the alternatives of one half of the last dimension; of a join, one operand."""
@@ -375,7 +375,7 @@ class Frame:
     # Memory
 
     def _memory(self, operation: Operation, operands: list[Alternatives]) -> None:
-        masked = self._masked(operation)
+        masked = self._mask_state(operation)
         targets = operands[0] or frozenset({OpaqueAddress(operation.index, "it is undefined")})
         if masked is not None:
             self._touch(operation, MEMORY[operation.name].access, targets, masked)
@@ -384,8 +384,8 @@ class Frame:
             loaded = OpaqueAddress(operation.index, f"{operation.name} takes it from memory")
             self.state[result] = frozenset({loaded}) if is_pointer else NUMBER
 
-    def _masked(self, operation: Operation) -> bool | None:
-        """Return whether a mask or bound may switch an access off; None if it always does."""
+    def _mask_state(self, operation: Operation) -> bool | None:
+        """Whether a mask or bound may switch an access off; None if it always does."""
         row = MEMORY[operation.name]
         if row.clipped or operation.attribute("boundaryCheck", "array<i32>") != "array<i32>":
             return True
@@ -410,7 +410,7 @@ class Frame:
         results = opaque_result(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
         self.state.update((result, results) for result in operation.results)
 
-    def _unknown(self, operation: Operation, operands: list[Alternatives]) -> None:
+    def _unknown_operation(self, operation: Operation, operands: list[Alternatives]) -> None:
         arguments = arguments_of(operands)
         value = OpaqueAddress(operation.index, f"{operation.name} is not in the tables of operations", arguments)
         self._touch(operation, None, [value], masked=False)
@@ -425,7 +425,7 @@ class Frame:
     def _call(self, operation: Operation, operands: list[Alternatives]) -> None:
         function = self.analysis.callee(operation)
         if function is None:
-            self._unknown(operation, operands)
+            self._unknown_operation(operation, operands)
             return
         summary = self.analysis.summary(function, tuple(operands))
         for touch in summary.touches:

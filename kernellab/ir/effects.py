@@ -45,7 +45,7 @@ class Site:
         return self.location.line
 
     def goes_to(self, name: str | None) -> bool:
-        """Return whether this may access the memory of a name; of any, for None."""
+        """Whether this may access the memory of a name; of any, for None."""
         return name is None or name == self.argument or (self.is_reached and name.startswith(f"{self.argument}["))
 
     @property
@@ -94,17 +94,17 @@ class Effects(Displayable):
     @property
     def reads(self) -> frozenset[str]:
         """Arguments that a load may read."""
-        return self._touched(Access.READ)
+        return self._arguments_by_kind(Access.READ)
 
     @property
     def writes(self) -> frozenset[str]:
         """Arguments that a store may write."""
-        return self._touched(Access.WRITE)
+        return self._arguments_by_kind(Access.WRITE)
 
     @property
     def atomics(self) -> frozenset[str]:
         """Arguments that an atomic operation may read and write."""
-        return self._touched(Access.ATOMIC)
+        return self._arguments_by_kind(Access.ATOMIC)
 
     @property
     def mutated(self) -> frozenset[str]:
@@ -136,7 +136,7 @@ class Effects(Displayable):
         """Return the operations that touch an argument, by their indices in the graph."""
         return frozenset(site.index for site in self.sites if site.argument == argument)
 
-    def _touched(self, kind: Access) -> frozenset[str]:
+    def _arguments_by_kind(self, kind: Access) -> frozenset[str]:
         return frozenset(site.argument for site in self.sites if site.kind is kind).intersection(self.arguments)
 
 
@@ -270,14 +270,14 @@ def effects_from_json(text: str, graph: Graph) -> Effects | None:
     if data["analysis"] != _analysis():
         return None
 
-    def named(index: int) -> tuple[str, int, Location]:
+    def place(index: int) -> tuple[str, int, Location]:
         return graph.operations[index].name, index, graph.operations[index].location
 
     return Effects(
         arguments=tuple(data["arguments"]),
-        sites=tuple(Site(argument, Access(kind), *named(i), *flags) for argument, kind, i, *flags in data["sites"]),
+        sites=tuple(Site(argument, Access(kind), *place(i), *flags) for argument, kind, i, *flags in data["sites"]),
         unknown=tuple(
-            UnknownEffect(kind and Access(kind), *named(i), reason, frozenset(arguments), frozenset(through), *flags)
+            UnknownEffect(kind and Access(kind), *place(i), reason, frozenset(arguments), frozenset(through), *flags)
             for kind, i, reason, arguments, through, *flags in data["unknown"]
         ),
     )

@@ -61,7 +61,7 @@ def calls_of(place: Location) -> Iterator[Location]:
 
 
 def is_library(file: str | None) -> bool:
-    """Return whether a file belongs to Triton's library of kernel functions."""
+    """Whether a file belongs to Triton's library of kernel functions."""
     return file is not None and any(part in file for part in _LIBRARY)
 
 

@@ -53,7 +53,7 @@ class LineProfile:
         return tuple((instruction, count) for instruction, count in self.notable if instruction.kind is kind)
 
     def count(self, kind: InstructionKind) -> int:
-        """Return how many instructions of a kind there are."""
+        """The number of instructions of a kind."""
         return sum(count for _, count in self.of(kind))
 
 

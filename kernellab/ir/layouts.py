@@ -311,7 +311,7 @@ class LaidOutValue(Displayable):
 
     @property
     def layout(self) -> Layout:
-        """Who holds each element. Raises `UsageError` where neither Triton nor a rule tells."""
+        """The holder of each element. Raises `UsageError` where neither Triton nor a rule defines it."""
         return self.registers or layout_of(self.encoding, self.shape)
 
     @property

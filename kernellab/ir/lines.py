@@ -247,7 +247,7 @@ def _assembly_location(
     frames = [(names.get(name, name), int(line)) for name, line in _INLINED.findall(match.string.partition("@[")[2])]
     if not frames:
         frames = [(files.get(file, ""), int(line)) for file, line, _ in _chain(here, calls)]
-    outer = _nested(frames)
+    outer = _call_chain(frames)
     return Location(files.get(match[1]), int(match[2]), caller=outer) if match[2] != "0" else Location()
 
 
@@ -269,7 +269,7 @@ def _sass(text: str, hint: Hint) -> Iterator[StageLine]:
             # One comment per level, from the inside out; each but the last ends in "inlined at".
             frames = [*(frames if is_open else ()), (match[1], int(match[2]))]
             is_open = match[3] is not None
-            place = place_of(_nested(frames) or Location())
+            place = place_of(_call_chain(frames) or Location())
             current = Location() if is_library(place.file) else place
         elif _DEBUG_SECTION.match(line):
             return
@@ -277,7 +277,7 @@ def _sass(text: str, hint: Hint) -> Iterator[StageLine]:
             yield StageLine(line, hint(frames[0], line) or current if frames else current)
 
 
-def _nested(frames: Sequence[tuple[str, int]]) -> Location | None:
+def _call_chain(frames: Sequence[tuple[str, int]]) -> Location | None:
     """Return the innermost of some frames, each called by the next, or None without any."""
     outer: Location | None = None
     for file, line in reversed(frames):

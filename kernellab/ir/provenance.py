@@ -74,7 +74,7 @@ def arguments_of(values: Iterable[Alternatives]) -> frozenset[int]:
 
 
 def carries_address(value: Alternatives) -> bool:
-    """Return whether some alternative is more than a number."""
+    """Whether some alternative is more than a number."""
     return value != NUMBER and any(each != () for each in value)
 
 
@@ -222,7 +222,7 @@ class Origins:
         return Origin(origins, is_nested, is_lost=not origins and self._is_computed(operation.operands[0]))
 
     def _is_computed(self, address: int) -> bool:
-        """Return whether ``address`` derives from a loaded value, a wide number or a constant address."""
+        """Whether ``address`` derives from a loaded value, a wide number or a constant address."""
         leading = [self.graph.operations[index] for index in self.uses.leading_to([address])]
         read = {value for operation in leading for value in operation.operands}
         numbers = [v for v in self.graph.kernel.arguments if v in read and not self.graph.values[v].is_pointer]
@@ -301,12 +301,12 @@ class Rules:
         return total
 
     def _is_cut(self, operation: Operation) -> bool:
-        """Return whether a mask leaves a small number."""
+        """Whether a mask leaves a small number."""
         known = [self.constants.integer(each) for each in operation.operands]
         return any(each is not None and 0 <= each < SMALL_NUMBER for each in known)
 
     def _is_narrow(self, operation: Operation) -> bool:
-        """Return whether a result has too few bits for an address."""
+        """Whether a result has too few bits for an address."""
         bits = _BITS.match(self.constants.graph.values[operation.results[0]].element)
         return bits is not None and int(bits[1]) < 32
 

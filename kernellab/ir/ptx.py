@@ -158,7 +158,7 @@ def ptx_kernel(text: str) -> PtxKernel:
     sizes = [(match[2], int(match[1]) // 8 * int(match[3] or 0)) for match in _SHARED.finditer(text)]
     reader = _Reader()
     reader.read(text, entry[1])
-    return PtxKernel(entry[1], parameters, reader.finished(), reader.labels, threads, tuple(sizes))
+    return PtxKernel(entry[1], parameters, reader.blocks_with_targets(), reader.labels, threads, tuple(sizes))
 
 
 @dataclass(slots=True)
@@ -267,7 +267,7 @@ class _Reader:
         steps = int(offset.removesuffix("U"), 0) if offset else 0
         return Address(self._plain(base), -steps if sign == "-" else steps, tuple(map(self._operand, rest)))
 
-    def finished(self) -> tuple[tuple[PtxInstruction, ...], ...]:
+    def blocks_with_targets(self) -> tuple[tuple[PtxInstruction, ...], ...]:
         """Return the blocks, with labels that stand below their branches in the same braces found, too."""
         for block, place, scopes in self.branches:
             instruction = self.blocks[block][place]

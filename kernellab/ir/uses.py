@@ -99,7 +99,7 @@ class Uses:
 
 
 def depends_on_data(graph: Graph) -> bool:
-    """Return whether loaded values decide on an address, mask, branch, loop or assertion.
+    """Whether loaded values decide on an address, mask, branch, loop or assertion.
 
     Where they do not, two launches of the same grid, on arguments of the same sizes and with the same numbers, touch
     the same addresses and end the same way. Code from outside that is not pure may do anything, and an address that is
