@@ -82,8 +82,6 @@ def _in_order(region: MemoryRegion, arrays: dict[str, Array], dtype: type) -> by
 
 
 _MOST_STRAYS = 1 << 12
-
-
 AccessKind = Literal["load", "store", "atomic"]
 
 
