@@ -13,8 +13,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.gpu.device_view import is_comparable
 from kernellab.gpu.ipc import IpcExport, Memory, needs_torch_mapping
-from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import ArgumentSpec, CannotExport, TensorSpec, memory_of, tensors_of
+from kernellab.launch.arguments import ArgumentSpec, TensorSpec, memory_of, tensors_of
 from kernellab.launch.memory import NOTHING, Reached, reached
 from kernellab.launch.poison import fill_of
 from kernellab.timing.bench_jobs import BenchKernel, ExpectedOutput, Setup
@@ -113,16 +112,6 @@ def needs_torch(setup: Setup) -> bool:
     """Whether only torch can map some memory or compare some output, such as complex or sub-byte formats."""
     compared = [spec for index, spec in enumerate(setup.outputs) if index not in setup.left_out]
     return needs_torch_mapping((*setup.memories, *setup.references)) or not all(map(is_comparable, compared))
-
-
-def require_followed(effects: Effects) -> None:
-    """Raise where a launch writes through an address that cannot be followed, so its target cannot be copied.
-
-    Raises:
-        CannotExport: an address cannot be followed.
-    """
-    if effects.lost is not None:
-        raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
 
 
 def bench_kernel(

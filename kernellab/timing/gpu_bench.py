@@ -30,7 +30,7 @@ from kernellab.timing.bench_jobs import (
     RoundsJob,
     Setup,
 )
-from kernellab.timing.bench_setup import CommonMemory, bench_kernel, require_followed
+from kernellab.timing.bench_setup import CommonMemory, bench_kernel
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import (
     Bench,
@@ -172,6 +172,7 @@ class GpuBench:
             CannotExport: the process cannot reach memory or hooks of a launch, and no other takes over.
         """
         try:
+            self._require_followed([implementation, *others])
             setup, (kernel, *rest) = self._setup_and_kernels([implementation, *others])
             count = 1 + len(others)
             subject = f"{self.options.name} (the outputs of {count} configs)"
@@ -212,6 +213,7 @@ class GpuBench:
         Raises:
             CannotExport: the process cannot reach memory or hooks of a launch.
         """
+        self._require_followed(implementations)
         setup, kernels = self._setup_and_kernels(implementations)
         references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
         job = MeasureJob(setup, tuple(kernels), runs, stop_above_ms, references, manner, loser_factor)
@@ -241,12 +243,20 @@ class GpuBench:
         for implementation in implementations:
             if self._common.take(implementation, self.options.launch_of(implementation), self.transport.device):
                 self.close()
-            if not self.transport.is_here:
-                require_followed(implementation.kernel.effects)
         if self._setup is None:
             self._open_setup()
         assert self._setup is not None
         return self._setup, [self._kernel(implementation) for implementation in implementations]
+
+    def _require_followed(self, implementations: Sequence[Implementation]) -> None:
+        """Raise where what a launch writes cannot be brought back from another process.
+
+        Raises:
+            CannotExport: it writes through an address that cannot be followed.
+        """
+        for effects in (implementation.kernel.effects for implementation in implementations):
+            if effects.lost is not None and not self.transport.is_here:
+                raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
 
     def _open_setup(self) -> None:
         device, common = self.transport.device, self._common
