@@ -11,11 +11,10 @@ import copy
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CodeType, MappingProxyType, MethodType
 from typing import Any, Protocol, TypeGuard
 
-import triton.language as tl
 from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
@@ -23,7 +22,6 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, KernelInterface, compute_cache_key
 
-from kernellab._triton.closure import value_key
 from kernellab._triton.drivers import OfflineLauncher
 from kernellab._triton.kernel import (
     Bound,
@@ -36,6 +34,7 @@ from kernellab._triton.kernel import (
 )
 from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, jit_functions
 from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
+from kernellab._triton.specialization_keys import SpecializationKeys
 from kernellab._triton.specialize import gluon_source, require_constants, require_options, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
@@ -46,40 +45,6 @@ _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "colum
 
 
 _THREAD = threading.local()
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the members of nested tuples and lists."""
-    if isinstance(value, tuple | list):
-        for member in value:
-            yield from _leaves(member)
-    else:
-        yield value
-
-
-def _has_own_text(value: Any) -> bool:
-    """Whether no other value has the same text in Triton's key."""
-    if type(value) is tl.constexpr:
-        return type(value.value) in {int, bool, float, type(None)}
-    return type(value) in {int, bool, str, type(None), float, bytes, tl.dtype} or isinstance(value, JITFunction)
-
-
-class _Keys(dict[Any, Any]):
-    """Triton's keys of specializations: their text, with types and contents where different values share a text.
-
-    It stores nothing: Triton's cache of key texts would confuse ``1``, ``1.0`` and ``True``.
-    """
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        specialization, options = super().get(key, key)  # raises for a constant without a hash, as in Triton
-        values = list(_leaves(specialization))
-        if all(map(_has_own_text, values)):
-            return default
-        contents = [(id(type(value)), value_key(value)) for value in values if value is not None]
-        return f"{[*map(str, specialization)]}{options}{contents}"
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Keep nothing."""
 
 
 class KernelRuntime(Protocol):
@@ -123,9 +88,8 @@ _on_grid._torchdynamo_inline = traced_on_grid  # type: ignore[attr-defined]  # w
 
 def _incomplete_call_error(kernel: Kernel, method: str, required: str) -> LaunchError:
     name = jit_function(kernel).__name__
-    return LaunchError(
-        f"{name}.{method} also takes {required}; {name}[grid](...) is the usual way to launch {name}.", kernel=name
-    )
+    text = f"{name}.{method} also takes {required}; {name}[grid](...) is the usual way to launch {name}."
+    return LaunchError(text, kernel=name)
 
 
 def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
@@ -137,10 +101,9 @@ def _warmup(kernel: Any, /, *args: Any, **meta: Any) -> Any:
 
 
 class BoundKernel(JITFunction):  # type: ignore[misc]
-    """A jit function bound to a lab.
+    """A jit function bound to a lab; ``generation`` counts how often all compiled kernels were dropped.
 
     ``reported`` holds the launches that the runtime has reported to its lab: digest and code of the grid function.
-    ``generation`` counts how often all compiled kernels were dropped.
     """
 
     runtime: KernelRuntime
@@ -162,7 +125,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         """Triton's per-device caches and binder, with this kernel's compile function and keys."""
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
-        return kernels, _Keys(), *others
+        return kernels, SpecializationKeys(), *others
 
     def __call__(self, *args: Any, **meta: Any) -> Any:
         raise LaunchError(
@@ -325,12 +288,17 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def _launch_with_options(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Launch with the options of the call in place of the configs'; choices are cached per set of options."""
-        self._drop_stale_choices()
+        function = jit_function(self)
+        function.captures()
+        if self._generation != function.generation:
+            self._generation = function.generation
+            self.cache.clear()
+            self._tuners_by_options.clear()
         require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
         self.options_of_call = {name: value for name, value in meta.items() if name in CONFIG_OPTIONS}
         if not self.options_of_call:
             return self._run(*args, **meta)
-        require_options(jit_function(self).__name__, self.options_of_call)
+        require_options(function.__name__, self.options_of_call)
         tuner = self._tuner_with_options(self.options_of_call)
         handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in CONFIG_OPTIONS})
         self.best_config = tuner.best_config
@@ -363,8 +331,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def _choose_untimed(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
         """Cache the first config that fits as the choice, so that Triton times none and prints no timings."""
-        key = choice_key(self, args, meta)
-        if key in self.cache:
+        if (key := choice_key(self, args, meta)) in self.cache:
             return
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         configs = self.prune_configs(meta)
@@ -372,14 +339,6 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         if len(configs) > 1:  # as after a timing of Triton's
             self.pre_hook({**self.nargs, **meta, **choice.all_kwargs()}, reset_only=True)
         self.cache[key] = choice
-
-    def _drop_stale_choices(self) -> None:
-        function = jit_function(self)
-        function.captures()
-        if self._generation != function.generation:
-            self._generation = function.generation
-            self.cache.clear()
-            self._tuners_by_options.clear()
 
     def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
         """Bypass Triton's own cache of tunings: the lab's store has them, and some choices are not timed."""
@@ -411,10 +370,9 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def _fits(self, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> bool:
         compiled = self.fn.run(*args, **{**meta, **config.all_kwargs(), "warmup": True})
-        try:
+        with suppress(OutOfResources):
             return compiled is not None and callable(compiled.run)
-        except OutOfResources:
-            return False
+        return False
 
 
 class BoundHeuristics(Heuristics):  # type: ignore[misc]
@@ -454,17 +412,11 @@ _BOUND_CLASSES: tuple[tuple[Any, Any], ...] = (
 )
 
 
-def _bound_class(kernel: Kernel) -> Any:
-    """The bound class of a kernel; for a bound kernel, its own class."""
-    if isinstance(kernel, JITFunction) and kernel.is_gluon():
-        return BoundGluonKernel
-    return next(bound for plain, bound in _BOUND_CLASSES if isinstance(kernel, plain))
-
-
 def bind_in_place(kernel: Any, runtime: KernelRuntime) -> Any:
     """Bind a kernel that this process just defined; the object stays the same."""
     require_one_tuner(kernel)
-    bound = _bound_class(kernel)
+    is_gluon = isinstance(kernel, JITFunction) and kernel.is_gluon()
+    bound = BoundGluonKernel if is_gluon else next(own for plain, own in _BOUND_CLASSES if isinstance(kernel, plain))
     if not isinstance(kernel, bound):
         kernel.__class__ = bound
     kernel.runtime = runtime
@@ -473,9 +425,8 @@ def bind_in_place(kernel: Any, runtime: KernelRuntime) -> Any:
     if isinstance(kernel, JITFunction):
         kernel.reported, kernel.generation, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
-    if isinstance(kernel, Autotuner):
+    else:
         kernel._tuners_by_options = {}
-    if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)
     return kernel
 

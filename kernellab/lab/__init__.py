@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import compiled_targets
-from kernellab.compile.types import Compiled, compile_job
+from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.errors import UsageError, value_message
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
@@ -22,6 +22,7 @@ from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, define, remember
+from kernellab.registry.listing import frame
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -60,32 +61,30 @@ class Lab(Workspace):
         return compiled_targets(self.compiler)
 
     def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
-        """Compile a kernel for these arguments; of an autotuned one, the first config.
-
-        A kernel that exceeds the limits of the target is compiled all the same; its ``resources.fits`` is False.
+        """Compile a kernel for these arguments, of an autotuned one the first config, also where it cannot run.
 
         Raises:
             LaunchError, UsageError: the arguments or options do not fit the kernel.
             CompileError: the compiler refused it.
         """
-        variant = next(variants_of(kernel, args, meta))
-        job = compile_job(variant.function, self._parse_target(target), args, variant.meta)
+        job = next(self._jobs(kernel, target, args, meta))
         with self.launches.compiling(job.closure.name):
             return self.compiler.compile(job)
 
     def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return a kernel's memory effects by argument; of an autotuned one, the union over its configs."""
-        wanted = self._parse_target(target)
-        variants = list(variants_of(kernel, args, meta))
-        jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in variants]
-        effects = union_of([self.compiler.effects(job) for job in jobs])
-        memory = memory_of(named_arguments(variants[0].function, args, meta))
+        effects = union_of([self.compiler.effects(job) for job in self._jobs(kernel, target, args, meta)])
+        memory = memory_of(named_arguments(kernel, args, meta))
         return with_aliases(effects, [(name, tensor.data_ptr()) for name, tensor in memory.items()])
 
     def graph(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
         """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
-        variant = next(variants_of(kernel, args, meta))
-        return self.compiler.graph(compile_job(variant.function, self._parse_target(target), args, variant.meta))
+        return self.compiler.graph(next(self._jobs(kernel, target, args, meta)))
+
+    def _jobs(self, kernel: Kernel, target: str | None, args: tuple[Any, ...], meta: Any) -> Iterator[CompileJob]:
+        """The compile of a kernel, or those of all configs of an autotuned one."""
+        for variant in variants_of(kernel, args, meta):
+            yield compile_job(variant.function, self._parse_target(target), args, variant.meta)
 
     def run(
         self,
@@ -163,12 +162,10 @@ class Lab(Workspace):
         ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
 
         ``executor`` is one, or a client of dask or ipyparallel; its workers need kernellab and the same Triton. Where
-        the lab has no GPU and they do, the whole tuning happens in one of them, on copies of the arguments; else they
-        compile in place of the lab's own. Of process pools take one that spawns: forks of a process that uses CUDA can
-        compile, and nothing else on the GPU.
-        ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone, and
-        the notes say so. One that disagrees with it by more than 3 % on a config measures no other. The final is held
-        on the first; a long one on all, each of its rounds on one.
+        the lab has no GPU and they do, one of them does the whole tuning, on copies of the arguments; else they compile
+        in place of the lab's own. Process pools should spawn: a fork of a process that uses CUDA can only compile.
+        ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone. One
+        that disagrees with it by more than 3 % on a config measures no other. The final is held on the first.
 
         Raises:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
@@ -208,8 +205,7 @@ class Lab(Workspace):
 
         ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
         of dicts, one a case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace
-        given arguments. About a quarter of the cases' configs is measured, those that may be the best: what was found
-        nearby says which. What the store knows counts, and every row goes there. The rule has ``max_configs`` at most.
+        given arguments. About a quarter of the cases' configs is measured, and the rule has ``max_configs`` at most.
         With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
 
         Raises:
@@ -233,8 +229,7 @@ class Lab(Workspace):
 
         A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
         without any, the kernel's constexprs suggest them. ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid.
-        ``check`` returns what the outputs are to hold, from parameters that it takes by name; without it, outputs are
-        compared with those of the first point.
+        ``check`` is as for `tune`; without it, outputs are compared with those of the first point.
 
         Raises:
             UsageError: a range is none, or a name is none of the kernel.
@@ -286,8 +281,7 @@ class Lab(Workspace):
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
         from kernellab.explain.asking import call_in, profile_with_explanation
 
-        session = self.session()
-        call = call_in(session, "profile", kernel, grid, args, meta)
+        call = call_in(session := self.session(), "profile", kernel, grid, args, meta)
         return profile_with_explanation(session, call, timeout_s, counters=counters)
 
     def explain(
@@ -307,8 +301,7 @@ class Lab(Workspace):
         """
         from kernellab.explain.asking import call_in, explanation_of
 
-        session = self.session(target)
-        call = call_in(session, "explain", kernel, grid, args, meta)
+        call = call_in(session := self.session(target), "explain", kernel, grid, args, meta)
         return explanation_of(session, call, timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
@@ -320,8 +313,7 @@ class Lab(Workspace):
     def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
         """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
-        A function takes parameters of the kernel by name, and returns what its outputs are to hold. Times are taken
-        on a GPU only, in turns.
+        A function takes parameters of the kernel by name, and returns its outputs. A GPU times both, in turns.
 
         Raises:
             UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
@@ -331,13 +323,7 @@ class Lab(Workspace):
         return compare_kernels(self.session(), left, right)
 
     def frame(self, table: str) -> Any:
-        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
-
-        Raises:
-            UsageError: there is no such table.
-        """
-        from kernellab.registry.listing import frame
-
+        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame."""
         return frame(self.kernels.store, table)
 
     def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
@@ -366,11 +352,9 @@ class Lab(Workspace):
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
         ``kind`` is a name in `kernellab.export.KINDS`, which says what each writes; without one, it is a module with
-        the decorators that the kernel was launched with (``autotune``).
-        A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
-
-        Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device), ``torch-op`` (an operator
-        that does), ``table`` (as JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
+        the decorators that the kernel was launched with (``autotune``). Only kernels that this session launched are
+        executed for it. Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device),
+        ``torch-op``, ``table`` (JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
         ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
 
         Raises:
@@ -384,16 +368,12 @@ class Lab(Workspace):
         if isinstance(kernel, Dispatch):
             return export_dispatch(self.session(), kernel, to, kind, others)
         if others:
-            raise UsageError(
-                "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
-            )
+            raise UsageError("others belongs to a dispatch; pass one, such as what tune_over returns, not a name.")
         context = ExportContext(self.compile, self.launches.device, report_page)
         return export(self.kernels, context, kernel, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
-        """Write the measurements of a version, of all versions of a name, or (None) of all kernels, as JSON lines.
-
-        Returns how many measurements the file has. Each names device model, driver and Triton.
+        """Write the measurements of a version, a name, or (None) all kernels as JSON lines; return their number.
 
         Raises:
             UnknownName, UsageError: there is no such kernel, or the file cannot be written.
@@ -406,8 +386,8 @@ class Lab(Workspace):
         """Merge kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
 
         ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
-        enters or nothing. Rows keep the device, driver and Triton that they were measured with: tunings under the same
-        take them for their own, and where rows disagree, the table says by what. Kernels with the same text are one.
+        enters or nothing. Rows keep the device, driver and Triton that they were measured with, and tunings under the
+        same reuse them; where rows disagree, the table says by what.
 
         Raises:
             StoreError, UsageError: it is broken, or cannot be read.
@@ -417,9 +397,7 @@ class Lab(Workspace):
         return merge(self.kernels, Path(path).expanduser())
 
     def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
-        """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
-
-        It comes with its decorators, and with those of its helpers whose names are free there.
+        """Define a kept kernel, or that of a bundle (``.zip``), with its decorators and helpers in a namespace again.
 
         Raises:
             UnknownName, UsageError: there is no such kernel, or the file is no bundle.
@@ -433,10 +411,7 @@ class Lab(Workspace):
         return define(self.kernels, str(kernel), namespace, name)
 
     def marking(self) -> AbstractContextManager[None]:
-        """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems.
-
-        Launches in captures, programs and exported programs are marked without that.
-        """
+        """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems."""
         from kernellab.launch.marks import mark_all_launches
 
         return mark_all_launches()
@@ -447,9 +422,8 @@ class Lab(Workspace):
         """Check each launch of this thread inside a with statement, or those of the ``kernels`` that are named.
 
         ``nan`` is for NaN where a launch writes one and reads none. ``bounds`` is for a GPU: each launch is tried
-        between redzones first, where writes out of bounds show; reads do not, for which there is `run` with
-        ``interpret=True``. On the CPU each access is checked anyway. The launch that is to blame raises `CheckFailed`
-        or `OutOfBounds`, also in programs.
+        between redzones first, which show writes out of bounds; for reads, `run` with ``interpret=True``. The launch
+        to blame raises `CheckFailed` or `OutOfBounds`, also in programs.
         """
         return self.launches.checking(nan=nan, bounds=bounds, kernels=kernels)
 
@@ -466,11 +440,9 @@ class Lab(Workspace):
     ) -> Capture | CapturedFunction:
         """Record the launches and torch operations of a with statement as a program, or those of a function.
 
-        They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
-        torch.fx that runs again, becomes functional, and is exported with a plan of its memory. With ``dynamic``,
-        sizes of tensors are symbolic inside of the block, and the program holds for all sizes under its guards.
-        Of a ``function``, return one that runs programs, and captures again where no guards hold; it keeps
-        ``max_programs``.
+        ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`, a graph of torch.fx. With
+        ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for all sizes under its guards.
+        Of a ``function``, return one that runs up to ``max_programs`` programs, and captures where no guards hold.
         """
         from kernellab.capture.block import Capture
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
+from kernellab._triton.drivers import gpu_target_of_machine
+from kernellab._triton.interpreted import finish_interpreted_imports
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
@@ -67,8 +69,6 @@ class Workspace:
         Under it, Triton makes of a kernel a function of its own interpreter, which the lab could neither compile nor
         check; and an access out of bounds would end this process.
         """
-        from kernellab._triton.interpreted import finish_interpreted_imports
-
         if not is_interpreting():
             return
         names = ", ".join(finish_interpreted_imports())
@@ -203,8 +203,6 @@ class Workspace:
         return self.target if target is None else named_target(self.compiler, str(target))
 
     def _open_runtime(self) -> Runtime:
-        from kernellab._triton.drivers import gpu_target_of_machine
-
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
             is_tried = self.settings.isolate and gpu.backend == "cuda"  # no worker knows another vendor's driver
             trials = GpuTrials(self.settings.timeout_s, is_tried, self.kernels.store.trials, _GPU_HANDLERS)
@@ -231,7 +229,6 @@ def local_environment() -> Environment | None:
     What it learns is kept in memory: a process of a cluster leaves the database of the user alone, which may lie on a
     disk that machines share. Compiled kernels, which are files, stay in the folder of the store.
     """
-    from kernellab._triton.drivers import gpu_target_of_machine
     from kernellab.tune.autotune import environment_of
 
     if gpu_target_of_machine() is None:

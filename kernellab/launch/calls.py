@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab._triton.interpreted import require_compiled
 from kernellab._triton.kernel import (
     JitKernel,
     Kernel,
@@ -15,6 +16,7 @@ from kernellab._triton.kernel import (
     require_one_tuner,
     variants,
 )
+from kernellab._triton.specialize import argument_error, launch_problem, option_error, require_options, tensor_problem
 from kernellab.errors import KernellabError, LaunchError, UsageError, value_text
 from kernellab.launch.arguments import memory_of, require_memory
 from kernellab.launch.grids import MAX_GRID, require_grid
@@ -33,8 +35,6 @@ class UserCall:
 
 def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` unless the value is a Triton kernel with one autotuner at most."""
-    from kernellab._triton.interpreted import require_compiled
-
     require_compiled(kernel)
     if not is_kernel(kernel):
         raise UsageError(f"{value_text(kernel)} is not a Triton kernel; pass a function decorated with @triton.jit.")
@@ -49,8 +49,6 @@ def require_launch(
     Raises:
         UsageError, LaunchError: it says which.
     """
-    from kernellab._triton.specialize import tensor_problem
-
     require_kernel(kernel)
     require_grid(grid, what)
     arguments = {**dict(zip(parameter_names(kernel), args, strict=False)), **(meta or {})}
@@ -77,8 +75,6 @@ def launch_error(
     kernel: JitKernel, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception, target: Target
 ) -> KernellabError | None:
     """The lab's error for an exception of a launch, or None if the exception is clear by itself."""
-    from kernellab._triton.specialize import argument_error, launch_problem, option_error, require_options
-
     try:
         require_options(kernel.__name__, {name: meta[name] for name in meta if name not in kernel.arg_names})
     except UsageError as error:

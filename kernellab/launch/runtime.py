@@ -12,8 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from kernellab._triton.compiling import notify_listener
+from kernellab._triton.drivers import OfflineDriver
 from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab._triton.launcher import Switch
+from kernellab._triton.specialize import Specialization, target_of
 from kernellab.compile.cache import Compiler
 from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
@@ -105,8 +108,6 @@ class Runtime:
 
     def go_offline(self) -> None:
         """Continue without a GPU: launches run on the CPU, with an offline driver in its place."""
-        from kernellab._triton.drivers import OfflineDriver  # keeps `import kernellab` light
-
         self.trials = self.tune = None
         self.offline = OfflineDriver(self.target, self.interpreted, show_unrecorded)
         self.activate()
@@ -121,9 +122,6 @@ class Runtime:
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path."""
-        from kernellab._triton.compiling import notify_listener  # keeps `import kernellab` light
-        from kernellab._triton.specialize import Specialization, target_of
-
         special = Specialization(src.signature, src.constants, src.attrs, options or {})
         job = job_of(src.fn, target_of(target), special)
         if self.trials is not None and self._isolates() and not self.compiler.has(job):

@@ -23,6 +23,7 @@ from kernellab._triton.kernel import (
     decorators_of,
     jit_function,
 )
+from kernellab._triton.loading import load
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
@@ -37,8 +38,6 @@ _NAMED_AT_MOST = 12
 
 def revive_kernel(version: Version) -> Any:
     """The kernel of a stored version with its decorators; its files are named after the version."""
-    from kernellab._triton.loading import load  # most sessions never ask
-
     entered = enumerate(version.closure.functions)
     functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
     return load(replace(version.closure, functions=tuple(functions))).decorated

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab._triton.drivers import gluon_descriptor
+from kernellab._triton.loading import load
 from kernellab.errors import UsageError, first_line
 from kernellab.source import grid_of_formula
 from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
@@ -55,8 +57,6 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
         UsageError: a constexpr was something of which only the type is known.
     """
     import triton.language as tl  # keeps `import kernellab` light
-
-    from kernellab._triton.loading import load
 
     values: dict[str, Any] = {}
     for argument in launch.arguments:
@@ -164,8 +164,6 @@ def _descriptor(argument: Argument, base: Any) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         return TensorDescriptor.from_tensor(base, list(argument.block))
-    from kernellab._triton.drivers import gluon_descriptor
-
     return gluon_descriptor(base, list(argument.block), argument.value)
 
 
