@@ -77,9 +77,8 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         root.register_buffer(name, tensor)
         constant_node = graph.create_node("get_attr", name)
         # Each run has a copy of its own, which its steps may change.
-        nodes[index] = _with_metadata(
-            graph.call_function(torch.ops.aten.lift_fresh_copy.default, (constant_node,)), tape.values[index]
-        )
+        own_copy = graph.call_function(torch.ops.aten.lift_fresh_copy.default, (constant_node,))
+        nodes[index] = _with_metadata(own_copy, tape.values[index])
     table_node = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
     building = _Building(graph, tape, nodes, SizeNodes(graph, tape, nodes), table_node)
     for step in tape.steps:
@@ -141,7 +140,8 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
         return sizes.node(part) if isinstance(part, Size) else replaced
 
     def argument_node(value: Any) -> Any:
-        return _with_named_tuples(graph, map_nested(value, part_node))
+        # The code of a graph cannot import the class of a named tuple, so that is a node of its own.
+        return map_nested(value, part_node, lambda cls, members: graph.call_function(cls, tuple(members)))
 
     if step.operation == LAUNCH:
         assert step.use is not None
@@ -158,18 +158,6 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
     own: dict[str, Callable[..., Any]] = {WINDOW: window, COPY: layout_copy}
     target = own.get(step.operation) or operation_named(step.operation)
     return graph.call_function(target, args, kwargs)
-
-
-def _with_named_tuples(graph: torch.fx.Graph, value: Any) -> Any:
-    """Return nested arguments with a node for each named tuple, since the code of a graph cannot import its class."""
-    if isinstance(value, dict):
-        return {name: _with_named_tuples(graph, member) for name, member in value.items()}
-    if not isinstance(value, tuple | list) or isinstance(value, torch.Size):
-        return value
-    members = [_with_named_tuples(graph, member) for member in value]
-    if hasattr(value, "_fields"):
-        return graph.call_function(type(value), tuple(members))
-    return type(value)(members)
 
 
 def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:

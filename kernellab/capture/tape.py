@@ -310,18 +310,25 @@ def refs_in(value: Any) -> Iterator[Ref]:
                 yield from (ref for _, ref, _ in entries)
 
 
-def map_nested(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested lists, tuples, dicts and slices with ``change`` applied to each leaf."""
+def map_nested(
+    value: Any,
+    change: Callable[[Any], Any],
+    make_named: Callable[[Any, Any], Any] = lambda cls, parts: cls(*parts),
+) -> Any:
+    """Return nested lists, tuples, dicts and slices with ``change`` applied to each leaf.
+
+    ``make_named`` makes a named tuple of its class and its changed members.
+    """
     if isinstance(value, dict):
-        return {name: map_nested(member, change) for name, member in value.items()}
+        return {name: map_nested(member, change, make_named) for name, member in value.items()}
     if isinstance(value, slice):
-        return slice(*(map_nested(member, change) for member in (value.start, value.stop, value.step)))
+        return slice(*(map_nested(member, change, make_named) for member in (value.start, value.stop, value.step)))
     if not isinstance(value, list | tuple):
         return change(value)
-    members = [map_nested(member, change) for member in value]
+    members = [map_nested(member, change, make_named) for member in value]
     if isinstance(value, list):
         return members
-    return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    return make_named(type(value), members) if hasattr(value, "_fields") else tuple(members)
 
 
 def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
