@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel, autotune_settings, heuristic_names, variant_with
+from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
@@ -154,9 +154,9 @@ def tune_recorded_launches(
     tunings: dict[int, Tuning] = {}
     for record in recorder.records.values():
         kernel = session.kernels.owner_of(record.kernel)
-        supplied = _decorator_parameters(kernel)
-        if record.given_grid is None or not supplied or id(kernel) in tunings:
+        if record.given_grid is None or not autotune_settings(kernel).configs or id(kernel) in tunings:
             continue
+        supplied = supplied_names(kernel)
         arguments = {name: value for name, value in record.arguments.items() if name not in supplied}
         own, environment = checks.get(id(record)), environment_of(session)
         if own is not None and not recorder.undo.is_kept(record.last, _updated_by(kernel, record)):
@@ -170,18 +170,9 @@ def tune_recorded_launches(
 def _updated_by(kernel: Kernel, record: LaunchRecord) -> set[str]:
     """Return the arguments that a kernel reads and changes, but those that a tuning sets to zero."""
     effects = record.compiled.effects
-    updated = (
-        memory_of(record.arguments).keys() if effects.unknown else effects.mutated & effects.reads | effects.atomics
-    )
-    return set(updated) - set(autotune_settings(kernel).reset_to_zero)
-
-
-def _decorator_parameters(kernel: Kernel) -> set[str]:
-    """Return the parameters that the decorators of an autotuned kernel set; empty without configs."""
-    configs = autotune_settings(kernel).configs
-    if not configs:
-        return set()
-    return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
+    updated = effects.mutated & effects.reads | effects.atomics
+    everything = memory_of(record.arguments).keys()
+    return set(everything if effects.unknown else updated) - set(autotune_settings(kernel).reset_to_zero)
 
 
 def _prepare_arguments(launches: Launches, config: Any) -> None:

@@ -228,7 +228,8 @@ class ClusterCases:
         Raises:
             UsageError: it cannot be pickled, for instance as its ``inputs`` holds an open file.
         """
-        version, known = self.version, tuple(self._stored_measurements())
+        version, rows = self.version, self.environment.kernels.store.history.measurements(self.version.id)
+        known = tuple(row.measurement for row in rows if _is_of_kind(row.measurement, self.owner))
         work = partial(measure_here, make=self.measurer, request=request)
         self._count += 1
         self._requests[self._count] = request
@@ -243,26 +244,17 @@ class ClusterCases:
         if not isinstance(case, MeasuredCase):
             reason = case.message if isinstance(case, KernellabError) else f"it came back as {case!r}"
             return MeasuredCase(request.number, request.sizes, failure=reason)
-        self._store_rows(case)
+        if case.key and case.rows:
+            device = str(case.provenance.get("device") or self.owner.device.name)
+            records = Records(self.environment.kernels.store.history, self.version.id, case.key, device)
+            known = records.latest_rows()
+            records.add([row for row in case.rows if known.get(row.config) != row])
         return case
 
     def close(self) -> None:
         """Cancel the cases that have not begun; a process ends the case that it measures by itself."""
         self.queue.close()
         self._requests.clear()
-
-    def _store_rows(self, case: MeasuredCase) -> None:
-        if not case.key or not case.rows:
-            return
-        device = str(case.provenance.get("device") or self.owner.device.name)
-        records = Records(self.environment.kernels.store.history, self.version.id, case.key, device)
-        known = records.latest_rows()
-        records.add([row for row in case.rows if known.get(row.config) != row])
-
-    def _stored_measurements(self) -> list[Measurement]:
-        """Return the stored measurements of the kernel on GPUs of the owner's kind."""
-        rows = self.environment.kernels.store.history.measurements(self.version.id)
-        return [row.measurement for row in rows if _is_of_kind(row.measurement, self.owner)]
 
 
 def cluster_cases(

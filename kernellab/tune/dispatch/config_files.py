@@ -56,11 +56,7 @@ def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
 
 
 def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
-    """Raise if two dispatches are of different kernels or sizes.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raise `UsageError` if two dispatches are of different kernels or sizes."""
     if (other.kernel, other.rule.names) != (dispatch.kernel, dispatch.rule.names):
         there, here = (f"{each.kernel} over {', '.join(each.rule.names)}" for each in (other, dispatch))
         raise UsageError(f"{where} has a dispatch of {there}; expected one of {here}.")
@@ -72,31 +68,23 @@ def _device_and_triton(dispatch: Dispatch) -> tuple[str, str]:
 
 
 def _entry(dispatch: Dispatch) -> dict[str, Any]:
-    facts = dispatch.provenance
-    return {
-        "driver": facts.get("driver"),
-        "target": facts.get("target"),
-        "created": facts.get("created") or time.time(),
-        "sizes": dict(_sizes(dispatch)),
-        "rule": dispatch.rule.as_json,
-    }
-
-
-def _sizes(dispatch: Dispatch) -> Iterator[tuple[str, dict[str, Any]]]:
+    facts, sizes = dispatch.provenance, {}
     for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
-        if regret.config is None:
-            continue
-        row = next((row for row in case.rows if row.config == regret.config), None)
-        yield (
-            ",".join(f"{name}={value}" for name, value in case.sizes.items()),
-            {
+        if regret.config is not None:
+            sizes[",".join(f"{name}={value}" for name, value in case.sizes.items())] = {
                 "config": config_json(regret.config),
                 "time_ms": regret.time_ms,
                 "best_ms": regret.best_ms,
                 "regret": regret.regret,
-                "shared_bytes": None if row is None else row.shared_bytes,
-            },
-        )
+                "shared_bytes": next((row.shared_bytes for row in case.rows if row.config == regret.config), None),
+            }
+    return {
+        "driver": facts.get("driver"),
+        "target": facts.get("target"),
+        "created": facts.get("created") or time.time(),
+        "sizes": sizes,
+        "rule": dispatch.rule.as_json,
+    }
 
 
 def config_json(config: Config) -> dict[str, Any]:
@@ -159,15 +147,10 @@ def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
                 content = files.setdefault(f"{name}.json", {"triton_version": triton})
                 content[str(case.sizes[first])] = config_json(regret.config)
     for name, content in files.items():
-        replace_file(folder / name, f"{json.dumps(_by_size(content), indent=4)}\n".encode())
+        by_size = dict(sorted(content.items(), key=lambda item: int(item[0]) if item[0].isdecimal() else -1))
+        replace_file(folder / name, f"{json.dumps(by_size, indent=4)}\n".encode())
     note = f"{plural(len(files), 'file')}, each with configs by {dispatches[0].rule.names[0]}"
     return Exported(folder, dispatches[0].kernel, "vllm", (note,))
-
-
-def _by_size(content: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(
-        sorted(content.items(), key=lambda item: (item[0].isdecimal(), int(item[0]) if item[0].isdecimal() else 0))
-    )
 
 
 @dataclass(frozen=True, slots=True)

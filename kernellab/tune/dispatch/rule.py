@@ -311,13 +311,9 @@ def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...]
 
 def _persistent_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     """Return a product for the number of programs, limited to the largest number in these grids."""
-    counts = [prod(each.grid) for each in seen]
-    most = max(counts)
-    for factors in _products(seen[0]):
-        values = [_value(factors, each) for each in seen]
-        if all(min(value, most) == count for value, count in zip(values, counts, strict=True)):
-            return ProgramsFormula(factors, most)
-    return None
+    most = max(prod(each.grid) for each in seen)
+    formulas = (ProgramsFormula(factors, most) for factors in _products(seen[0]))
+    return next((formula for formula in formulas if all(map(formula.matches, seen))), None)
 
 
 def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
@@ -334,8 +330,5 @@ def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
 
 
 def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
-    value = 1
-    for size, by in factors:
-        block = seen.config.values[by] if isinstance(by, str) else by
-        value *= -(-seen.sizes[size] // block) if size else block
-    return value
+    values = seen.config.values
+    return prod(Extent(size, values[by] if isinstance(by, str) else by).value(seen.sizes) for size, by in factors)

@@ -210,9 +210,9 @@ class Table:
 def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None) -> tuple[Term, ...]:
     """Return the terms of the time model: launches, waves and rounds, alone and times each size of a program's loop.
 
-    Those are the sizes that the number of programs does not depend on; where it depends on all of them and these are
-    few, all are, since programs may run over what they are also counted by. A size that is odd in some cases and not in
-    others has terms of its own, with what waves and rounds take longer then.
+    The number of programs does not depend on those sizes. If it depends on all sizes, and these are few, all count,
+    since a program may loop over what it is also counted by. A size that is odd in some cases only has terms of its
+    own, for the longer waves and rounds.
     """
     names = list(cases[0])
     outside = frozenset() if formula is None else formula.sizes
@@ -227,10 +227,10 @@ def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The fitted model: logarithms of the weights, a row for each config and a column for each term.
+    """The fitted model: logarithms of the weights, configs by terms.
 
-    ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases.
-    ``misfits`` are the mean squares of what each config is off by, as a logarithm.
+    ``features`` are multiplied with the weights: cases by configs by terms. ``offsets`` are those of the cases.
+    ``misfits`` are the mean squared errors of each config, as a logarithm.
     """
 
     features: Array
