@@ -224,9 +224,8 @@ def _read_differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
         with reading("how outputs differ"):
             read = parse_json(text).items()
             differences = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
-            for differing in differences.values():
-                require_type(differing, tuple[OutputDifference, ...], "the differences")
-                require(bool(differing), "the differences", differing, "one at least")
+            require_type(differences, dict[str, tuple[OutputDifference, ...]], "the differences")
+            require(all(differences.values()), "the differences", text, "one at least")
             return differences
     except MalformedData:
         return {}

@@ -159,8 +159,7 @@ class DevicePool:
             results = self.reference.measure_all(candidates, runs, bound(), self.loser_factor)
         except KernellabError as exc:
             results = [exc] * len(tasks)
-        pairs = zip(candidates, results, strict=True)
-        self._ready += [PoolResult(candidate, result, 0) for candidate, result in pairs]
+        self._ready += [PoolResult(*pair, 0) for pair in zip(candidates, results, strict=True)]
 
     def final_bench(self, batch_s: float) -> tuple[Bench | SharedRounds, int]:
         """Return the bench of a final with its number of devices; one batch of rounds takes ``batch_s`` seconds."""
@@ -240,16 +239,14 @@ class DevicePool:
         except KernellabError:
             return  # try again after the next config
         self._common_group = result.result.group
-        joining = [
-            partial(self._join, place, result.candidate, result.result, expected_ms)
-            for place in range(1, len(self.makers))
-        ]
+        join = partial(self._join, result.candidate, result.result, expected_ms)
+        joining = [partial(join, place) for place in range(1, len(self.makers))]
         self._threads = [Work(work, daemon=True) for work in (partial(self._measure_all, 0), *joining)]
         for thread in self._threads:
             thread.begin()
 
     def _join(
-        self, place: int, candidate: Implementation, measured: LaunchTimes, expected_ms: float, tell: ProgressCallback
+        self, candidate: Implementation, measured: LaunchTimes, expected_ms: float, place: int, tell: ProgressCallback
     ) -> None:
         try:
             if not self._agrees(place, candidate, measured, expected_ms):
@@ -328,9 +325,8 @@ class SharedRounds:
     def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
         """Return the median time of each implementation in ms with a warm L2, each on one device."""
         count = len(self.benches)
-        hands = [implementations[place::count] for place in range(count)]
-        pairs = zip(self.benches, hands, strict=True)
-        parts = _in_parallel([partial(bench.warm, hand, runs) for bench, hand in pairs if hand])
+        hands = ((bench, implementations[place::count]) for place, bench in enumerate(self.benches))
+        parts = _in_parallel([partial(bench.warm, hand, runs) for bench, hand in hands if hand])
         return [parts[place % count][place // count] for place in range(len(implementations))]
 
 

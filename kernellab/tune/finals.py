@@ -141,11 +141,9 @@ def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> 
     together = [stand.leader, *stand.level]
     winner = tie_winner(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
-    warm: dict[int, float] = {}
-    if options.warm_runs:
-        warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, options.warm_runs), strict=True))
+    warm_ms = rounds.bench.warm(rounds.finalists, options.warm_runs) if options.warm_runs else [None] * len(by_index)
     finals_rows = {}
-    for index, candidate in by_index.items():
+    for (index, candidate), warm in zip(by_index.items(), warm_ms, strict=True):
         measured = interval(times_ms[index], options.seed)
         finals_rows[candidate.config] = replace(
             rows[candidate.config],
@@ -153,7 +151,7 @@ def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> 
             low_ms=measured.low,
             high_ms=measured.high,
             cold_ms=measured.median,
-            warm_ms=warm.get(index),
+            warm_ms=warm,
             samples=rows[candidate.config].samples + len(times_ms[index]),
             standing="winner" if index == winner else "tied" if index in ties else "lost",
             tuning=name,

@@ -164,11 +164,9 @@ def _output_names(given: Sequence[str] | None) -> frozenset[str] | None:
     Raises:
         UsageError: they are no names.
     """
-    if given is None:
-        return None
-    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
+    if given is not None and (isinstance(given, str) or not given or not all(isinstance(n, str) for n in given)):
         raise UsageError(f'outputs is {value_text(given)}; expected names of arguments, such as ("out_ptr",).')
-    return frozenset(given)
+    return None if given is None else frozenset(given)
 
 
 def tune_launches(environment: Environment, launches: Launches, options: Options) -> Tuning:
