@@ -75,7 +75,6 @@ def records(frame: Any) -> list[dict[str, Any]]:
 
 
 def _chosen(result: object, *names: str) -> dict[str, Any]:
-    """Return some fields of a result as JSON."""
     return {name: plain(getattr(result, name)) for name in names}
 
 

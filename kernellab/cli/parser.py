@@ -134,7 +134,6 @@ def _add_keeping(commands: Any) -> None:
 
 
 def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
-    """Add a command on a kernel of a file."""
     added = _command(commands, name, words)
     added.add_argument("kernel", metavar=FORM, help=what)
     added.add_argument(

@@ -142,7 +142,6 @@ class Compiler:
             line.advance()
 
     def _ready_result(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
-        """Return the result of a job that needs no work, or None."""
         if isinstance(job, KernellabError):
             return job
         known = self._in_memory(job.digest)

@@ -74,7 +74,6 @@ def unwritable(folder: Path, exc: OSError) -> StoreError:
 
 @contextmanager
 def _temporary_files_in(folder: Path | None) -> Iterator[None]:
-    """Use ``folder`` for the compiler's temporary files, if it can be created."""
     before = tempfile.tempdir
     with suppress(OSError):
         if folder is not None:
@@ -90,7 +89,6 @@ def _temporary_files_in(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _report_full_disk() -> Iterator[None]:
-    """Turn a compile error caused by a full disk into a `StoreError`."""
     try:
         yield
     except CompileError as exc:

@@ -248,7 +248,6 @@ def _reference_lines(plan: LauncherPlan) -> Iterator[str]:
 
 
 def _rounded_outputs(plan: LauncherPlan, dtypes: Sequence[str]) -> list[str]:
-    """Return the integer outputs of a kernel that takes floats."""
     has_floats = any("float" in dtype for dtype in dtypes)
     return [
         name for name in plan.mutated if has_floats and "float" not in output_expression(plan.launch, name)[1].dtype

@@ -128,7 +128,6 @@ def _parse_entry(content: Mapping[str, Any]) -> Entry:
 
 
 def _measurement_fields(measurement: Measurement) -> dict[str, Any]:
-    """Return the columns of a measurement by name, as a file holds them."""
     columns = {name: getattr(measurement, name) for name in _COLUMNS}
     return {**columns, "config": dict(measurement.config), "details": dict(measurement.details)}
 
@@ -150,7 +149,6 @@ def _parse_launch(row: Mapping[str, Any]) -> tuple[RecordedLaunch, float | None,
 
 
 def _read_bundle_text(path: Path) -> str:
-    """Return the JSON of a bundle; sizes are checked before unpacking."""
     if not path.is_file():
         raise MalformedData("there is no such file")
     size = path.stat().st_size
@@ -282,7 +280,6 @@ def _row_line(version: Version, row: MeasurementRow) -> dict[str, Any]:
 
 
 def _key_provenance(key: str) -> dict[str, Any]:
-    """Return driver and Triton version from a measurement's key, for readers of the file."""
     try:
         fields = json.loads(key)
     except ValueError:

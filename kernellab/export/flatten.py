@@ -204,7 +204,6 @@ def _imported_functions(closure: Closure) -> frozenset[int]:
 
 
 def _reachable_indices(first: set[int], uses: Sequence[set[int]]) -> set[int]:
-    """Return the indices reachable from the first ones through ``uses``."""
     reachable, pending = set(first), list(first)
     while pending:
         new = uses[pending.pop()] - reachable
@@ -225,7 +224,6 @@ def _functions_written_out(binding: Binding) -> Iterator[int]:
 
 
 def _import_line(name: str, definition: str) -> str:
-    """Return the statement that imports ``module:attribute`` under a name."""
     module, _, attribute = definition.partition(":")
     if "." in attribute:
         return f"import {module}\n{name} = {module}.{attribute}"

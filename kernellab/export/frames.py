@@ -160,7 +160,6 @@ def _require_bounded_parquet(path: Path) -> bool:
 
 
 def _require_description(description: Any) -> dict[str, Any]:
-    """Validate the description of the columns in a file."""
     require(isinstance(description, dict), "its description", description, "an object")
     for name in ("columns", "dtypes"):
         texts = description[name]
@@ -197,7 +196,6 @@ def _dtypes_by_column(description: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _raising_usage_errors(what: str) -> Iterator[None]:
-    """Raise errors of pandas and pyarrow about a file or a DataFrame as `UsageError`."""
     try:
         yield
     except KernellabError:

@@ -180,7 +180,6 @@ def _docstring_lines(plan: LauncherPlan, defaults: str) -> Iterator[str]:
 
 
 def _mutated_tensors(parameters: Sequence[Argument], result: Result | None) -> tuple[str, ...]:
-    """Return the tensors that the kernel writes or updates; all tensors where that is unknown."""
     known = None if result is None or not result.complete else {*result.writes, *result.atomics}
     memory = [
         member.name

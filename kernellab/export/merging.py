@@ -155,7 +155,6 @@ def merge(kernels: Registry, path: Path) -> Merged:
 
 
 def _entries(path: Path) -> list[Entry]:
-    """Return the kernels of a store or of a file of measurements with their history."""
     try:
         file = path / FILE if path.is_dir() else path
         is_file = file.is_file()
@@ -290,7 +289,6 @@ def _is_tied(times: dict[str, KeptTime], best: KeptTime, config: str) -> bool:
 
 
 def _condition_changes(places: dict[Place, list[KeptTime]], mine: Place, theirs: Place) -> tuple[ConditionChange, ...]:
-    """Return the differences between two places' conditions, the device included."""
     here, there = places[mine][-1], places[theirs][-1]
     device = (ConditionChange("device", mine[0].device, theirs[0].device),)
     return (*(device if mine[0].device != theirs[0].device else ()), *changes_between(here, there))

@@ -97,7 +97,6 @@ def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()
 
 
 def _dtypes(launch: RecordedLaunch) -> list[str]:
-    """Return the dtypes of a launch: those of its tensors, and those that it passes."""
     passed = [str(argument.value) for argument in launch.arguments if argument.kind == "dtype"]
     return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 

@@ -169,7 +169,6 @@ def recorded_grids_remark(kernel: str, grid: GridText | None) -> str:
 
 
 def _recorded_grids(parts: ModuleParts, plan: LauncherPlan) -> str:
-    """Return the table of recorded grids by sizes, and its lookup function."""
     ran = [launch for launch in parts.recorded.launches if launch.grid is not None]
     grids = {tuple(value for _, value in _grid_sizes(launch)): launch.grid for launch in ran}
     rows = [f"    ({literal(sizes)}, {grid})," for sizes, grid in grids.items()]
@@ -212,7 +211,6 @@ def _functional_source(plan: LauncherPlan) -> str:
 
 
 def _fake_implementations(plan: LauncherPlan, *, is_opaque: bool) -> str:
-    """Return the fake implementations of operators that PyTorch calls as a whole."""
     allocations = {argument.name: text for argument, text in plan.allocated}
     outputs = ", ".join(allocations.get(name, f"torch.empty_like({name})") for name in plan.mutated)
     parameters = ", ".join([*(_typed_parameter(argument) for argument in plan.required), *_schema_options(plan)])
@@ -239,7 +237,6 @@ def _copies(plan: LauncherPlan, allocations: Mapping[str, str]) -> Iterator[tupl
 
 
 def _kernel_argument(argument: Argument) -> str:
-    """Return the expression that passes an operator's argument to the kernel."""
     if argument.block:
         return descriptor_text(argument, argument.name)
     return f"tuple({argument.name})" if argument.kind == "tuple" or type(argument.value) is tuple else argument.name
@@ -268,7 +265,6 @@ def _signature(name: str, parameters: list[str], result: str) -> Iterator[str]:
 
 
 def _schema_options(plan: LauncherPlan) -> list[str]:
-    """Return the meta-parameters that fit an operator's schema, with their defaults."""
     parameters = []
     for name, text in plan.meta:
         if _in_schema(plan, name):

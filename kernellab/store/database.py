@@ -188,7 +188,6 @@ class Database:
             self._epoch += is_moved
 
     def _replace_moved(self) -> None:
-        """Write the content of a moved file back to its path, or next to a new file there."""
         former, inode = self._connection, self._inode
         former_kernels = _kernels(former)
         try:
@@ -374,7 +373,6 @@ def _require_sound(connection: sqlite3.Connection) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename the file together with its journal."""
     aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.aside")
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
@@ -418,13 +416,11 @@ def _code(exc: sqlite3.DatabaseError) -> int:
 
 
 def _reason(exc: Exception) -> str:
-    """Return the message of an exception, in one line without a full stop."""
     text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
     return " ".join(text.split()).rstrip(".")
 
 
 def _remedy(path: Path) -> str:
-    """Return the remedy for a file that cannot be written."""
     folder = path.parent
     if os.path.isdir(path):  # which is no error where a name is too long
         wrong = f"{FILE} is a folder there: move it away"

@@ -222,7 +222,6 @@ def _argument_from_jsonable(value: Mapping[str, Any]) -> Argument:
 
 
 def _record_fields(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's fields from JSON, with lists as tuples."""
     names = {f.name for f in dataclasses.fields(cls)}
     return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items() if name in names}
 

@@ -224,7 +224,6 @@ def _parts_of_this_release() -> Mapping[str, Part]:
 
 @contextmanager
 def _fresh() -> Iterator[sqlite3.Connection]:
-    """Open an empty store of this schema in memory."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in (statement for statements in MIGRATIONS for statement in statements):
             connection.execute(statement)

@@ -139,7 +139,6 @@ class History:
 
 
 def _measurement_subject(measurement: Measurement) -> tuple[str, str]:
-    """Return the subject of a measurement: key and config."""
     return measurement.key, canonical_json(dict(measurement.config))
 
 
@@ -430,5 +429,4 @@ def _owned_text(_: int, owner: int, text: str) -> tuple[int, str]:
 
 
 def _escape_like(text: str) -> str:
-    """Escape the wildcards of LIKE."""
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

@@ -90,7 +90,6 @@ class ServerLoop:
         _await_all()
 
     def _step(self) -> bool:
-        """Wait for the next event and handle it; return whether to continue."""
         held = {line.socket.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *held):
@@ -130,7 +129,6 @@ class ServerLoop:
         _send_number(held, pid)
 
     def _become_worker(self, connection: int, log: int, server: int) -> NoReturn:
-        """Turn this fork into a worker, which always ends with the server."""
         _lead_a_group(0)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         _end_with(server)
@@ -147,7 +145,6 @@ class ServerLoop:
         os._exit(0)
 
     def _reap(self) -> None:
-        """Report the exit status of ended workers, and wait for their orphans."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in self._lifelines:
@@ -187,7 +184,6 @@ def _send_number(lifeline: Channel, number: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its ``parent``."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -320,7 +320,6 @@ class Pool:
 
     @contextlib.contextmanager
     def _borrow_worker(self, stop: Stop, subject: str) -> Iterator[Worker]:
-        """Wait for a free worker and use it inside a with statement."""
         worker: Worker | None = None
         while worker is None:
             stop.check(subject)
@@ -343,7 +342,6 @@ def require_seconds(timeout_s: float) -> None:
 
 
 def _answer(process: WorkerProcess, message: bytes, limit: Limit, report: ProgressCallback) -> tuple[str, Any]:
-    """Send a job, report its progress and return its answer."""
     process.channel.send(message, limit)
     while True:
         kind, value = process.channel.receive(limit)
