@@ -32,16 +32,16 @@ from kernellab.export.checking import (
 )
 from kernellab.export.flatten import (
     FlatModule,
+    append_closures,
     decorator_of,
     flatten_closure,
     function_text,
-    merge_closures,
     remap_functions,
 )
 from kernellab.export.launcher import RECORDER, refusal_lines
 from kernellab.export.module import IS_INTERPRETED, module_source
 from kernellab.export.write import Exported, replace_file
-from kernellab.source import literal
+from kernellab.source import Closure, literal
 
 _CONSTANT_AT_MOST = 4096
 
@@ -66,7 +66,9 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
     operators_by_name = user_operators(tape.steps, main_device(tape).partition(":")[0])
     operator_closures = [closure for closure, _ in operators_by_name.values()]
-    closure, all_maps = merge_closures([*(use.closure for use in uses), *with_decorators, *operator_closures])
+    closure, all_maps = append_closures(
+        Closure(()), [*(use.closure for use in uses), *with_decorators, *operator_closures]
+    )
     count = len(uses)
     index_maps, tuner_maps, operator_maps = all_maps[:count], all_maps[count : 2 * count], all_maps[2 * count :]
     reserved = RESERVED_NAMES | {value.name for value in tape.values}

@@ -342,25 +342,8 @@ def function_text(function: Callable[..., Any]) -> str:
     return f"def {node.name}({ast.unparse(node.args)}):\n{body}"
 
 
-def merge_closures(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
-    """Merge closures into one; return it with a map of function indices for each."""
-    functions, index_maps, seen = [], [], dict[str, int]()
-    for keys in content_keys([closure.functions for closure in closures]):
-        for key in keys:
-            seen.setdefault(key, len(seen))
-        index_maps.append({index: seen[key] for index, key in enumerate(keys)})
-    done = set[int]()
-    for closure, index_map in zip(closures, index_maps, strict=True):
-        for index, function in enumerate(closure.functions):
-            if index_map[index] not in done:
-                done.add(index_map[index])
-                bindings = tuple((name, remap_functions(binding, index_map)) for name, binding in function.bindings)
-                functions.append((index_map[index], dataclasses.replace(function, bindings=bindings)))
-    return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(index_maps)
-
-
 def append_closures(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
-    """Append the functions of other closures to one; return it with a map of function indices for each other."""
+    """Append the functions of other closures to one, equal ones once; return it, and a map of indices for each."""
     functions = list(closure.functions)
     own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
     known = {own[index]: index for index in reversed(range(len(functions)))}
