@@ -119,6 +119,7 @@ def test_integers_differ_by_their_distance(lab: kernellab.Lab, dtype: torch.dtyp
     assert struct.unpack("<qd", struct.pack("<2q", *found.tolist())) == (2, 9.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", VIEWS)
 def test_a_view_is_filled_and_nothing_between_its_elements(lab: kernellab.Lab, place: str) -> None:
     view, is_dense = VIEWS[place]
@@ -174,6 +175,7 @@ def test_all_parameters_are_words_of_64_bits(name: str, data: int) -> None:
     assert given <= kernel.parameters <= given + 2  # pointers to scratch memory come last
 
 
+@pytest.mark.slow
 def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     first = device_kernel("keep_busy", (9, 0))

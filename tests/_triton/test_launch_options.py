@@ -44,6 +44,7 @@ autotuned = triton.autotune([triton.Config({"BLOCK": 64}, num_warps=8), triton.C
 warps_of = triton.heuristics({"WARPS": lambda given: given.get("num_warps", 0)})
 
 
+@pytest.mark.slow
 def test_options_of_a_launch_win_over_those_of_the_configs(lab: kernellab.Lab) -> None:
     kernel, out = lab.bind(samples.tuned_kernel), torch.zeros(300)
     grid = lambda meta: (triton.cdiv(300, meta["BLOCK"]),)  # noqa: E731
@@ -115,6 +116,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("options", [{}, {"num_warps": 2}])
 def test_heuristics_work_above_below_and_between(lab: kernellab.Lab, order: str, options: dict[str, int]) -> None:
@@ -144,6 +146,7 @@ def launched(lab: kernellab.Lab) -> Callable[[dict[str, Any]], Any]:
     return lambda given: kernel[(1,)](X, OUT, 64, 1, 64, **given)
 
 
+@pytest.mark.slow
 def test_integers_of_numpy_and_constexprs_are_options(lab: kernellab.Lab) -> None:
     for value in (np.int64(2), tl.constexpr(2)):
         assert lab.compile(scaled_kernel, X, OUT, 64, 1, 64, num_warps=value).resources.threads == 64

@@ -38,6 +38,7 @@ def torch_add(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
     return x_ptr + y_ptr
 
 
+@pytest.mark.slow
 def test_rows_have_what_is_known_without_a_gpu_and_no_times(lab: kernellab.Lab) -> None:
     over = {"n": [100, 200], "dtype": [torch.float32, torch.float16]}
     found = lab.bench(add_kernel, grid, over=over, inputs=inputs, BLOCK=64, versus={"torch": torch_add})
@@ -92,6 +93,7 @@ def test_a_kernel_that_goes_on_from_its_output_is_told_so(lab: kernellab.Lab) ->
     assert frame.reason[0].startswith("counts_ptr differs from that of torch; the kernel goes on from what counts_ptr")
 
 
+@pytest.mark.slow
 def test_without_inputs_swept_names_replace_the_given_arguments(lab: kernellab.Lab) -> None:
     given = inputs(256)
     over = {"n": [128, 256], "BLOCK": [64, 128], "num_warps": [2, 4]}
@@ -117,6 +119,7 @@ def test_sizes_that_the_given_tensors_do_not_follow_are_pointed_at(lab: kernella
     assert not any("inputs=" in note for note in (*blocks.notes, *scaled.notes))
 
 
+@pytest.mark.slow
 def test_dtypes_convert_the_given_tensors(lab: kernellab.Lab) -> None:
     frame = lab.bench(add_kernel, grid, **inputs(64), BLOCK=64, over={"dtype": ["float16", torch.float64]}).frame
     assert frame.bytes.tolist() == [3 * 64 * 2, 3 * 64 * 8]
@@ -158,6 +161,7 @@ def test_versions_and_other_kernels_are_compared(lab: kernellab.Lab) -> None:
         lab.bench("add_kernel", grid, over={"version": [9]}, **inputs(8), BLOCK=64)
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_has_its_config_in_the_row(lab: kernellab.Lab) -> None:
     frame = lab.bench(tuned_kernel, grid, torch.zeros(64), torch.zeros(64), over={"n": [64]}).frame
     assert frame.BLOCK.tolist() == [64]

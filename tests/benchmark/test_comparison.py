@@ -62,6 +62,7 @@ paired[(1,)]((x, out), BLOCK=128)
 """
 
 
+@pytest.mark.slow
 def test_tuples_are_not_shared_by_the_two_that_are_compared(lab: kernellab.Lab) -> None:
     launch(lab, PAIR)
     launch(lab, PAIR.replace("3 *", "2 *"))
@@ -70,6 +71,7 @@ def test_tuples_are_not_shared_by_the_two_that_are_compared(lab: kernellab.Lab) 
     assert not comparison.equal
 
 
+@pytest.mark.slow
 def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("3 *", "2 *"))
     comparison = lab.compare("scale@1", "scale@2")
@@ -78,6 +80,7 @@ def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> N
     assert "out_ptr of scale@2 DIFFERS" in comparison_card(comparison).text()
 
 
+@pytest.mark.slow
 def test_elements_that_only_one_of_them_writes_are_told(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("tl.store(out_ptr + offsets", "tl.store(out_ptr + offsets % 150"))
     (check,) = lab.compare("scale@1", "scale@2").outputs
@@ -88,6 +91,7 @@ def test_elements_that_only_one_of_them_writes_are_told(lab: kernellab.Lab) -> N
     assert not check.equal
 
 
+@pytest.mark.slow
 def test_a_changed_helper_is_a_difference_of_the_source(lab: kernellab.Lab) -> None:
     helper = "@triton.jit\ndef times(x):\n    return {} * x\n\n"
     body = SCALE.replace(
@@ -100,6 +104,7 @@ def test_a_changed_helper_is_a_difference_of_the_source(lab: kernellab.Lab) -> N
     assert "+    return 1 * 3 * x" in comparison.source_diff
 
 
+@pytest.mark.slow
 def test_effects_that_differ_are_named(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("3 *", "tl.load(out_ptr + offsets, mask=offsets < n) +"))
     assert lab.compare("scale@1", "scale@2").effects == ("now reads: out_ptr",)

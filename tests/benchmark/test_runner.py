@@ -217,6 +217,7 @@ def test_who_watches_is_told_of_inputs_compiles_and_points(lab: kernellab.Lab) -
     assert re.fullmatch(r"n=128: add_kernel 1\.\d+ ms, torch 2\.\d+ ms", told[-1].latest)
 
 
+@pytest.mark.slow
 def test_a_swept_config_brings_its_own_options(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, times(add_kernel=1.0))
     given = {**inputs(256), "num_warps": 1}
@@ -274,6 +275,7 @@ def test_an_autotuned_kernel_runs_with_its_best_config_at_each_point(lab: kernel
     assert frame.num_warps.tolist() == [4, 8]
 
 
+@pytest.mark.slow
 def test_flops_come_from_the_dots_or_from_a_formula(lab: kernellab.Lab) -> None:
     case = matmul_case(torch.float16, 70, 90, 50)
     given = {**case.arguments, **{name: value for name, value in case.meta.items() if name != "BLOCK_K"}}
@@ -309,6 +311,7 @@ def test_what_a_function_takes_and_nobody_has_is_said(lab: kernellab.Lab) -> Non
         )
 
 
+@pytest.mark.slow
 def test_what_a_kernel_computes_is_said_to_be_unknown_with_its_reason(lab: kernellab.Lab) -> None:
     given = {"a_ptr": torch.zeros(16, 16), "n_ptr": torch.zeros(1, dtype=torch.int32), "n": 5, "BLOCK": 16}
     gpu = FakeGpu(lab, times(counting_down=1.0))

@@ -45,6 +45,7 @@ def test_sizes_outside_of_the_guards_are_captured_again_and_the_guard_is_told(la
     assert repr(captured) == "<CapturedFunction function: 2 of 8 programs>"
 
 
+@pytest.mark.slow
 def test_programs_beyond_the_limit_go_the_one_that_rested_longest_first(lab: kernellab.Lab) -> None:
     captured = lab.capture(lambda x: scaled(lab, x), max_programs=2)
     for size in (10, 20, 10, 30):
@@ -63,6 +64,7 @@ def test_other_arguments_modes_and_dtypes_have_programs_of_their_own(lab: kernel
     assert len(captured.programs) == 5
 
 
+@pytest.mark.slow
 def test_arguments_that_share_memory_are_not_taken_for_others(lab: kernellab.Lab) -> None:
     def function(x: Any, y: Any) -> Any:
         x.add_(1)
@@ -77,6 +79,7 @@ def test_arguments_that_share_memory_are_not_taken_for_others(lab: kernellab.Lab
         captured(x[:-1], x[1:])
 
 
+@pytest.mark.slow
 def test_results_keep_their_structure_and_changed_inputs_are_changed(lab: kernellab.Lab) -> None:
     def function(total: Any, given: Any) -> Any:
         lab.bind(accumulate_kernel)[(1,)](given["x"], total, total.shape[0], BLOCK=128)

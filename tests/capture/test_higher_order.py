@@ -30,6 +30,7 @@ def test_an_operator_that_takes_functions_is_refused_with_its_line(lab: kernella
         torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
 
+@pytest.mark.slow
 def test_a_launch_of_wrap_triton_is_recorded(lab: kernellab.Lab) -> None:
     kernel, x = torch.library.wrap_triton(lab.bind(samples.scale_kernel)), torch.arange(100.0)
     with lab.capture() as program:

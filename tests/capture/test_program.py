@@ -244,6 +244,7 @@ def test_a_functional_program_changes_no_input(lab: kernellab.Lab) -> None:
     assert operator.getitem.__name__ in targets
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:shifted_kernel. overlap")  # which it is about
 def test_a_functional_kernel_that_reads_and_writes_one_memory_sees_its_own_writes(lab: kernellab.Lab) -> None:
     shifted = lab.bind(shifted_kernel)
@@ -257,6 +258,7 @@ def test_a_functional_kernel_that_reads_and_writes_one_memory_sees_its_own_write
     torch.testing.assert_close(given, torch.arange(100.0))
 
 
+@pytest.mark.slow
 def test_a_kernel_of_tuples_descriptors_and_functions_is_recorded(lab: kernellab.Lab) -> None:
     pair, apply = lab.bind(samples.sum_of_pair), lab.bind(samples.apply_kernel)
     a, b = torch.arange(64.0), torch.ones(64)
@@ -311,6 +313,7 @@ def test_casts_are_those_of_the_recording(lab: kernellab.Lab, tmp_path: Path) ->
             torch.testing.assert_close(found, addressed)
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_finds_what_it_reads_out_of_bounds(lab: kernellab.Lab) -> None:
     x, places = torch.arange(8.0), torch.arange(8).flip(0)
     with lab.capture() as program:

@@ -252,6 +252,7 @@ def refused(program: Program, message: str, **inputs: Any) -> None:
         program.graph(*inputs.values())
 
 
+@pytest.mark.slow
 def test_a_block_that_is_a_power_of_two_above_a_size_holds_up_to_that(lab: kernellab.Lab) -> None:
     row_max = lab.bind(kernels.row_max_kernel)
     x = torch.randn(3, 40)
@@ -294,6 +295,7 @@ def test_a_block_alone_fixes_the_sizes_of_what_it_covers(lab: kernellab.Lab) -> 
     refused(program, r"[ab].shape\[0\] == 64", a=torch.ones(70), b=torch.ones(70))
 
 
+@pytest.mark.slow
 def test_what_heuristics_decide_by_sizes_is_a_guard(lab: kernellab.Lab) -> None:
     even = triton.heuristics({"EVEN": lambda arguments: arguments["n"] % arguments["BLOCK"] == 0})
     kernel = lab.bind(even(samples.tuned_kernel.fn.fn))

@@ -90,6 +90,7 @@ def test_functionalisation_sees_what_a_launch_changes_and_nothing_else(lab: kern
     torch.testing.assert_close(module(x), scaled_by(kernel)(x))
 
 
+@pytest.mark.slow
 def test_heuristics_and_configs_are_traced_for_sizes_that_are_symbols(lab: kernellab.Lab) -> None:
     function, x = tuned_by(lab.bind(samples.tuned_kernel)), torch.arange(300.0)
     module = make_fx(function, tracing_mode="symbolic")(x)
@@ -204,6 +205,7 @@ def test_a_compiled_launch_raises_no_version_of_what_it_changes(lab: kernellab.L
     torch.testing.assert_close(weight.grad, 3 * torch.arange(8.0) + 3)
 
 
+@pytest.mark.slow
 def test_tuples_are_traced_to_an_opaque_operator(lab: kernellab.Lab) -> None:
     pair = lab.bind(samples.sum_of_pair)
 
@@ -287,6 +289,7 @@ def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_tra
         same_as(graph, recompiled(graph))
 
 
+@pytest.mark.slow
 def test_views_of_another_dtype_are_traced(lab: kernellab.Lab) -> None:
     memory = torch.arange(16, dtype=torch.uint8)
     left, right = memory[:8].view(torch.float32), memory[8:].view(torch.int16)

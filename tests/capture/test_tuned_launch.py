@@ -108,6 +108,7 @@ def one_or_both(x_ptr, out_ptr, extra_ptr, n, BOTH: tl.constexpr):
         tl.store(extra_ptr + offsets, x, mask=offsets < n)
 
 
+@pytest.mark.slow
 def test_a_config_that_changes_other_arguments_than_the_recorded_one_is_refused(lab: kernellab.Lab) -> None:
     kernel, x, out, extra = lab.bind(one_or_both), torch.rand(100), torch.zeros(100), torch.zeros(100)
     with lab.capture() as program:

@@ -349,6 +349,7 @@ def test_a_reference_may_need_more_of_a_tensor_than_its_values() -> None:
         assert not compare(text, values, {"out": want + 0.01})[0].equal
 
 
+@pytest.mark.slow
 def test_a_scan_may_round_otherwise_than_the_loop_that_it_stands_for() -> None:
     decay, addend = made(64, 50, dtype=torch.float32).sigmoid(), made(64, 50, dtype=torch.float32, seed=1)
 

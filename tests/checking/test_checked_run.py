@@ -27,6 +27,7 @@ def failure(lab: kernellab.Lab, kernel: Any, grid: tuple[int, ...], *args: Any, 
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_transposed_result_is_called_so_and_a_reversed_one_is_not(lab: kernellab.Lab) -> None:
     x = X[:256].view(16, 16)
     said = failure(lab, kernels.exchange, (1,), x, torch.zeros(16, 16), check=same, N=16)
@@ -58,6 +59,7 @@ def test_an_accumulator_that_was_not_zero_at_the_start_is_named_with_what_it_hel
     assert "at the start" not in said
 
 
+@pytest.mark.slow
 def test_masked_lanes_are_to_blame_where_another_value_in_them_is_right(lab: kernellab.Lab) -> None:
     negative = -1 - X[:500].abs().view(5, 100)
     launch = kernels.largest_of_rows, (5,), negative, torch.zeros(5), 100
@@ -68,6 +70,7 @@ def test_masked_lanes_are_to_blame_where_another_value_in_them_is_right(lab: ker
     assert "lanes" not in said
 
 
+@pytest.mark.slow
 def test_an_other_that_is_not_neutral_is_to_blame_too(lab: kernellab.Lab) -> None:
     x = 1 + X[:500].abs().view(5, 100)
     launch = kernels.smallest_of_rows, (5,), x, torch.zeros(5), 100
@@ -77,6 +80,7 @@ def test_an_other_that_is_not_neutral_is_to_blame_too(lab: kernellab.Lab) -> Non
     assert "neutral" not in said
 
 
+@pytest.mark.slow
 def test_elements_that_no_program_reads_are_named_where_the_reference_depends_on_them(lab: kernellab.Lab) -> None:
     launch = kernels.sum_of_blocks, (5,), X[:500].view(5, 100), torch.zeros(5), 100
     said = failure(lab, *launch, 3, check=lambda x_ptr: x_ptr.sum(1), BLOCK=32)
@@ -93,6 +97,7 @@ def test_a_kernel_without_a_store_is_told_so(lab: kernellab.Lab) -> None:
     assert "stores nothing" not in said
 
 
+@pytest.mark.slow
 def test_a_store_that_is_masked_off_everywhere_is_named_and_one_of_some_lanes_is_not(lab: kernellab.Lab) -> None:
     said = failure(lab, kernels.move, (4,), X, torch.zeros(1000), 0, 0, 1.0, check=same, BLOCK=256)
     assert "No lane stored to out_ptr: the mask of its store in line " in said
@@ -140,6 +145,7 @@ def test_the_card_of_a_failed_check_names_the_program_of_each_tile(lab: kernella
     }
 
 
+@pytest.mark.slow
 def test_what_several_programs_add_to_is_said_to_be_of_none(lab: kernellab.Lab) -> None:
     def total(x_ptr: torch.Tensor) -> torch.Tensor:
         return x_ptr.sum().view(1) + 1

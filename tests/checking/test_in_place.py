@@ -77,6 +77,7 @@ def test_a_check_compares_with_what_an_argument_held_before(
     assert not door(lab, clear, x.copy_(made(dtype)), lambda x_ptr: x_ptr.clamp(min=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_benchmarks_start_each_implementation_from_the_same_values(lab: kernellab.Lab, dtype: torch.dtype) -> None:
     def statuses(function: Callable[[torch.Tensor], torch.Tensor]) -> list[str]:

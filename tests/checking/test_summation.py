@@ -177,6 +177,7 @@ def lab() -> Iterator[kernellab.Lab]:
         yield lab
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(("kernel", "programs"), [(sum_in_blocks, 1), (sum_atomically, 25)])
 def test_a_kernel_that_sums_in_blocks_passes_and_one_without_its_tail_does_not(

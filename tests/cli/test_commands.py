@@ -153,6 +153,7 @@ def test_explain_tells_what_limits_a_launch(kernellab: Call) -> None:
     assert found["summary"] in kernellab(*CALLS["explain"]).out.splitlines()
 
 
+@pytest.mark.slow
 def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
     found = kernellab(*CALLS["tune"], "--json").json
     assert [row["BLOCK"] for row in found["rows"]] == [256, 256]
@@ -177,6 +178,7 @@ def test_a_sweep_over_sizes_asks_the_file_for_each(kernellab: Call) -> None:
     assert any("agree with those of reference" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_a_benchmark_whose_outputs_are_wrong_says_so(kernellab: Call) -> None:
     found = kernellab("bench", "add.py", "--versus", "wrong_sum", "--check", "--json")
     assert "wrong" in {row["status"] for row in found.json["rows"]}

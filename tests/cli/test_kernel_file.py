@@ -62,6 +62,7 @@ def package(tmp_path: Path) -> str:
     return "kernels_of_test/ops.py"
 
 
+@pytest.mark.slow
 def test_a_file_of_a_package_has_its_relative_imports_and_several_kernels(kernellab: Call, package: str) -> None:
     scaled = kernellab("run", f"{package}::scale_kernel", "--check", "3 * x_ptr", "--json").json
     assert (scaled["grid"], scaled["equals"]) == ([4, 1, 1], "3 * x_ptr")
@@ -74,6 +75,7 @@ def test_a_file_of_a_package_has_its_relative_imports_and_several_kernels(kernel
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_of_a_file_is_tuned_over_its_own_configs(kernellab: Call, package: str) -> None:
     rows = kernellab("tune", f"{package}::scale_kernel", "--json").json["rows"]
     assert [row["BLOCK"] for row in rows] == [64, 128]

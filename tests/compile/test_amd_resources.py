@@ -60,6 +60,7 @@ def _by_registers(compiled: Compiled) -> int:
     return found.blocks // 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_occupancy_by_registers_is_that_of_llvm(lab: kernellab.Lab, target: str) -> None:
     for compiled in (

@@ -73,6 +73,7 @@ def test_the_assembly_of_a_cell_names_the_cell(lab: kernellab.Lab) -> None:
         assert "cell:" not in stage
 
 
+@pytest.mark.slow
 def test_sass_is_machine_code_and_amd_has_none(lab: kernellab.Lab) -> None:
     assert "STG" in lab.compile(samples.add_kernel, **ADD).sass
     with pytest.raises(UsageError, match=r"no SASS for hip:gfx942.*Read \.amdgcn"):

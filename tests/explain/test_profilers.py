@@ -79,6 +79,7 @@ def test_few_samples_ask_for_more_launches(implementation: Implementation) -> No
     assert sampler.rounds[-1] > 10 * sampler.rounds[0]
 
 
+@pytest.mark.slow
 def test_time_ends_sessions_that_tell_nothing(implementation: Implementation) -> None:
     close = text_of(implementation.kernel.kernel, n1=30, n2=29, n3=28)
     profile = profile_of(implementation, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
@@ -131,6 +132,7 @@ def test_a_process_that_the_profiler_ends_is_told_from_one_that_the_kernel_ends(
     assert not is_of_profiler("copy ended its worker process (SIGSEGV): segmentation fault")
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -45,6 +45,7 @@ def test_the_last_launch_of_a_cell_is_explored(shell: InteractiveShell) -> None:
     assert "BLOCK 16 to 1024, num_warps 1 to 16" in panel
 
 
+@pytest.mark.slow
 def test_the_check_of_a_cell_is_that_of_the_panel(shell: InteractiveShell) -> None:
     _, shown = run(shell, CELL.format(options='--check "x + x"', launch=LAUNCH))
     panel = next(data["text/plain"] for data in shown if "Exploring" in data["text/plain"])

@@ -101,6 +101,7 @@ def test_rates_follow_from_what_the_kernel_moves(evaluations: Evaluations) -> No
     assert row.low_ms <= row.time_ms <= row.high_ms
 
 
+@pytest.mark.slow
 def test_points_that_fail_are_rows_with_their_reason_and_the_bench_is_given_back(evaluations: Evaluations) -> None:
     assert evaluations.go(n=SIZE, BLOCK=64).row.status == "ok"
     fault, hang = evaluations.go(n=SIZE, BLOCK=512), evaluations.go(n=SIZE, BLOCK=1024)

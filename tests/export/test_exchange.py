@@ -60,6 +60,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "scale.jsonl"
 
 
+@pytest.mark.slow
 def test_another_machine_of_the_same_device_answers_from_them(exported: Path, tmp_path: Path) -> None:
     with lab_in(tmp_path) as lab:
         assert lab.merge(exported).new == len(exported.read_text().splitlines()) - 1

@@ -133,6 +133,7 @@ def test_tensors_without_elements_are_not_one_tensor(lab: kernellab.Lab, tmp_pat
     is_checked([file])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["device", "generator", "RECORD", "META", "shadowed"])
 def test_a_parameter_with_a_name_of_the_module_is_told_and_not_checked(
     lab: kernellab.Lab, tmp_path: Path, name: str

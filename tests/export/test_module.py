@@ -232,6 +232,7 @@ doubled[(1,)](a, BLOCK=256)
         lab.export("named", tmp_path / "op.py", kind="torch-op")
 
 
+@pytest.mark.slow
 def test_a_launch_on_addresses_is_not_written_down_since_they_hold_in_one_process(
     lab: kernellab.Lab, tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def test_what_cannot_be_exported_is_an_error_that_says_why(lab: kernellab.Lab, t
     assert not (tmp_path / "k.py").exists()
 
 
+@pytest.mark.slow
 def test_a_reference_that_names_an_output_sees_it_after_the_launch(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = """
 @triton.jit
@@ -308,6 +310,7 @@ def test_an_accumulator_is_not_held_to_a_reference_that_knew_its_first_contents(
     assert result.stdout.startswith("total gives what it gave"), result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "held"),
     [
@@ -325,6 +328,7 @@ def test_an_accumulator_is_held_to_a_reference_that_knows_its_contents_before_th
     assert result.stdout.startswith("total equals its reference"), result.stderr
 
 
+@pytest.mark.slow
 def test_a_reference_of_several_launches_is_none_of_the_module_that_launches_once(
     lab: kernellab.Lab, tmp_path: Path
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_reference_of_several_launches_is_none_of_the_module_that_launches_onc
     assert result.stdout.startswith("total gives what it gave"), result.stderr
 
 
+@pytest.mark.slow
 def test_a_module_starts_from_the_counter_that_was_launched(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = """
 @triton.jit

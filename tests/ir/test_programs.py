@@ -28,6 +28,7 @@ def wrapped(value: int) -> int:
     return (value + 2**31) % 2**32 - 2**31
 
 
+@pytest.mark.slow
 @given(NUMBERS, NUMBERS.filter(bool))
 def test_division_goes_towards_zero_and_the_remainder_has_the_sign_of_the_dividend(a: int, b: int) -> None:
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)

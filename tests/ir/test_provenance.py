@@ -50,6 +50,7 @@ def test_distance_added_to_its_start_gives_its_end() -> None:
     assert scaled_sum(distance, Y, 1, 0) == X
 
 
+@pytest.mark.slow
 @given(FORMS, FORMS)
 def test_subtracting_what_was_added_gives_the_same_form(left: Linear, right: Linear) -> None:
     added = scaled_sum(left, right, 1, 0)
@@ -57,6 +58,7 @@ def test_subtracting_what_was_added_gives_the_same_form(left: Linear, right: Lin
     assert scaled_sum(added, right, -1, 0) == left
 
 
+@pytest.mark.slow
 @given(FORMS, FORMS)
 def test_addition_commutes(left: Linear, right: Linear) -> None:
     assert scaled_sum(left, right, 1, 0) == scaled_sum(right, left, 1, 0)

@@ -286,6 +286,7 @@ class Pointer:
         return self.tensor.data_ptr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launches", [0, 1, 2, 3, 5])
 def test_an_object_with_an_address_is_launched_after_tensors_were(lab: kernellab.Lab, launches: int) -> None:
     bound = kernellab.Lab.bind(lab, triton.jit(samples.add_kernel.fn))
@@ -308,6 +309,7 @@ def store_at(x_ptr, n):
     tl.store(x_ptr + n, 1.0)
 
 
+@pytest.mark.slow
 def test_a_launch_that_nobody_records_warns_of_what_its_checked_run_finds(
     lab: kernellab.Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

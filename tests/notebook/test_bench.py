@@ -47,6 +47,7 @@ def test_a_launch_is_swept_with_options_before_or_after_it(shifting: Notebook) -
     assert shifting.names["out"].tolist() == [1.0] * 300
 
 
+@pytest.mark.slow
 def test_a_kept_kernel_alone_is_swept_over_its_recorded_launch(shifting: Notebook) -> None:
     for name in ("plus_one", "plus_one@1"):
         frame = bench(shifting, f'{name} --over "n=[100, 200]" --over "dtype=[torch.float16]"').frame

@@ -92,6 +92,7 @@ def test_an_unchanged_cell_is_the_same_version_and_an_edited_one_the_next(notebo
     assert torch.equal(notebook.names["out"], 2 * torch.arange(100.0))
 
 
+@pytest.mark.slow
 def test_a_changed_global_constant_takes_effect(notebook: Notebook) -> None:
     body = """
 FACTOR = tl.constexpr(2)

@@ -28,12 +28,14 @@ def tiles(notebook: Notebook) -> Notebook:
     return notebook
 
 
+@pytest.mark.slow
 def test_a_right_result_passes_in_double_precision(tiles: Notebook) -> None:
     ran = tiles.triton(TILE.format(name="passing", n=32), '--check "x + x"')
     assert ran.error is None
     assert "out_ptr equals x + x: yes" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_a_stale_result_is_caught_and_the_output_keeps_its_values(tiles: Notebook) -> None:
     tiles.names["out"] = out = 2 * tiles.names["x"]
     held = out.clone()
@@ -43,6 +45,7 @@ def test_a_stale_result_is_caught_and_the_output_keeps_its_values(tiles: Noteboo
     assert torch.equal(out, held)
 
 
+@pytest.mark.slow
 def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
     ran = tiles.triton(
         TILE.format(name="differing", n=32), '--check "2 * x + (torch.arange(32, device=x.device) == 5)"'
@@ -54,6 +57,7 @@ def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
     assert "Where out_ptr differs from 2 * x" in card["text/html"]
 
 
+@pytest.mark.slow
 def test_a_check_that_names_an_output_is_told_that_it_sees_the_values_before(tiles: Notebook) -> None:
     ran = tiles.triton(TILE.format(name="circular", n=32), '--check "torch.where(out != 0, 2 * x, 0)"')
     assert isinstance(ran.error, CheckFailed)
@@ -70,6 +74,7 @@ def test_what_changed_is_counted_against_the_values_before_the_poison(tiles: Not
     assert "256 of 512 changed" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_an_expression_that_has_no_double_precision_is_evaluated_as_it_is(tiles: Notebook) -> None:
     ran = tiles.triton(
         TILE.format(name="single_only", n=32), '--check "2 * x if x.dtype == torch.float32 else undefined"'
@@ -153,6 +158,7 @@ def test_a_reference_sees_what_there_was_before_an_update_in_place(signed: Noteb
     assert torch.equal(signed.names["x"], before + 8)
 
 
+@pytest.mark.slow
 def test_an_update_in_place_that_stores_zeros_is_wrong(signed: Notebook) -> None:
     ran = signed.triton(updated("zeroes", "x * 0"), '--check "x.relu()"')
     assert isinstance(ran.error, CheckFailed)
@@ -175,6 +181,7 @@ def test_a_reference_that_is_the_argument_itself_is_what_it_was(signed: Notebook
     assert isinstance(signed.triton(updated("changes", "x + 1"), '--check "x"').error, CheckFailed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["x + 8", "x + 24"])
 def test_several_updates_are_compared_with_the_last_or_with_all_together(signed: Notebook, reference: str) -> None:
     cell = updated("repeats", "x + 8", "for _ in range(3):\n    {name}[(2,)](x, 100, BLOCK=64)")
@@ -210,6 +217,7 @@ def test_memory_holds_what_the_cell_left_after_a_reference_that_raises(signed: N
     assert torch.equal(signed.names["x"], before + 8)
 
 
+@pytest.mark.slow
 def test_the_lab_and_the_option_judge_an_update_in_place_alike(signed: Notebook) -> None:
     assert signed.triton(updated("alike", "x.to(tl.float32) + 8"), '--check "x + 8"').error is None
     lab = "get_ipython().magics_manager.registry['TritonMagics'].lab"
@@ -219,6 +227,7 @@ def test_the_lab_and_the_option_judge_an_update_in_place_alike(signed: Notebook)
 TWO = updated("one", "x + 1", "") + updated("other", "x - 1", "") + "one[(2,)](x, 100, BLOCK=64)\n"
 
 
+@pytest.mark.slow
 def test_a_check_that_cannot_be_made_leaves_both_cards(signed: Notebook) -> None:
     ran = signed.triton(f"{TWO}other[(2,)](x, 100, BLOCK=64)", '--check "nowhere"')
     assert "'nowhere' is not defined" in str(ran.error)
@@ -233,6 +242,7 @@ def test_of_several_launches_the_last_that_the_expression_fits_is_judged(signed:
     assert "x_ptr equals x + 1: yes" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_each_kernel_has_a_check_of_its_own(signed: Notebook) -> None:
     cell = f"{TWO}other[(2,)](x, 100, BLOCK=64)"
     ran = signed.triton(cell, '--check "one: x + 1" --check "other: x - 1"')
@@ -278,6 +288,7 @@ def test_a_kernel_that_overwrites_without_reading_is_compared_with_what_there_wa
     assert isinstance(ran.error, CheckFailed)
 
 
+@pytest.mark.slow
 def test_a_launch_in_inference_mode_is_compared(signed: Notebook) -> None:
     launch = "with torch.inference_mode():\n    y = x.clone()\n    {name}[(2,)](y, 100, BLOCK=64)"
     assert signed.triton(updated("inferred", "x + 8", launch), '--check "x + 8"').error is None

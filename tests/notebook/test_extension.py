@@ -85,6 +85,7 @@ def test_kernels_of_a_cell_are_drop_ins_and_in_the_side_table(
     assert lab.kernels["add_kernel"] is kernel
 
 
+@pytest.mark.slow
 def test_running_an_unchanged_cell_again_is_the_same_version_and_compiles_nothing(
     shell: InteractiveShell, run: Callable[[str], Any]
 ) -> None:
@@ -137,6 +138,7 @@ def test_verbose_adds_the_whole_message_of_the_compiler(shown: Callable[[str], A
     assert "at 2:4:" in printed
 
 
+@pytest.mark.slow
 def test_an_exception_of_the_cell_has_the_lines_of_the_cell(
     shell: InteractiveShell, shown: Callable[[str], Any]
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_bad_option_is_one_sentence(shown: Callable[[str], Any], line: str, me
     assert "\n  " not in printed, "no place, no traceback"
 
 
+@pytest.mark.slow
 def test_autotuned_kernels_are_bound_and_report_their_config(
     shell: InteractiveShell, shown: Callable[[str], Any]
 ) -> None:
@@ -337,6 +340,7 @@ def test_results_show_by_themselves(shown: Callable[[str], Any]) -> None:
         assert outputs[0].data["text/html"].startswith("<")
 
 
+@pytest.mark.slow
 def test_unloading_takes_everything_away(shell: InteractiveShell) -> None:
     matchers = len(shell.Completer.custom_matchers)
     shell.run_line_magic("unload_ext", "kernellab")

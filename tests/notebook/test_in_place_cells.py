@@ -59,6 +59,7 @@ def explained(notebook: Notebook, index: str) -> str:
     return text[text.index("Limited by") : text.index(" by the model")]
 
 
+@pytest.mark.slow
 def test_sliders_over_a_launch_are_checked_with_the_values_before_it(counted: Notebook) -> None:
     ran = counted.triton(COUNT_UP + LAUNCH, '--explore --check "c + 1000"')
     assert ran.error is None
@@ -79,6 +80,7 @@ def test_configs_are_checked_with_the_values_before_the_launch(counted: Notebook
     assert counted.names["c"].tolist() == list(range(1000, 1016))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--tune", "--explore"])
 def test_a_check_of_several_launches_together_is_refused_for_single_ones(counted: Notebook, option: str) -> None:
     ran = counted.triton(f"{TUNED}\ncount_up[(1,)](c)\ncount_up[(1,)](c)", f'{option} --check "c + 2000"')

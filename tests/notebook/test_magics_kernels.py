@@ -159,6 +159,7 @@ def test_a_version_is_removed_only_by_its_number(value: Callable[[str], Any]) ->
     assert listing_card(value("%triton_rm gone@1")).text() == "gone@1 is deleted; nothing is left under its name."
 
 
+@pytest.mark.slow
 def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp_path: Path) -> None:
     exported = value(f"%triton_export scale_kernel@1 --to {tmp_path / 'k.py'}")
     assert exported_card(exported).text().startswith("scale_kernel@1 was written as")

@@ -56,6 +56,7 @@ def test_a_launch_of_another_task_is_none_of_the_cell(notebook: Notebook) -> Non
     assert notebook.names["out"].any()
 
 
+@pytest.mark.slow
 def test_an_error_after_waiting_is_told_with_its_line(notebook: Notebook) -> None:
     ran = notebook.triton("import asyncio\nawait asyncio.sleep(0)\n1 / 0")
     assert isinstance(ran.error, ZeroDivisionError)

@@ -34,6 +34,7 @@ def test_a_cell_shows_how_the_configs_of_its_kernel_compare(notebook: Notebook) 
     assert notebook.names["out"].tolist() == [1.0] * 300
 
 
+@pytest.mark.slow
 def test_the_line_magic_takes_a_launch(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     ran = notebook.run("tuning = %triton_tune shift[grid](x, out, 300)")
@@ -145,6 +146,7 @@ def test_kept_kernels_are_completed_by_name_and_version(notebook: Notebook, magi
     assert completed(notebook, f"%triton_{magic} completed_kernel@2") == {"completed_kernel@2"}
 
 
+@pytest.mark.slow
 def test_the_line_magic_takes_the_outputs_that_count(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     assert notebook.run("tuning = %triton_tune --outputs out_ptr shift[grid](x, out, 300)").error is None

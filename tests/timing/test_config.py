@@ -32,6 +32,7 @@ def test_values_and_options_make_another_config() -> None:
 VALUES = st.integers(1, 512)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     parameters=st.dictionaries(st.sampled_from(["BLOCK", "GROUP", "EVEN"]), VALUES),
@@ -67,6 +68,7 @@ def test_a_space_lists_the_combinations_that_its_condition_allows() -> None:
     assert found == [(64, 2), (128, 2), (128, 4), (256, 2), (256, 4), (256, 8)]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=4, unique=True), st.lists(VALUES, min_size=1, max_size=4, unique=True))
 def test_a_space_holds_exactly_its_combinations(left: list[int], right: list[int]) -> None:

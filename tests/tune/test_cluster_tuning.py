@@ -77,6 +77,7 @@ def test_rows_are_measured_elsewhere_and_enter_the_store_here(lab: kernellab.Lab
     assert not OUT.any()
 
 
+@pytest.mark.slow
 def test_what_is_known_here_is_not_measured_again_there(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     first = measured(lab, threads, 64, 128)
     count = len(lab.kernels.store.history.measurements())

@@ -140,6 +140,7 @@ def tune_with(lab: kernellab.Lab, configs: list[triton.Config], tensors: Any, se
     ), interpret.launches
 
 
+@pytest.mark.slow
 def test_configs_that_compute_the_same_are_launched_once(lab: kernellab.Lab, tensors: Any) -> None:
     configs = [*blocks(128, num_warps=2), *blocks(128, num_warps=4), *blocks(256)]
     tuning, launches = tune_with(lab, configs, tensors, 0.1)

@@ -147,6 +147,7 @@ def test_configs_that_no_launch_fits_are_told_by_the_first_of_the_list() -> None
         lab.tune(samples.scale_kernel, grid, x, x.clone(), 100, configs=listed)
 
 
+@pytest.mark.slow
 def test_what_is_told_on_the_way_does_not_grow_with_the_list() -> None:
     listed = configs(LARGE)
     bench = FakeBench({config: 1.0 + place for place, config in enumerate(listed)}, noise=0.0)
@@ -159,6 +160,7 @@ def test_what_is_told_on_the_way_does_not_grow_with_the_list() -> None:
     assert list(told[-1].times_ms) == sorted(told[-1].times_ms)
 
 
+@pytest.mark.slow
 def test_a_vote_between_many_groups_is_given_up_soon_after_the_budget() -> None:
     listed = configs(LARGE)
     bench = SlowToCompare(dict.fromkeys(listed, 1.0), groups=dict.fromkeys(listed, NO_GROUP), noise=0.0)

@@ -69,6 +69,7 @@ class Answering(Executor):
         return future
 
 
+@pytest.mark.slow
 def test_a_thread_pool_compiles_in_place_of_the_workers() -> None:
     with kernellab.Lab("cuda:90", ":memory:") as lab:
         with ThreadPoolExecutor(2) as executor:

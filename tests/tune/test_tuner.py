@@ -38,6 +38,7 @@ def test_the_fastest_config_wins() -> None:
     assert outcome.rows[B].time_ms == pytest.approx(1.0, rel=0.02)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=12), st.integers(0, 9))
 def test_the_pick_is_never_far_from_the_best(times: list[float], seed: int) -> None:

@@ -74,6 +74,7 @@ def test_a_known_list_is_neither_compiled_nor_timed(folder: Path, first: Tuning)
     assert list(again.frame.status) == ["ok"] * 4
 
 
+@pytest.mark.slow
 def test_the_order_of_the_list_is_that_of_the_table_and_does_not_change_the_winner(folder: Path, first: Tuning) -> None:
     again, _ = session(folder, CONFIGS[::-1], refusing)
     assert again.from_cache

@@ -98,6 +98,7 @@ def test_without_a_swept_number_there_is_a_bar_per_row() -> None:
     assert {"softmax float16", "torch bfloat16"} <= set(texts(figure))
 
 
+@pytest.mark.slow
 def test_of_very_many_rows_the_fastest_and_all_peers_have_a_bar() -> None:
     frame = products(80).frame
     at_once = frame[frame["size"] == 8192].drop(columns="size")
@@ -116,6 +117,7 @@ def test_panels_share_their_scale() -> None:
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
+@pytest.mark.slow
 def test_speedups_are_told_against_the_reference() -> None:
     figure = sweep_figure(sweep().frame, metric="speedup")
     assert "torch = 1" in texts(figure)

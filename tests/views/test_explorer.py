@@ -137,6 +137,7 @@ def test_two_explorers_of_one_page_share_no_names(matmul: Compile) -> None:
     assert explorer_html(compiled, uid="1") == explorer_html(compiled, uid="1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
 def test_the_html_is_whole_and_needs_no_script_and_no_network(matmul: Compile, target: str) -> None:
     html = explorer_html(matmul(target))
@@ -157,6 +158,7 @@ def test_sizes_and_times_of_the_stages_show(matmul: Compile) -> None:
     assert "made in 100 ms" in text
 
 
+@pytest.mark.slow
 def test_counts_of_a_stage_add_up_to_its_instructions(matmul: Compile) -> None:
     for stage in explore(matmul()).stages:
         assert sum(profile.instructions for profile in stage.profiles.values()) == stage.instructions > 0
@@ -190,6 +192,7 @@ def test_a_long_stage_is_folded_and_keeps_every_source_line() -> None:
     assert "fma.rn.f32" in runs[0].lines[-1]
 
 
+@pytest.mark.slow
 def test_the_page_brings_its_script_along(matmul: Compile) -> None:
     page = explorer_page(matmul())
     assert "export function enhance" in page

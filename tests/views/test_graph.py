@@ -172,6 +172,7 @@ def test_a_reduction_is_one_box_that_passes_its_result_on(compiled: Kernels) -> 
     assert [edge for edge in diagram.edges if edge.head == total.id]
 
 
+@pytest.mark.slow
 def test_large_graphs_are_drawn_by_source_line(compiled: Kernels) -> None:
     graph = compiled("unrolled").graph
     assert len(graph.operations) > 1000

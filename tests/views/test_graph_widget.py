@@ -42,6 +42,7 @@ def test_a_small_graph_opens_by_operation_and_a_large_one_by_line(view: Callable
     assert (unrolled.view, unrolled.views) == ("source", ["source"])
 
 
+@pytest.mark.slow
 def test_frames_of_a_large_view_are_folded_at_first(view: Callable[..., GraphView]) -> None:
     widget = view("backward", view="operations")
     assert widget.collapsed

@@ -40,6 +40,7 @@ def opened(lab: kernellab.Lab, tensors: tuple[torch.Tensor, torch.Tensor, torch.
     return panel
 
 
+@pytest.mark.slow
 def test_the_first_point_is_there_when_the_panel_is(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=256)
     assert panel.values == {"BLOCK": 256, "num_warps": 4}
@@ -49,6 +50,7 @@ def test_the_first_point_is_there_when_the_panel_is(opened: Callable[..., Panel]
     assert panel.point.row.registers
 
 
+@pytest.mark.slow
 def test_moves_leave_the_tensors_of_the_user_alone(opened: Callable[..., Panel], tensors: Any) -> None:
     panel = opened(BLOCK=[64, 128])
     evaluation = panel.set(BLOCK=128).wait()
@@ -162,6 +164,7 @@ def test_a_bad_grid_shows_in_place(opened: Callable[..., Panel], bad_grid: Any, 
     assert words in evaluation.row.reason
 
 
+@pytest.mark.slow
 def test_an_access_out_of_bounds_shows_in_place(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, 128], n=(1, 10**6))
     evaluation = panel.set(n=100_000, BLOCK=128).wait()

@@ -107,6 +107,7 @@ def test_a_plot_needs_the_frame_alone() -> None:
     timings_figure(frame)
 
 
+@pytest.mark.slow
 def test_configs_that_differ_from_most_follow_those_that_can_win_and_are_told_by_colour() -> None:
     figure = timings_figure(divided_tuning(has_majority=True).frame)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -124,6 +125,7 @@ def test_groups_of_equal_outputs_have_a_band_each_and_their_differences_in_words
     assert any("the marked group is more than half" in text for text in found)
 
 
+@pytest.mark.slow
 def test_without_a_majority_no_band_is_marked_and_small_groups_share_one() -> None:
     found = texts(agreement_figure(divided_tuning(has_majority=False, count=60).frame))
     assert any("no group is more than half" in text for text in found)

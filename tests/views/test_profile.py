@@ -40,6 +40,7 @@ def profile(compiled: Any) -> Profile:
     )
 
 
+@pytest.mark.slow
 def test_the_card_has_the_heat_beside_source_and_machine_code(profile: Profile) -> None:
     html = profile_card(profile).html()
     assert '<b style="--heat:0.87"' in html

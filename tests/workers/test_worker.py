@@ -303,6 +303,7 @@ def test_a_fork_of_a_stopped_server_can_be_ended(server: ForkServer) -> None:
     assert not is_alive(server._server.child.pid)
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why() -> None:
     server = ForkServer(("kernellab.there_is_no_such",), {})
     with pytest.raises(WorkerDied, match=r"got no worker: ModuleNotFoundError: No module named 'kernellab.there"):
@@ -455,6 +456,7 @@ def test_a_deleted_current_folder_keeps_no_worker_from_starting(
     assert worker.run(job(echo, 1), 30) == 1
 
 
+@pytest.mark.slow
 def test_a_pool_whose_processes_end_while_they_start_is_an_error_that_blames_no_disk(tmp_path: Path) -> None:
     pool = Pool(WorkerKind("test", ("no_such_module",)), 1)
     with pytest.raises(WorkerDied, match=r"got no worker: ModuleNotFoundError"):

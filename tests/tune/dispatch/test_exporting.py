@@ -95,6 +95,7 @@ def test_the_module_is_a_kernel_file(lab: kernellab.Lab, tmp_path: Path) -> None
     assert file_launch(file, {}, "cpu").named["BLOCK"] == 64
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_fails_its_own_check(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_rows(), tmp_path / "rows.py")
     text = (tmp_path / "rows.py").read_text()
@@ -104,6 +105,7 @@ def test_a_wrong_kernel_fails_its_own_check(lab: kernellab.Lab, tmp_path: Path) 
     assert "AssertionError" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_reference_over_parameters_is_what_the_module_checks_with(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_add(check="x_ptr + y_ptr"), tmp_path / "add.py")
     assert "return x_ptr + y_ptr" in (tmp_path / "add.py").read_text()

@@ -61,11 +61,13 @@ def test_a_case_has_rows_grids_and_how_many_programs_fit() -> None:
     assert {row.measurement.key for row in history.measurements(key=found.key)} == {found.key}
 
 
+@pytest.mark.slow
 def test_only_what_is_asked_for_is_measured() -> None:
     found = measured(request(700, *VALUES[1:]))
     assert {row.config for row in found.rows} == set(VALUES[1:])
 
 
+@pytest.mark.slow
 def test_what_the_store_knows_comes_along_and_is_not_counted() -> None:
     before = measured(request(800, VALUES[2]))
     found = measured(request(800))
@@ -110,6 +112,7 @@ def test_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks(lab: kernellab
     assert found.regret.reason.tolist() == ["not measured: there is no GPU"] * 2
 
 
+@pytest.mark.slow
 def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:
     tuned = triton.autotune(configs=CONFIGS, key=["BLOCK"])(scale)
     cases = LocalCases(cpu_environment(), lab_here().bind(tuned), CaseSpec((4,), {}, inputs, None))
@@ -122,6 +125,7 @@ def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:
     assert found[0].key == found[2].key != found[1].key
 
 
+@pytest.mark.slow
 def test_what_the_first_case_leaves_out_compiles_while_others_are_measured() -> None:
     grid = (4,)
     configs = [triton.Config({"BLOCK": 32}, num_warps=warps) for warps in (1, 2, 8)]

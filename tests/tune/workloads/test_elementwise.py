@@ -31,6 +31,7 @@ def theirs(inductor: Inductor, numels: list[int], target: str = "cuda:90", tile:
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(numels=st.lists(SIZES, min_size=1, max_size=3), target=st.sampled_from(TARGETS))
 def test_pointwise_configs_are_inductors(inductor: Inductor, numels: list[int], target: str) -> None:

@@ -21,6 +21,7 @@ CONFIGS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(configs=CONFIGS, x=POWERS, r=POWERS)
 def test_blocks_for_descriptors_are_inductors(known_inductor: Inductor, configs: list[Config], x: int, r: int) -> None:
@@ -30,6 +31,7 @@ def test_blocks_for_descriptors_are_inductors(known_inductor: Inductor, configs:
     same(workloads.covering(configs, XBLOCK=x, R0_BLOCK=r), wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(configs=CONFIGS, rows=POWERS, reduced=POWERS)
 def test_least_blocks_are_inductors(known_inductor: Inductor, configs: list[Config], rows: int, reduced: int) -> None:
