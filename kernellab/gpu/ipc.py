@@ -121,7 +121,20 @@ class IpcExport:
         Raises:
             CannotExport: CUDA cannot share one of them.
         """
-        return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
+        tables = {view.storage for view in self._tables.values()}
+        memories = []
+        for index, storage in enumerate(self._storages):
+            is_mutated = index in self._written
+            if storage is None or not storage.nbytes():
+                memories.append(Memory(None, 0, 0, is_mutated))
+                continue
+            address, size_bytes = storage.data_ptr(), storage.nbytes()
+            try:
+                handle: Any = ipc_handle(address, self.device)
+            except DriverError:
+                handle = self._handle_of_torch(index, storage)
+            memories.append(Memory(handle, size_bytes, address, is_mutated, index in tables))
+        return tuple(memories)
 
     def unshare(self) -> None:
         """Release the memory shared through torch, after the other process has released it."""
@@ -130,16 +143,6 @@ class IpcExport:
 
             self._shared.clear()
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
-
-    def _memory(self, index: int, storage: Any) -> Memory:
-        if storage is None or not storage.nbytes():
-            return Memory(None, 0, 0, index in self._written)
-        holds_addresses = any(view.storage == index for view in self._tables.values())
-        try:
-            handle: Any = ipc_handle(storage.data_ptr(), self.device)
-        except DriverError:
-            handle = self._handle_of_torch(index, storage)
-        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
 
     def _handle_of_torch(self, index: int, storage: Any) -> Any:
         """Return torch's handle for memory that only torch can share (``expandable_segments``).

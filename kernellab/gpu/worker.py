@@ -174,19 +174,20 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     """Run a trial launch and return its outcome. After a fault, this process can no longer use the device."""
     use_device(job.device)
     printed = _printed_bytes()
-    placed = _place_arguments(job.memories, job.tables)
+    placing, spans, total_bytes = _placing_of(job.memories)
+    tensors, redzones = _place_arguments(job, spans, total_bytes)
     handle = handle_of(job.launch)
-    moves = moves_of(job.memories, placed.tensors)
-    ending, message = _launch(handle, job.launch.grid, job.launch.arguments_on(placed.tensors, job.tables, moves))
+    moves = moves_of(job.memories, tensors)
+    ending, message = _launch(handle, job.launch.grid, job.launch.arguments_on(tensors, job.tables, moves))
     unload_with_handle(handle, driver.unload)
     if ending is Ending.FAULT:
-        return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
-    damages = () if placed.redzones is None else tuple(placed.redzones.damages())
-    if placed.placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
-        _write_tables_back(job, placed.tensors, moves)
+        return TrialOutcome(ending, placing, message, output=_printed_since(printed))
+    damages = () if redzones is None else tuple(redzones.damages())
+    if placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
+        _write_tables_back(job, tensors, moves)
     if damages:
         ending = Ending.DAMAGE
-    return TrialOutcome(ending, placed.placing, message, damages, _printed_since(printed))
+    return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
 
 
 def handle_of(launch: BinaryLaunch) -> Any:
@@ -207,15 +208,6 @@ def _launch(handle: Any, grid: Grid3, arguments: tuple[Any, ...]) -> tuple[Endin
     return (Ending.REFUSED, message) if message else (Ending.CLEAN, "")
 
 
-@dataclass(slots=True)
-class _TrialMemory:
-    """The memory of a trial. ``redzones`` surround the copies, if there are any."""
-
-    placing: Placing
-    tensors: list[Any]
-    redzones: Redzones | None
-
-
 def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
     """Copy address tables that the launch changed back to the notebook's memory."""
     back = tuple((to, size_bytes, address) for address, size_bytes, to in moves)
@@ -226,7 +218,8 @@ def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
             driver.synchronize()
 
 
-def _place_arguments(memories: tuple[Memory, ...], tables: Tables) -> _TrialMemory:
+def _placing_of(memories: tuple[Memory, ...]) -> tuple[Placing, tuple[Span | None, ...], int]:
+    """Return the placing that the device has room for, the spans of the copies, and their bytes with redzones."""
     free_bytes = driver.free_bytes() * 4 // 5
     for placing in Placing:
         is_all, is_some = placing is Placing.COPIES, placing is Placing.WRITTEN_COPIES
@@ -237,23 +230,24 @@ def _place_arguments(memories: tuple[Memory, ...], tables: Tables) -> _TrialMemo
             # Wide zones are optional: they take at most a tenth of the free memory.
             limit = free_bytes // 10 if zone_bytes == _WIDE_ZONE_BYTES else free_bytes
             if total < limit or placing is Placing.ORIGINALS:
-                return _fill_memory(memories, tables, placing, spans, total)
+                return placing, spans, total
     raise AssertionError("unreachable")
 
 
-def _fill_memory(
-    memories: tuple[Memory, ...], tables: Tables, placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
-) -> _TrialMemory:
+def _place_arguments(
+    job: TrialJob, spans: tuple[Span | None, ...], total_bytes: int
+) -> tuple[list[Any], Redzones | None]:
+    """Return the memories of a trial, those with a span as copies, and the redzones around the copies."""
     redzones = Redzones(driver.allocate(total_bytes), spans) if total_bytes else None
     tensors: list[Any] = []
-    for index, memory in enumerate(memories):
+    for index, memory in enumerate(job.memories):
         original = import_memory(memory)
         tensors.append(original if redzones is None else redzones.copy(index, original))
         driver.synchronize()  # an original that is copied is unmapped now
-    move_tables(tables, tensors, moves_of(memories, tensors))
+    move_tables(job.tables, tensors, moves_of(job.memories, tensors))
     if redzones is not None:
-        redzones.watch_read_only(memories)
-    return _TrialMemory(placing, tensors, redzones)
+        redzones.watch_read_only(job.memories)
+    return tensors, redzones
 
 
 def _printed_bytes() -> int:

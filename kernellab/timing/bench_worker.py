@@ -111,7 +111,11 @@ class Workbench:
                 return LaunchTimes(damages=damages)
             if differences:
                 return LaunchTimes(group=1, difference="; ".join(differences))
-            times = self._sample_times(job, kernel, limit_ms)
+            times = self._times([kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
+            if min(times) <= limit_ms:  # else only two are timed
+                warmups, runs = _counts(job.manner, job.runs, min(times))
+                rounds = warmups + max(0, runs - len(times))
+                times += self._times([kernel], rounds, job.manner.by_graph)[0][warmups:]
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
@@ -156,15 +160,6 @@ class Workbench:
             return [self._failure_of(exc)]
         note = LATE if self.watch.late > late else ""
         return [LaunchTimes(tuple(times), note=note) for times in samples]
-
-    def _sample_times(self, job: MeasureJob, kernel: BenchKernel, limit_ms: float) -> list[float]:
-        """Return the milliseconds of the job's launches; only two where both exceed the limit."""
-        times = self._times([kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
-        if min(times) <= limit_ms:
-            warmups, runs = _counts(job.manner, job.runs, min(times))
-            rounds = warmups + max(0, runs - len(times))
-            times += self._times([kernel], rounds, job.manner.by_graph)[0][warmups:]
-        return times
 
     def _times(self, kernels: Sequence[BenchKernel], rounds: int, by_graph: bool) -> list[list[float]]:
         """Return the milliseconds of each launch with a flushed L2; each round starts with another kernel."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.checking.reference import require_names, select_arguments
@@ -18,10 +18,6 @@ from kernellab.errors import (
     value_text,
 )
 from kernellab.source import CONFIG_OPTIONS
-
-if TYPE_CHECKING:
-    pass
-
 
 _IN_JSON = {bool, int, float, str, type(None)}
 
@@ -119,7 +115,10 @@ class Config:
     @property
     def stored(self) -> dict[str, Any]:
         """Its `values` in JSON's types."""
-        return {name: _json_form(value) for name, value in self.values.items()}
+        return {
+            name: value if type(value) in _IN_JSON else {"text": str(value), "key": _identity_key(value)}
+            for name, value in self.values.items()
+        }
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return the config with some values replaced."""
@@ -137,10 +136,6 @@ def _identity_key(value: Any) -> Any:
     if type(value) in _IN_JSON:
         return value
     return value.key if isinstance(value, NonJsonValue) else value_key(value)
-
-
-def _json_form(value: Any) -> Any:
-    return value if type(value) in _IN_JSON else {"text": str(value), "key": _identity_key(value)}
 
 
 Condition = str | Callable[..., bool]

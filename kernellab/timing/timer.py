@@ -100,8 +100,17 @@ class GpuTimer:
 
     def try_out(self, implementation: Implementation) -> str:
         """Make a trial launch; return the difference of its outputs from the first implementation's, or ""."""
+        launch = implementation.launch
         try:
-            return self._try_launch(implementation)
+            for name, tensor in self.written.items():
+                if name not in self.read:
+                    fill(tensor)
+            self._restore(launch)
+            if launch is None:
+                outputs = self._call_function(implementation)
+            else:
+                outputs = self._launch_kernel(implementation, launch)
+            return self._first_outputs.difference(implementation, outputs)
         except RuntimeError as exc:  # of torch: no memory for a copy of the outputs, a device after a fault
             raise RunError(f"{implementation.name} cannot be tried: {first_line(exc)}.") from exc
 
@@ -120,8 +129,8 @@ class GpuTimer:
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; the rounds of the worker come first."""
-        there = [each for each in implementations if self._is_in_worker(each)]
-        here = [each for each in implementations if not self._is_in_worker(each)]
+        there = [each for each in implementations if each.launch is not None and id(each) not in self._here]
+        here = [each for each in implementations if each not in there]
         entry = there[0] if there and here else None
         times: dict[int, tuple[float, ...]] = {}
         if there and self.bench is not None:
@@ -158,18 +167,6 @@ class GpuTimer:
             self._restore()
         self._turns.clear()  # they reference the timer, and so all inputs
         self._initial_values.clear()
-
-    def _try_launch(self, implementation: Implementation) -> str:
-        for name, tensor in self.written.items():
-            if name not in self.read:
-                fill(tensor)
-        launch = implementation.launch
-        self._restore(launch)
-        outputs = self._call_function(implementation) if launch is None else self._launch_kernel(implementation, launch)
-        return self._first_outputs.difference(implementation, outputs)
-
-    def _is_in_worker(self, implementation: Implementation) -> bool:
-        return implementation.launch is not None and id(implementation) not in self._here
 
     def _time_here(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         turns = [self._turns[id(each)] for each in implementations]
