@@ -95,35 +95,22 @@ _CUDA_LIMITS = {
 }
 
 
-def _cdna(lds_kib: int, lds_unit: int) -> DeviceLimits:
-    """Return the limits of a compute unit with four SIMDs, each of 512 registers for 64 lanes and 8 waves at most."""
-    return DeviceLimits(
-        shared_bytes_per_block=lds_kib * _KIB,
-        shared_bytes_per_multiprocessor=lds_kib * _KIB,
-        reserved_shared_bytes=0,
-        registers_per_multiprocessor=4 * 512 * 64,
-        register_allocation_unit=8 * 64,
-        threads_per_multiprocessor=4 * 8 * 64,
-        blocks_per_multiprocessor=16,
-        warp_threads=64,
-        shared_allocation_unit=lds_unit,
-        blocks_of_one_warp=32,
-        scalar_registers=800,
-    )
-
-
-def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: int) -> DeviceLimits:
-    """Return the limits of four SIMDs that share LDS, each of so many registers for 32 lanes and 16 waves at most."""
+def _amd(
+    lanes: int, waves: int, registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: int
+) -> DeviceLimits:
+    """Return the limits of four SIMDs that share LDS, each of so many registers for its lanes and waves at most."""
     return DeviceLimits(
         shared_bytes_per_block=block_kib * _KIB,
         shared_bytes_per_multiprocessor=lds_kib * _KIB,
         reserved_shared_bytes=0,
-        registers_per_multiprocessor=4 * registers * 32,
-        register_allocation_unit=unit * 32,
-        threads_per_multiprocessor=4 * 16 * 32,
-        blocks_per_multiprocessor=32,
+        registers_per_multiprocessor=4 * registers * lanes,
+        register_allocation_unit=unit * lanes,
+        threads_per_multiprocessor=4 * waves * lanes,
+        blocks_per_multiprocessor=2 * waves,
+        warp_threads=lanes,
         shared_allocation_unit=lds_unit,
-        blocks_of_one_warp=64,
+        blocks_of_one_warp=4 * waves,
+        scalar_registers=800 if lanes == 64 else None,
     )
 
 
@@ -131,19 +118,14 @@ def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: i
 # functions of AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU, getMaxWorkGroupsPerCU,
 # getLdsDwGranularity). On CDNA, accumulation registers are part of the 512. RDNA runs in WGP mode, LLVM's default.
 # https://github.com/llvm/llvm-project/blob/main/llvm/lib/Target/AMDGPU/Utils/AMDGPUBaseInfo.cpp
+_RDNA_LARGE, _RDNA = _amd(32, 16, 1536, 24, 64, 128, 512), _amd(32, 16, 1024, 16, 64, 128, 512)
 _HIP_LIMITS = {
-    "gfx90a": _cdna(64, 512),
-    "gfx942": _cdna(64, 512),
-    "gfx950": _cdna(160, 1280),
-    "gfx1100": _wave32(1536, 24, 64, 128, 512),
-    "gfx1101": _wave32(1536, 24, 64, 128, 512),
-    "gfx1102": _wave32(1024, 16, 64, 128, 512),
-    "gfx1103": _wave32(1024, 16, 64, 128, 512),
-    "gfx1150": _wave32(1024, 16, 64, 128, 512),
-    "gfx1151": _wave32(1536, 24, 64, 128, 512),
-    "gfx1200": _wave32(1536, 24, 64, 128, 512),
-    "gfx1201": _wave32(1536, 24, 64, 128, 512),
-    "gfx1250": _wave32(1024, 16, 320, 320, 2048),
+    **dict.fromkeys(("gfx90a", "gfx942"), _amd(64, 8, 512, 8, 64, 64, 512)),
+    "gfx950": _amd(64, 8, 512, 8, 160, 160, 1280),
+    **dict.fromkeys(("gfx1100", "gfx1101"), _RDNA_LARGE),
+    **dict.fromkeys(("gfx1102", "gfx1103", "gfx1150"), _RDNA),
+    **dict.fromkeys(("gfx1151", "gfx1200", "gfx1201"), _RDNA_LARGE),
+    "gfx1250": _amd(32, 16, 1024, 16, 320, 320, 2048),
 }
 
 
