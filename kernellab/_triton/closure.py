@@ -359,9 +359,7 @@ def _attribute_import(module: Any, qualname: Any, value: Any) -> Import | None:
         current = getattr(current, part, None)
     while current is not None and current is not value and hasattr(current, "fn"):
         current = current.fn
-    if current is not value:
-        return None
-    return Import(module, qualname, str(getattr(value, "cache_key", "")))
+    return Import(module, qualname, str(getattr(value, "cache_key", ""))) if current is value else None
 
 
 def _global_import(python: Any, name: str) -> Import | None:
