@@ -14,7 +14,7 @@ from kernellab.errors import RunError
 if TYPE_CHECKING:
     from kernellab import Benchmark, Lab
     from kernellab._triton.kernel import Kernel
-    from kernellab.benchmark.baselines import Baseline, BaselineComparison, BaselineFile
+    from kernellab.benchmark.baselines import Baseline, BaselineComparison
     from kernellab.launch.calls import UserCall
 
 _PROPERTY = "kernellab"
@@ -76,7 +76,7 @@ class KernelBench:
             pytest.fail.Exception: it is worse than its baseline or differs from it, or there is none.
             KernellabError: it does not compile, cannot be launched, or fails its check.
         """
-        from kernellab.benchmark.baselines import BaselineFile, compare_with_baseline
+        from kernellab.benchmark.baselines import BaselineComparison, BaselineFile, compare_with_baseline
         from kernellab.launch.calls import UserCall
         from kernellab.views.cards.kernels import baseline_text
 
@@ -89,7 +89,10 @@ class KernelBench:
         now = _measure(self._lab, UserCall(kernel, grid, positional, {**named, **meta}), options)
         file = BaselineFile(self._test.path.with_name(f"{self._test.path.stem}.baselines.json"))
         if self._config.getoption("--kernellab-update"):
-            return self._written(file, baseline, now)
+            file.put(self._name, baseline, now)
+            comparison = BaselineComparison(baseline, now, None)
+            self._add_row(comparison)
+            return comparison
         before = file.get(self._name, baseline, now.device)
         if before is None:
             pytest.fail(
@@ -97,25 +100,17 @@ class KernelBench:
                 "pytest --kernellab-update writes it.",
                 pytrace=False,
             )
-        found = compare_with_baseline(baseline, before, now, self._margin(margin))
-        self._tell(found)
-        if found.failures:
-            pytest.fail(f"{baseline_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
-        return found
+        comparison = compare_with_baseline(baseline, before, now, self._margin(margin))
+        self._add_row(comparison)
+        if comparison.failures:
+            pytest.fail(f"{baseline_text(comparison)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
+        return comparison
 
-    def _written(self, file: BaselineFile, baseline: str, now: Baseline) -> BaselineComparison:
-        from kernellab.benchmark.baselines import BaselineComparison
-
-        file.put(self._name, baseline, now)
-        found = BaselineComparison(baseline, now, None)
-        self._tell(found)
-        return found
-
-    def _tell(self, found: BaselineComparison) -> None:
+    def _add_row(self, comparison: BaselineComparison) -> None:
         """Leave the row for the summary; a worker of pytest-xdist sends it along with the report."""
         from kernellab.views.cards.kernels import baseline_cells
 
-        self._test.user_properties.append((_PROPERTY, json.dumps(baseline_cells(found, self._name))))
+        self._test.user_properties.append((_PROPERTY, json.dumps(baseline_cells(comparison, self._name))))
 
     def _margin(self, margin: float | None) -> float:
         if margin is not None:
@@ -161,7 +156,10 @@ def _measure(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     run = lab.run(kernel, call.grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
     written = {name: each for name, each in tensors.items() if name in effects.mutated}
     target = str(compiled.target)
-    of_device: dict[str, Any] = {"device": f"no GPU, {target}", **_versions()}
+    of_device: dict[str, Any] = {
+        "device": f"no GPU, {target}",
+        **{name: metadata.version(name) for name in ("triton", "torch")},
+    }
     of_device |= {name: getattr(needs, name) for name in RESOURCES}
     of_device |= {name: tuple(sorted(getattr(effects, name))) for name in EFFECTS}
     if timed is not None:
@@ -189,12 +187,8 @@ def _time(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Benchmark | N
         return None
     own: dict[str, Any] = {"rounds": options["rounds"], "timeout_s": options["timeout_s"]}
     own["over"] = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
-    found = lab.bench(call.kernel, call.grid, *call.args, **own, **call.meta)
-    row = found.rows[0]
+    benchmark = lab.bench(call.kernel, call.grid, *call.args, **own, **call.meta)
+    row = benchmark.rows[0]
     if row.time_ms is None and row.status != "not_timed":
-        raise RunError(f"{found.kernel} was not timed: {row.reason}.", kernel=found.kernel)
-    return None if row.time_ms is None else found
-
-
-def _versions() -> dict[str, Any]:
-    return {name: metadata.version(name) for name in ("triton", "torch")}
+        raise RunError(f"{benchmark.kernel} was not timed: {row.reason}.", kernel=benchmark.kernel)
+    return None if row.time_ms is None else benchmark

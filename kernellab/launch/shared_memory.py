@@ -66,7 +66,7 @@ class SharedArguments:
         Returns the number of changed elements per argument that holds memory; elements count as changed when their
         bits differ.
         """
-        tensors = [found for name, spec in self.launch.arguments for found in tensors_of(name, spec)]
+        tensors = [named for name, spec in self.launch.arguments for named in tensors_of(name, spec)]
         changed = {name: self._changed_elements(spec) if spec.storage in written else 0 for name, spec in tensors}
         for index in written:
             for before, after in self._parts(index):
@@ -78,11 +78,6 @@ class SharedArguments:
         with contextlib.suppress(BufferError):
             self._mapping.close()
         self._file.close()
-
-    def _fill(self) -> None:
-        for index in range(len(self.launch.storages)):
-            for user, worker in self._parts(index):
-                worker[...] = user
 
     def _parts(self, index: int) -> Iterator[tuple[Any, Any]]:
         """The copied parts of a storage, as arrays in the user's memory and in the block."""
@@ -162,25 +157,23 @@ def in_shared_memory(
     ranges = ranges_of(arguments)
     tensor = partial(tensor_spec, ranges)
     specs = tuple((name, spec_of(name, value, tensor, other_spec)) for name, value in arguments.items())
-    _check_names(uninitialised, specs)
     tensors = _tensors(specs)
+    known = {name for name, _ in specs} | {found for name, spec in specs for found, _ in tensors_of(name, spec)}
+    for name in sorted(uninitialised - known):
+        raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
     storages, size_bytes = _storages(ranges, None if is_whole else tensors)
     spared_bytes = sum(storage.size_bytes for storage in storages if not storage.is_whole)
     pages_bytes = sum(_bytes_of_pages(spec) for spec in tensors if not storages[spec.storage].is_whole)
     file, path, mapping = _block(max(size_bytes, 1), max(min(size_bytes - spared_bytes + pages_bytes, size_bytes), 1))
     launch = Launch(grid, specs, SharedBlock(path, len(mapping)), storages, uninitialised)
-    result = SharedArguments(launch, arguments, mapping, file)
+    shared = SharedArguments(launch, arguments, mapping, file)
     try:
-        result._fill()
-        yield result
+        for index in range(len(storages)):
+            for user, worker in shared._parts(index):
+                worker[...] = user
+        yield shared
     finally:
-        result.close()
-
-
-def _check_names(uninitialised: frozenset[str], specs: tuple[tuple[str, ArgumentSpec], ...]) -> None:
-    known = {name for name, _ in specs} | {found for name, spec in specs for found, _ in tensors_of(name, spec)}
-    for name in sorted(uninitialised - known):
-        raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
+        shared.close()
 
 
 def _tensors(arguments: tuple[tuple[str, ArgumentSpec], ...]) -> list[TensorSpec]:

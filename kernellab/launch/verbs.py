@@ -40,10 +40,6 @@ def is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and is_number(value) and 0 < int(value) < 2**63
-
-
 def _is_path(value: object) -> bool:
     names = os.fsencode(value).split(os.fsencode(os.sep)) if _may_be_path(value) else []
     return bool(names) and sum(map(len, names)) + len(names) <= _LONGEST_PATH and max(map(len, names)) <= _LONGEST_NAME
@@ -64,10 +60,6 @@ def _has_names(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and all(isinstance(name, str) for name in value)
 
 
-def _has_numbers(value: object) -> bool:
-    return isinstance(value, list | tuple | range) and all(type(number) is int for number in value)
-
-
 def _is_executor(value: Any) -> bool:
     """Whether a value runs calls elsewhere: an executor, or a client or view of ipyparallel."""
     return any(callable(getattr(value, name, None)) for name in ("submit", "apply_async", "load_balanced_view"))
@@ -80,7 +72,9 @@ _CONDITION = CallRule("an expression or a function", lambda value: isinstance(va
 _SECONDS = CallRule(
     f"a positive number of seconds, {_LONGEST_S:,} at most", lambda value: is_number(value) and 0 < value <= _LONGEST_S
 )
-_COUNT = CallRule("a positive number (an integer)", _is_count)
+_COUNT = CallRule(
+    "a positive number (an integer)", lambda v: isinstance(v, numbers.Integral) and is_number(v) and 0 < int(v) < 2**63
+)
 _PATH = CallRule("the path of a file or folder", _is_path)
 _KEPT = CallRule(
     "a name, name@version or id", lambda value: isinstance(value, str | int) and not isinstance(value, bool)
@@ -94,7 +88,10 @@ _RULES = {
     "check": CallRule(_CONDITION.expected, lambda value: _CONDITION.allows(value) or hasattr(value, "require")),
     "closure": CallRule("what a kernel was at a launch", lambda value: value is None or hasattr(value, "functions")),
     "configs": CallRule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
-    "devices": CallRule("a list of GPU numbers, such as [0, 1]", _has_numbers),
+    "devices": CallRule(
+        "a list of GPU numbers, such as [0, 1]",
+        lambda value: isinstance(value, list | tuple | range) and all(type(number) is int for number in value),
+    ),
     "effects": CallRule("what lab.effects returns", lambda value: hasattr(value, "sites")),
     "executor": CallRule("a concurrent.futures.Executor, or a client of dask or ipyparallel", _is_executor),
     "flops": _FORMULA,

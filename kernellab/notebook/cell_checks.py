@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any
 
 from kernellab._triton.kernel import is_kernel, jit_function
 from kernellab.checking.checked_run import check_last_launch
@@ -108,9 +108,15 @@ def check_launches(
     launched = [record for record in recorder.records.values() if record.launches]
     for check in checks:
         try:
-            fitting = [record for record in launched if check.is_for(record, namespace)] or _refuse_check(
-                check, launched
-            )
+            fitting = [record for record in launched if check.is_for(record, namespace)]
+            if not fitting:
+                names = ", ".join(dict.fromkeys(record.kernel.__name__ for record in launched))
+                what = (
+                    f"launches no {check.kernel}; it launches {names}"
+                    if check.kernel and names
+                    else "launches no kernel"
+                )
+                raise UsageError(f"--check {check.expression!r}: the cell {what}.")
             record, (outcome, of_several) = _check_last_fitting(fitting, check.reference(namespace), recorder, runtime)
             results.of_several |= {id(record)} if of_several else set()
             results.outcomes[id(record)] = _explain_named_outputs(outcome, check, record, namespace)
@@ -133,12 +139,6 @@ def _explain_named_outputs(
     verb = "has its" if len(named) == 1 else "have their"
     hint = f"{' and '.join(named)} {verb} values from before the launch in --check; compare with assert instead."
     return tuple(check if check.equal else replace(check, hints=(*check.hints, hint)) for check in outcome)
-
-
-def _refuse_check(check: CheckOption, launched: Sequence[LaunchRecord]) -> NoReturn:
-    names = ", ".join(dict.fromkeys(record.kernel.__name__ for record in launched))
-    why = f"launches no {check.kernel}; it launches {names}" if check.kernel and names else "launches no kernel"
-    raise UsageError(f"--check {check.expression!r}: the cell {why}.")
 
 
 def _check_last_fitting(

@@ -114,7 +114,10 @@ def _place_sentence(kernels: tuple[dict[str, Any], ...]) -> str:
 def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:
     effects = [f"{kind} {', '.join(kernel[key])}" for key, kind in _EFFECTS.items() if kernel[key]]
     yield f"    {'; '.join(effects) or 'touches no argument'}{'' if kernel['complete'] else '; and memory not known'}"
-    yield f"    {_resource_words(kernel)}"
+    registers = "registers not known"
+    if kernel["registers"] is not None:
+        registers = f"{kernel['registers']} registers, {kernel['spill_bytes']:,} bytes spilled"
+    yield f"    {registers}, {kernel['shared_bytes']:,} bytes of shared memory"
     if kernel["equal"] is not None:
         verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
         largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
@@ -122,13 +125,6 @@ def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:
 
 
 _EFFECTS = {"reads": "reads", "writes": "writes", "atomics": "atomically updates"}
-
-
-def _resource_words(kernel: dict[str, Any]) -> str:
-    shared = f"{kernel['shared_bytes']:,} bytes of shared memory"
-    if kernel["registers"] is None:
-        return f"registers not known, {shared}"
-    return f"{kernel['registers']} registers, {kernel['spill_bytes']:,} bytes spilled, {shared}"
 
 
 _STYLE = """

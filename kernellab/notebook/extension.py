@@ -59,9 +59,7 @@ def load_ipython_extension(shell: Any) -> None:
 def _remove_await_transformer(shell: Any) -> None:
     """Remove the input transformer that awaits cells."""
     transformers = shell.input_transformers_post
-    transformers[:] = [
-        transformer for transformer in transformers if getattr(transformer, "func", None) is not await_triton_cell
-    ]
+    transformers[:] = [each for each in transformers if getattr(each, "func", None) is not await_triton_cell]
 
 
 def _rebind_kernels(namespace: Mapping[str, Any], lab: Lab) -> None:
@@ -104,18 +102,13 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
     line = context.full_text.split("\n")[context.cursor_line]
     match = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
     if match is None or (match["sigil"] == "%%" and context.cursor_line):
-        return _nothing()
+        return {"completions": []}
     words = match["given"].split(" ")
     choices = _completions(match["sigil"], match["magic"], words[:-1], words[-1])
     if choices is None:
-        return _nothing()
+        return {"completions": []}
     matching = [SimpleCompletion(choice, type="option") for choice in choices if choice.startswith(words[-1])]
     return {"completions": matching, "suppress": True, "matched_fragment": words[-1]}
-
-
-def _nothing() -> SimpleMatcherResult:
-    """Return an empty result; a new one each time, since IPython writes the matched text into it."""
-    return {"completions": []}
 
 
 def _completions(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
@@ -128,20 +121,17 @@ def _completions(sigil: str, magic: str, before: list[str], token: str) -> Itera
     options = {name: action for action in parser._actions for name in action.option_strings}
     last = options.get(before[-1]) if before else None
     if last is not None and last.nargs != 0:
-        return _option_values(magic, last)
+        if (name := last.option_strings[-1]) == "--target":
+            return known_targets()
+        known: Any = last.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
+        return None if known is None else [str(choice) for choice in known]
     if token.startswith("-"):
         return [name for name in options if name.startswith("--")]
     if any(action.dest in _KERNEL_PARAMETERS and not action.option_strings for action in parser._actions):
-        return _kernel_names()
+        lab = lab_of_shell()
+        versions = [] if lab is None else list(lab.kernels)
+        return dict.fromkeys(name for version in versions for name in (version.name, version.label))
     return None
-
-
-def _option_values(magic: str, option: argparse.Action) -> Iterable[str] | None:
-    name = option.option_strings[-1]
-    if name == "--target":
-        return known_targets()
-    known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
-    return None if known is None else [str(choice) for choice in known]
 
 
 def _magic_parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:
@@ -151,10 +141,3 @@ def _magic_parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:
     function = (shell.find_cell_magic if sigil == "%%" else shell.find_line_magic)(magic)
     parser = getattr(getattr(function, "__func__", function), "parser", None)
     return parser if isinstance(parser, argparse.ArgumentParser) else None
-
-
-def _kernel_names() -> list[str]:
-    """Return the names of the kept kernels and their versions: ``softmax``, ``softmax@2``."""
-    lab = lab_of_shell()
-    versions = [] if lab is None else list(lab.kernels)
-    return list(dict.fromkeys(name for version in versions for name in (version.name, version.label)))
