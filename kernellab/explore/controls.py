@@ -86,7 +86,8 @@ def expand(name: str, values: Sequence[Any]) -> list[Any]:
     if Ellipsis not in values:
         return list(values)
     place = list(values).index(Ellipsis)
-    leading, last, shown = list(values[:place]), list(values[place + 1 :]), _list_text(values)
+    leading, last = list(values[:place]), list(values[place + 1 :])
+    shown = f"[{', '.join('...' if value is Ellipsis else repr(value) for value in values)}]"
     if not leading or len(last) != 1 or not all(map(_is_integer, [*leading, *last])):
         raise UsageError(f"{name} is {shown}; expected integers around one ..., such as [64, ..., 4096].")
     step = _step(leading, last[0])
@@ -158,10 +159,6 @@ def _holds(values: Iterable[Any], value: Any) -> bool:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _list_text(values: Sequence[Any]) -> str:
-    return "[" + ", ".join("..." if value is Ellipsis else repr(value) for value in values) + "]"
 
 
 GRID = ("grid_x", "grid_y", "grid_z")

@@ -141,7 +141,12 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
     """
     known = "not known"
     spills, stack, sums = resources.spill_bytes, resources.stack_bytes, resources.accumulation_registers
-    occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
+    occupancy, limit = known, ""
+    if resources.occupancy is not None:
+        occupancy = f"{resources.occupancy * 100:.3g}%"
+        limit = f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
+    elif resources.registers is not None and resources.fits:
+        limit = "the limits of this target are not known"
     registers = Fact("registers", known)
     if resources.registers is not None:
         part = f", {sums} of them accumulation registers" if sums else ""
@@ -160,14 +165,8 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
         Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
         *tensor,
         Fact("threads", f"{resources.threads:,}", "per program"),
-        Fact("occupancy", occupancy, _limit_words(resources), share=resources.occupancy),
+        Fact("occupancy", occupancy, limit, share=resources.occupancy),
     )
-
-
-def _limit_words(resources: Resources) -> str:
-    if resources.occupancy is None:
-        return "the limits of this target are not known" if resources.registers is not None and resources.fits else ""
-    return f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
 
 
 def cannot_run_words(compiled: Compiled) -> str:

@@ -155,12 +155,11 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
     for operation in graph.operations:
         if operation.name in MEMORY and operation.index not in arguments:
             _ = arguments[operation.index][MEMORY[operation.name].access]
-    return {
-        index: MemoryTouch(
-            {kind: tuple(names) for kind, names in arguments.get(index, {}).items()}, unknown.get(index, "")
-        )
-        for index in sorted({*arguments, *unknown})
-    }
+    touched = {}
+    for index in sorted({*arguments, *unknown}):
+        named = {kind: tuple(names) for kind, names in arguments.get(index, {}).items()}
+        touched[index] = MemoryTouch(named, unknown.get(index, ""))
+    return touched
 
 
 def merge_touches(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:

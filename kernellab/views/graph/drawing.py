@@ -187,7 +187,9 @@ def _box(node: Node, center: Point, css_class: str) -> str:
     x, y = center
     width, height = box_size(node)
     marked = f' class="{css_class}"' if css_class else ""
-    style, outline = _style(node), ""
+    style, outline = _BOXES[node.kind], ""
+    if node.unsure:  # it touches memory that no argument names
+        style = replace(style, color=_BOXES[BoxKind.UNKNOWN].color, is_dashed=True)
     if node.kind is not BoxKind.TENSOR:
         dash = ' stroke-dasharray="4 2"' if style.is_dashed else ""
         outline = (
@@ -201,12 +203,6 @@ def _box(node: Node, center: Point, css_class: str) -> str:
     data = "".join(f' data-{name}="{escape(str(value))}"' for name, value in facts.items() if value)
     text = _text(node, x, y, height)
     return f'<g data-node="{node.id}"{marked}{data}><title>{escape(node.tip)}</title>{outline}{text}</g>'
-
-
-def _style(node: Node) -> _Box:
-    """Return the style of a box; one that touches memory which no argument names has the colour of the unknown."""
-    style = _BOXES[node.kind]
-    return replace(style, color=_BOXES[BoxKind.UNKNOWN].color, is_dashed=True) if node.unsure else style
 
 
 def _text(node: Node, x: float, y: float, height: float) -> str:

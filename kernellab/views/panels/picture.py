@@ -65,7 +65,7 @@ def sentence(shown: PanelView) -> str:
         stale = "; the figures are those of the last good point" if shown.is_stale else ""
         return f"{evaluation.point.text}: {_status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
     if evaluation.row.time_ms is not None:
-        parts = [_time_words(evaluation), _against_words(evaluation, shown.history)]
+        parts = [_time_words(evaluation), _comparison(evaluation, shown.history)[1]]
     else:
         parts = [f"compiled for {evaluation.target}", *_resource_words(evaluation), _run_words(evaluation)]
     parts += [evaluation.verdict.text, "still running" if evaluation.is_partial else ""]
@@ -88,38 +88,20 @@ def _time_parts(row: Row) -> tuple[str, str]:
     return value, "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
 
 
-def _against_words(evaluation: Evaluation, history: PointHistory) -> str:
-    """Compare a timed point with the best earlier one, in a sentence."""
-    best, ratio = _best_before(evaluation, history), evaluation.against
+def _comparison(evaluation: Evaluation, history: PointHistory) -> tuple[Fact, str]:
+    """Compare a timed point with the best earlier one, as a figure and in words."""
+    best, ratio = next((point for point in history if point.number == evaluation.best), None), evaluation.against
+    name, title = "against the best", "the best so far"
     if best is None or ratio is None:
-        return "the first that was timed"
+        return Fact(name, "first", "nothing to compare with yet"), "the first that was timed"
+    text = best.point.text
     if best.row.config == evaluation.row.config:
-        return "the best so far, timed again"
+        return Fact(name, "the same", f"{text}, timed again"), f"{title}, timed again"
+    if ratio.low > 1 or ratio.high < 1:
+        factor, how = (ratio.median, "as long as") if ratio.low > 1 else (1 / ratio.median, "as fast as")
+        return Fact(name, f"{factor:.3g} x", f"{how} {text}"), f"{factor:.3g} times {how} {title} ({text})"
     words = "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
-    if ratio.low > 1:
-        words = f"{ratio.median:.3g} times as long as"
-    elif ratio.high < 1:
-        words = f"{1 / ratio.median:.3g} times as fast as"
-    return f"{words} the best so far ({best.point.text})"
-
-
-def _against_fact(evaluation: Evaluation, history: PointHistory) -> Fact:
-    best, ratio = _best_before(evaluation, history), evaluation.against
-    if best is None or ratio is None:
-        value, detail = "first", "nothing to compare with yet"
-    elif best.row.config == evaluation.row.config:
-        value, detail = "the same", f"{best.point.text}, timed again"
-    elif ratio.low > 1:
-        value, detail = f"{ratio.median:.3g} x", f"as long as {best.point.text}"
-    elif ratio.high < 1:
-        value, detail = f"{1 / ratio.median:.3g} x", f"as fast as {best.point.text}"
-    else:
-        value, detail = "no difference", f"to {best.point.text}"
-    return Fact("against the best", value, detail)
-
-
-def _best_before(evaluation: Evaluation, history: PointHistory) -> Evaluation | None:
-    return next((earlier for earlier in history if earlier.number == evaluation.best), None)
+    return Fact(name, "no difference", f"to {text}"), f"{words} {title} ({text})"
 
 
 def _resource_words(evaluation: Evaluation) -> list[str]:
@@ -142,7 +124,7 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
     facts, row, verdict = list[Fact](), evaluation.row, evaluation.verdict
     if row.time_ms is not None:
-        facts += [Fact("time", *_time_parts(row)), _against_fact(evaluation, history)]
+        facts += [Fact("time", *_time_parts(row)), _comparison(evaluation, history)[0]]
         if row.gbps is not None:
             facts.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
@@ -338,24 +320,17 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
         if len(chart.evaluations) <= 24 or each.number % 5 == 0:
             parts.append(_label(chart.x(i), _HEIGHT - 8, str(each.number)))
     height = _HEIGHT
-    for name, words in _changing(chart.evaluations):
-        height += _ROW
-        parts.append(_values(chart, name, words, height - 8))
+    values = [{**point.point.named, "target": point.target.removeprefix("hip:")} for point in chart.evaluations]
+    for name in dict.fromkeys(name for row in values for name in row):
+        words = [label_of(row.get(name, "")) for row in values]
+        if len(set(words)) > 1:  # only what differs between points
+            height += _ROW
+            parts.append(_values(chart, name, words, height - 8))
     label = f"{plural(len(history), 'point')} visited: {title}"
     return (
         f'<svg viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{escape(label)}">'
         f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{"".join(parts)}</svg>'
     )
-
-
-def _changing(evaluations: Sequence[Evaluation]) -> list[tuple[str, list[str]]]:
-    """Return the controls, and the target, whose values differ between points, with their words."""
-    values = [
-        {**evaluation.point.named, "target": evaluation.target.removeprefix("hip:")} for evaluation in evaluations
-    ]
-    names = dict.fromkeys(name for row in values for name in row)
-    words = {name: [label_of(row.get(name, "")) for row in values] for name in names}
-    return [(name, labels) for name, labels in words.items() if len(set(labels)) > 1]
 
 
 def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
