@@ -126,11 +126,7 @@ def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> 
 
 
 def _requested_configs(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
-    """Return the configs of a call, or of the kernel's autotuner.
-
-    Raises:
-        UsageError: neither does.
-    """
+    """Return the configs of a call, or of the kernel's autotuner; `UsageError` where neither does."""
     given = configs if configs is not None else autotune_settings(launches.kernel).configs
     if configs is None and not given:
         raise UsageError(
