@@ -20,14 +20,16 @@ from kernellab.workers.forks_and_interrupts import (
     run_uninterrupted,
     run_uninterrupted_with_progress,
 )
+from tests.tables import every
 from tests.workers.interrupted import session
 
 
 @pytest.mark.slow
-def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_trace(tmp_path: Path) -> None:
-    found = session(40, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
+@pytest.mark.parametrize("moments", every(2, [8, 40]))
+def test_interrupts_leave_the_process_the_next_results_and_no_trace(tmp_path: Path, moments: int) -> None:
+    found = session(moments, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
     assert found["faults"] == []
-    assert found["moments"] == 40
+    assert found["moments"] == moments
     assert found["descriptors"] <= 0
     assert list(tmp_path.iterdir()) == []
 
