@@ -137,7 +137,7 @@ def _load_cycles(access: AccessFacts) -> float:
 
 
 def _tensor_seconds(facts: Facts) -> float:
-    """Return the time of the dots on tensor cores, whose rate small tiles do not reach: they wait for operands."""
+    """Return the time of the dots on tensor cores; small tiles wait for operands, and do not reach the full rate."""
     spread = facts.device.multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
     rates, seconds = facts.device.tflops, 0.0
     for dot in facts.dots:

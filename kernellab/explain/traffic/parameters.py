@@ -202,7 +202,7 @@ class TensorMap:
 
 
 def host_map(address: int, itemsize: int, descriptor: Any) -> TensorMap:
-    """Return the tensor map that Triton encodes for a host descriptor, whose innermost dimension is the last."""
+    """Return the tensor map that Triton encodes for a host descriptor; the innermost dimension of that is the last."""
     layout = (descriptor.shape, descriptor.strides, descriptor.block_shape)
     shape, strides, block = (tuple(map(int, each)) for each in layout)
     inner = min(block[-1], _SWIZZLE_BYTES // itemsize)
