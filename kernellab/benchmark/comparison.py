@@ -280,7 +280,7 @@ def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
         launch, compiled = implementation.launch, implementation.kernel
         assert launch is not None, "what is no reference is a kernel"
-        with runtime.observers.withheld():
+        with runtime.observers.own_launches():
             copies, poisoned = launch_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
         return _SideOutcome(compiled, failure=exc)
@@ -321,7 +321,7 @@ def _time_sides(
     """Time both sides in turns, so that drift of the device affects both; or return why that failed."""
     arguments_copy = copy_arguments(arguments)
     try:
-        with runtime.observers.withheld():
+        with runtime.observers.own_launches():
             return _time_in_turns(
                 [side.implementation(arguments_copy) for side in (left, right)], arguments_copy, runtime
             ), ""

@@ -56,7 +56,7 @@ def benchmark(session: Session, best: Best, spec: BenchmarkSpec) -> Benchmark:
         progress=runtime.benchmark_reporter,
     )
     try:
-        with runtime.observers.withheld():
+        with runtime.observers.own_launches():
             return run_benchmark(environment, spec, parameter_names(kernel))
     except KeyboardInterrupt:
         raise Interrupted("The benchmark was interrupted before anything was measured.") from None

@@ -77,8 +77,8 @@ class Capture:
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
         self._recorder: OperationRecorder | None = recorder
-        self._open.enter_context(self.launches.observers.added(recorder.record_launch, recorder.is_recorded_thread))
-        self._open.enter_context(self.launches.observers.added(recorder.check_other_thread, recorder.is_other_thread))
+        self._open.enter_context(self.launches.observers.observe(recorder.record_launch, recorder.is_recorded_thread))
+        self._open.enter_context(self.launches.observers.observe(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(mark_all_launches())
         self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
@@ -134,7 +134,7 @@ class Capture:
         assert self._recorder is not None
         functions: dict[int, Any] = {}
         try:
-            with self.launches.observers.withheld():
+            with self.launches.observers.own_launches():
                 scope = dict(self.scope())
                 register = partial(register_launch, self.kernels, scope, functions)
                 sizes = None if self._sizes is None else sizes_of(self._sizes)
@@ -156,7 +156,7 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
     thread = threading.get_ident()
 
     def note(name: str) -> None:
-        is_own = launches.observers.is_withheld or recorder.is_inside_operation
+        is_own = launches.observers.own_depth or recorder.is_inside_operation
         is_recorded_thread = threading.get_ident() == thread or recorder.is_recorded_thread()
         if is_recorded_thread and not recorder.is_inside_operation:
             recorder.check_memory()

@@ -57,7 +57,7 @@ from kernellab.capture.tracked_tensors import (
 from kernellab.errors import UsageError, user_frame
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.memory import Reached, device_of, reached
+from kernellab.launch.memory import ReachedMemory, device_of, reached_memory
 from kernellab.launch.recording import Observers
 from kernellab.launch.value_samples import ValueSample
 from kernellab.registry import argument_of
@@ -105,7 +105,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._streams: dict[Any, Any] = {}
         self._check_stream()
         self._by_id: dict[int, int] = {}
-        self.memory = TrackedMemory(self.recording, observers.withheld, self._name_of)
+        self.memory = TrackedMemory(self.recording, observers.own_launches, self._name_of)
 
     def is_recorded_thread(self) -> bool:
         """Whether this thread is recorded; torch takes the user's modes along to the threads of autograd."""
@@ -114,14 +114,14 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def is_own_work(self) -> bool:
         """Whether this thread does the lab's own work, or is inside an operation."""
-        return bool(self.observers.is_withheld or self.is_inside_operation or self._suspensions)
+        return bool(self.observers.own_depth or self.is_inside_operation or self._suspensions)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             with self:
                 return run_higher_order(func, args, kwargs)
-        if self.observers.is_withheld:
+        if self.observers.own_depth:
             result = func(*args, **kwargs)
             self.memory.accept_writes(self._known_values(written_arguments(func, args, kwargs)))
             return result
@@ -153,7 +153,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name, effects = launched.compiled.kernel, launched.compiled.effects
         memory = memory_of(launched.arguments)
         with self.suspend():
-            indirect = reached(launched.arguments, effects, device_of(launched.arguments))
+            indirect = reached_memory(launched.arguments, effects, device_of(launched.arguments))
             memory |= indirect.owners
             changed = effects.mutated | indirect.mutated if effects.is_followed else set(memory)
             written = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
@@ -246,7 +246,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._suspensions -= 1
 
-    def _launch_argument(self, name: str, value: Any, indirect: Reached) -> Any:
+    def _launch_argument(self, name: str, value: Any, indirect: ReachedMemory) -> Any:
         """Return an argument of a launch with values in place of tensors and of their addresses."""
         if isinstance(value, tuple):
             members = [self._launch_argument(f"{name}[{i}]", member, indirect) for i, member in enumerate(value)]
@@ -301,7 +301,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._add_view(base, tensor, layout)
         index = self._add(tensor, layout, storage, is_result=False)
         self.recording.values[index].name = name_in(self.scope(), tensor)
-        with self.observers.withheld():
+        with self.observers.own_launches():
             self.recording.samples[index] = argument_of("", tensor, self._before.get(id(tensor), {}))
         self.memory.watch(storage, tensor)
         return index
@@ -318,7 +318,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storage, is_new = self.memory.number(tensor)
         if is_new:
             index = self._add(tensor, layout, storage)
-            with self.observers.withheld():
+            with self.observers.own_launches():
                 self.recording.constants[index] = tensor.detach().clone()
             self.memory.watch(storage, tensor)
 

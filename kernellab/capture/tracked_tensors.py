@@ -169,12 +169,12 @@ class Exposure:
 class TrackedMemory:
     """The storages of a recording by number: the values in each, and checks that only steps change them.
 
-    ``withheld`` is the context of the lab's own work, which is not recorded; ``name_of`` gives the user's name of a
+    ``own_work`` is the context of the lab's own work, which is not recorded; ``name_of`` gives the user's name of a
     tensor.
     """
 
     recording: Recording
-    withheld: Callable[[], AbstractContextManager[None]]
+    own_work: Callable[[], AbstractContextManager[None]]
     name_of: Callable[[Any], str]
     of_storage: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _storages: dict[int, tuple[StorageWeakRef, int]] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class TrackedMemory:
                     self._exposed[storage].digest = self._digest(tensor)
 
     def _digest(self, tensor: Any) -> bytes:
-        with self.withheld():
+        with self.own_work():
             return digest_of(tensor.untyped_storage())
 
 

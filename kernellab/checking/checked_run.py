@@ -156,7 +156,7 @@ def check_outputs(
         unwritten=masks,
         before=before,
         check=check,
-        repeat=partial(runtime.repeated, record),
+        repeat=partial(runtime.accesses_on_cpu, record),
         memory_before=partial(recorder.undo.before, record.last),
     )
     return explain_checks(launch, checks)

@@ -74,17 +74,17 @@ def records(frame: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _chosen(result: object, *names: str) -> dict[str, Any]:
+def _selected_fields(result: object, *names: str) -> dict[str, Any]:
     return {name: plain(getattr(result, name)) for name in names}
 
 
 def compiled_data(compiled: Compiled) -> dict[str, Any]:
     """Return a compiled kernel without the texts of its stages, which are long."""
     return {
-        **_chosen(compiled, "parameters", "options", "resources"),
+        **_selected_fields(compiled, "parameters", "options", "resources"),
         "effects": effects_data(compiled.effects),
         "stages": [*compiled.stages, *(["sass"] if compiled.target.backend == "cuda" else [])],
-        **_chosen(compiled, "seconds", "stage_seconds", "from_cache", "digest"),
+        **_selected_fields(compiled, "seconds", "stage_seconds", "from_cache", "digest"),
     }
 
 
@@ -92,21 +92,21 @@ def effects_data(effects: Effects) -> dict[str, Any]:
     """Return the effects of a kernel, each site with its place."""
     return {
         "arguments": list(effects.arguments),
-        **_chosen(effects, "reads", "writes", "atomics", "mutated"),
+        **_selected_fields(effects, "reads", "writes", "atomics", "mutated"),
         "aliases": [sorted(group) for group in effects.aliases],
         "sites": [
             {
-                **_chosen(site, "argument", "kind", "operation"),
-                **_chosen(site.location, "file", "line"),
-                **_chosen(site, "masked", "conditional"),
+                **_selected_fields(site, "argument", "kind", "operation"),
+                **_selected_fields(site.location, "file", "line"),
+                **_selected_fields(site, "masked", "conditional"),
             }
             for site in effects.sites
         ],
         "unknown": [
             {
-                **_chosen(unknown, "kind", "operation"),
-                **_chosen(unknown.location, "file", "line"),
-                **_chosen(unknown, "reason", "arguments"),
+                **_selected_fields(unknown, "kind", "operation"),
+                **_selected_fields(unknown.location, "file", "line"),
+                **_selected_fields(unknown, "reason", "arguments"),
             }
             for unknown in effects.unknown
         ],
@@ -116,7 +116,7 @@ def effects_data(effects: Effects) -> dict[str, Any]:
 def run_data(run: Run, reference: str | None) -> dict[str, Any]:
     """Return a run; ``reference`` names what its outputs equal, None where nothing was compared."""
     fields = ("grid", "seconds", "where", "changed", "findings", "output", "notes")
-    return {**_chosen(run, *fields), "equals": reference}
+    return {**_selected_fields(run, *fields), "equals": reference}
 
 
 def traffic_data(traffic: Traffic) -> dict[str, Any]:
@@ -125,13 +125,13 @@ def traffic_data(traffic: Traffic) -> dict[str, Any]:
         "grid": list(traffic.grid),
         "rows": records(traffic.frame),
         "arguments": records(traffic.argument_frame),
-        **_chosen(traffic, "unknown", "share", "wave_programs", "notes"),
+        **_selected_fields(traffic, "unknown", "share", "wave_programs", "notes"),
     }
 
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
-    return _chosen(explanation, "bound", "summary", "share", "findings", "unknown")
+    return _selected_fields(explanation, "bound", "summary", "share", "findings", "unknown")
 
 
 def tuning_data(tuning: Tuning) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def tuning_data(tuning: Tuning) -> dict[str, Any]:
 def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
     """Return a benchmark: a row per point and implementation as `Benchmark.frame` has it."""
     return {
-        **_chosen(benchmark, "swept", "implementations", "reference"),
+        **_selected_fields(benchmark, "swept", "implementations", "reference"),
         "rows": records(benchmark.frame),
         "ceilings": None if benchmark.ceilings is None else plain(benchmark.ceilings.as_dict()),
         **_measurement_data(benchmark),
@@ -158,20 +158,22 @@ def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
 
 def _measurement_data(result: Tuning | Benchmark, *names: str) -> dict[str, Any]:
     provenance = {name: plain(result.provenance.get(name)) for name in _PROVENANCE}
-    return {**_chosen(result, *names, "seconds"), "provenance": provenance, "notes": list(result.notes)}
+    return {**_selected_fields(result, *names, "seconds"), "provenance": provenance, "notes": list(result.notes)}
 
 
 def listing_data(listing: Listing) -> dict[str, Any]:
     """Return the versions that match a search."""
-    return _chosen(listing, "search", "rows")
+    return _selected_fields(listing, "search", "rows")
 
 
 def merged_data(merged: Merged) -> dict[str, Any]:
     """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
     from kernellab.views.cards.kernels import conflict_words
 
-    conflicts = [{**_chosen(conflict, "kind", "by"), "text": conflict_words(conflict)} for conflict in merged.conflicts]
-    return {**_chosen(merged, "source", "versions", "new", "known", "rows"), "conflicts": conflicts}
+    conflicts = [
+        {**_selected_fields(conflict, "kind", "by"), "text": conflict_words(conflict)} for conflict in merged.conflicts
+    ]
+    return {**_selected_fields(merged, "source", "versions", "new", "known", "rows"), "conflicts": conflicts}
 
 
 def regressions_data(regressions: Regressions) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def regressions_data(regressions: Regressions) -> dict[str, Any]:
     from kernellab.registry.regressions import row_fields  # loads numpy
 
     rows = plain([row_fields(row) for row in regressions.rows])
-    return {**_chosen(regressions, "kernel", "since", "margin"), "summary": regressions.text, "rows": rows}
+    return {**_selected_fields(regressions, "kernel", "since", "margin"), "summary": regressions.text, "rows": rows}
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:
@@ -206,11 +208,15 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
 def error_data(error: errors.KernellabError) -> dict[str, Any]:
     """Return an error: its type, its message, its place, what to do about it, and the whole foreign message."""
     place = error.place
-    where = None if place is None else {**_chosen(place, "file", "line", "column"), "text": place.source_line() or None}
+    where = (
+        None
+        if place is None
+        else {**_selected_fields(place, "file", "line", "column"), "text": place.source_line() or None}
+    )
     remedy = next(remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind))
     return {
         "type": type(error).__name__,
-        **_chosen(error, "message", "kernel"),
+        **_selected_fields(error, "message", "kernel"),
         "place": where,
         "advice": advice_in(error.message) or remedy,
         "detail": error.detail or None,

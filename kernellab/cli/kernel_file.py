@@ -206,10 +206,10 @@ class _RecordingKernel:
         return getattr(self._kernel, name)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        def called(*args: Any, **named: Any) -> Any:
+        def call_by_name(*args: Any, **named: Any) -> Any:
             raise _Caught(FileLaunch(grid, args, named))
 
-        return called
+        return call_by_name
 
 
 def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..., Any], device: str) -> FileLaunch:

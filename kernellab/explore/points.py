@@ -224,13 +224,13 @@ class Requests:
     def _grid(self, extents: Mapping[str, int]) -> Any:
         """Return the grid with the extents that have controls of their own; of plain extents, plain extents."""
 
-        def changed(given: Any) -> tuple[int, ...]:
+        def with_extents(given: Any) -> tuple[int, ...]:
             known = checked_grid(given, "the kernel")
             return tuple(extents.get(name, extent) for name, extent in zip(GRID, known, strict=True))
 
         if not extents:
             return self.grid
-        return (lambda meta: changed(self.grid(meta))) if callable(self.grid) else changed(self.grid)
+        return (lambda meta: with_extents(self.grid(meta))) if callable(self.grid) else with_extents(self.grid)
 
 
 @dataclass(frozen=True, slots=True)

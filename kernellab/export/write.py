@@ -94,16 +94,18 @@ def _report_html(kernels: Registry, facilities: ExportContext, recorded: Recorde
     )
 
 
-def _expected(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> tuple[OutputSummary, ...]:
+def _expected_outputs(
+    kernels: Registry, facilities: ExportContext, recorded: RecordedVersion
+) -> tuple[OutputSummary, ...]:
     kernel = _session_function(kernels, recorded.version)
     return () if kernel is None else summarize_expected_outputs(recorded, kernel, facilities.device)
 
 
 ContentFunction = Callable[[Registry, ExportContext, RecordedVersion], str | bytes]
 CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
-    "module": (".py", lambda *parts: module_text(parts[2], _expected(*parts))),
-    "torch-op": (".py", lambda *parts: torch_op_text(parts[2], _expected(*parts))),
-    "autotune": (".py", lambda *parts: module_text(parts[2], _expected(*parts), autotune=True)),
+    "module": (".py", lambda *parts: module_text(parts[2], _expected_outputs(*parts))),
+    "torch-op": (".py", lambda *parts: torch_op_text(parts[2], _expected_outputs(*parts))),
+    "autotune": (".py", lambda *parts: module_text(parts[2], _expected_outputs(*parts), autotune=True)),
     "report": (".html", _report_html),
     "bundle": (
         ".zip",
@@ -125,7 +127,7 @@ def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device:
         arguments = regenerated_inputs(launch, device)
         named = {**arguments, **values_of(launch)}
         by_position = [named.pop(argument.name) for argument in launch.arguments]  # one may be called grid
-        with kernel.runtime.observers.withheld():
+        with kernel.runtime.observers.own_launches():
             kernel[launch.grid](*by_position, **named)
     except KernellabError:
         return ()

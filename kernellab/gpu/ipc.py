@@ -20,7 +20,7 @@ from kernellab.launch.arguments import (
     TupleSpec,
     spec_of,
 )
-from kernellab.launch.memory import NOTHING, Moves, Reached, move_addresses, moved_address, words_of
+from kernellab.launch.memory import NOTHING, Moves, ReachedMemory, move_addresses, moved_address, words_of
 
 _WORD_BYTES = 8
 
@@ -80,7 +80,7 @@ class IpcExport:
     device: int
     mutated: frozenset[str] | None
     names: dict[int, list[str]] = field(default_factory=dict)
-    behind: Reached = NOTHING
+    behind: ReachedMemory = NOTHING
     _storages: list[Any] = field(default_factory=list)
     _indices: dict[int, int] = field(default_factory=dict)
     _written: set[int] = field(default_factory=set)

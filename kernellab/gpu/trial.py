@@ -35,7 +35,7 @@ from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.grids import Grid3
-from kernellab.launch.memory import reached
+from kernellab.launch.memory import reached_memory
 from kernellab.launch.trials import LookCloser, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version
@@ -159,7 +159,7 @@ class GpuTrials:
         if effects.lost is not None:
             self._passed.add(passed)
             return TrialResult((f"the first launch was not tried before: {effects.lost}",))
-        behind = reached(launch.arguments, effects, "cuda")
+        behind = reached_memory(launch.arguments, effects, "cuda")
         mutated = effects.mutated | behind.mutated if effects.is_followed else None
         exported = IpcExport(device, mutated, behind=behind)
         try:

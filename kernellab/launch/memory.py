@@ -110,7 +110,7 @@ class Copier:
 def with_tensors(value: Any, replaced: Callable[[Any], Any]) -> Any:
     """An argument with each tensor in it replaced: alone, in tuples, under descriptors and other types."""
 
-    def changed(name: str, member: Any) -> Any:
+    def replace_tensor(name: str, member: Any) -> Any:
         if hasattr(member, "untyped_storage"):
             return replaced(member)
         if hasattr(getattr(member, "base", None), "untyped_storage"):  # a descriptor, or a tensor under another type
@@ -119,15 +119,15 @@ def with_tensors(value: Any, replaced: Callable[[Any], Any]) -> Any:
             return twin
         return member
 
-    return with_members("", value, changed)
+    return with_members("", value, replace_tensor)
 
 
-def with_members(name: str, value: Any, changed: Callable[[str, Any], Any]) -> Any:
-    """An argument, or a tuple of the same kind, with each member replaced by ``changed(name, member)``."""
+def with_members(name: str, value: Any, replace: Callable[[str, Any], Any]) -> Any:
+    """An argument, or a tuple of the same kind, with each member replaced by ``replace(name, member)``."""
     if isinstance(value, tuple):
-        members = [with_members(f"{name}[{i}]", member, changed) for i, member in enumerate(value)]
+        members = [with_members(f"{name}[{i}]", member, replace) for i, member in enumerate(value)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    return changed(name, value)
+    return replace(name, value)
 
 
 def copy_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ _WORD_DTYPES = frozenset({"torch.int64", "torch.uint64"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedMemory:
     """The memory behind the addresses of one launch.
 
     ``tensors`` hold all of each storage, under the name of the first address that leads there: of element 3 of ptrs, it
@@ -163,10 +163,10 @@ class Reached:
     read: frozenset[str] = frozenset()
     through: frozenset[str] = frozenset()
 
-    def joined(self, other: Reached) -> Reached:
+    def merge(self, other: ReachedMemory) -> ReachedMemory:
         """The union of the memory that two variants of a kernel reach on the same arguments."""
         sets = (getattr(self, name) | getattr(other, name) for name in _SETS)
-        return Reached({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
+        return ReachedMemory({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
 
     def addresses_in(self, name: str, value: Any) -> list[tuple[int, Any, int]]:
         """The addresses in an argument: position of the word, owning tensor, and offset in bytes."""
@@ -183,10 +183,10 @@ class Reached:
 
 
 _SETS = ("tables", "numbers", "mutated", "read", "through")
-NOTHING = Reached()
+NOTHING = ReachedMemory()
 
 
-def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reached:
+def reached_memory(arguments: Mapping[str, Any], effects: Effects, device: str) -> ReachedMemory:
     """The memory that a launch reaches through the arguments in its effects, also through several steps.
 
     ``device`` is the type of the one that it runs on. Addresses that no live tensor owns lead nowhere.
@@ -214,7 +214,7 @@ def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reac
                 waiting.append((root, name, tensor))
     written = effects.reached_through(Access.WRITE, Access.ATOMIC)
     loaded = effects.reached_through(Access.READ, Access.ATOMIC)
-    return Reached(
+    return ReachedMemory(
         tensors={name: tensor for name, (_, tensor) in found.items()},
         owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},
         tables=frozenset(tables) | inner,
@@ -244,7 +244,7 @@ def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str,
 
 def with_reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> dict[str, Any]:
     """The arguments of a launch with the memory that it reaches through addresses, under names of its own."""
-    tensors = reached(arguments, effects, device).tensors
+    tensors = reached_memory(arguments, effects, device).tensors
     return {**arguments, **(apart(tensors, arguments) if tensors else {})}
 
 
@@ -261,20 +261,20 @@ class Copies:
     device: str
     copier: Copier = field(default_factory=Copier)
     arguments: dict[str, Any] = field(init=False)
-    behind: Reached = field(init=False)
+    behind: ReachedMemory = field(init=False)
     reached: dict[str, Any] = field(init=False)
     _moves: Moves = ()
 
     def __post_init__(self) -> None:
-        self.behind = reached(self.originals, self.effects, self.device)
+        self.behind = reached_memory(self.originals, self.effects, self.device)
         copies = self.copier.of({**self.originals, **self.behind.tensors})
         held = self.copier.storages.items()
         self._moves = tuple((start, copy.nbytes(), copy.data_ptr()) for (_, start), copy in held if start)
 
-        def moved(name: str, value: Any) -> Any:
+        def relocate(name: str, value: Any) -> Any:
             return moved_address(int(value), self._moves) if name in self.behind.numbers else value
 
-        self.arguments = {name: with_members(name, copies[name], moved) for name in self.originals}
+        self.arguments = {name: with_members(name, copies[name], relocate) for name in self.originals}
         self.reached = {name: copies[name] for name in self.behind.tensors}
         self._move_tables(self._moves)
 

@@ -35,7 +35,7 @@ class Observers:
         self._followers: tuple[tuple[Observe, Callable[[], bool]], ...] = ()
 
     @contextmanager
-    def added(self, observe: Observe, follows: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    def observe(self, observe: Observe, follows: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Report the launches of this thread inside a with statement to ``observe``.
 
         Also of those of another thread in which ``follows`` holds: torch runs the backward pass of a GPU in such.
@@ -50,18 +50,18 @@ class Observers:
             self._followers = tuple(each for each in self._followers if each[0] is not observe)
 
     @contextmanager
-    def withheld(self) -> Iterator[None]:
+    def own_launches(self) -> Iterator[None]:
         """Mark the launches of this thread inside a with statement as the lab's own."""
-        self._local.withheld = self.is_withheld + 1
+        self._local.own_depth = self.own_depth + 1
         try:
             yield
         finally:
-            self._local.withheld -= 1
+            self._local.own_depth -= 1
 
     @property
-    def is_withheld(self) -> int:
-        """The number of nested with statements of `withheld` in this thread."""
-        return getattr(self._local, "withheld", 0)
+    def own_depth(self) -> int:
+        """The number of nested with statements of `own_launches` in this thread."""
+        return getattr(self._local, "own_depth", 0)
 
     @property
     def are_there(self) -> bool:

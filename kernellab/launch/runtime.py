@@ -109,7 +109,7 @@ class Runtime:
     def go_offline(self) -> None:
         """Continue without a GPU: launches run on the CPU, with an offline driver in its place."""
         self.trials = self.tune = None
-        self.offline = OfflineDriver(self.target, self.interpreted, show_unrecorded)
+        self.offline = OfflineDriver(self.target, self.interpret_offline, show_unrecorded)
         self.activate()
 
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
@@ -117,7 +117,7 @@ class Runtime:
         asked = self._wishes
         if self.tune is None or not asked.run:
             return None
-        with self.observers.withheld():
+        with self.observers.own_launches():
             return self.tune(kernel, args, meta, asked.timeout_s)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
@@ -149,7 +149,7 @@ class Runtime:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         launch, recorder = BoundLaunch(kernel, args, meta, grid), self.recorder
         is_launched = not warmup and self._wishes.run
-        with self.observers.withheld():
+        with self.observers.own_launches():
             if not is_launched:
                 launch.call_hooks()
             resolve = partial(kernel.resolve, args, meta, not is_launched)
@@ -201,16 +201,16 @@ class Runtime:
         return launch_error(kernel, args, meta, exc, self.target) or exc
 
     @bypass_modes()
-    def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
+    def interpret_offline(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
         """Run a launch that the offline driver got for an `ASTSource`."""
         compiled = self._sources.get(src)
         arguments = {name: tensors_for_pointers(name, value) for name, value in arguments.items()}
         if compiled is not None:
             _require_fit(compiled)
             arguments = with_reached(arguments, compiled.effects, "cpu")
-        return self._interpreted(src.fn, arguments, grid, compiled)
+        return self._interpret(src.fn, arguments, grid, compiled)
 
-    def _interpreted(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
+    def _interpret(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
         asked = self._wishes
         progress = self.reporter(function.__name__) if self.reporter is not None else None
@@ -320,7 +320,7 @@ class Runtime:
     @property
     def _is_kept(self) -> bool:
         """Whether an unrecorded launch by the user's own code is stored."""
-        return self.keep is not None and self.recorder is None and self.observers.is_withheld == 1
+        return self.keep is not None and self.recorder is None and self.observers.own_depth == 1
 
     def _report(self, launch: BoundLaunch) -> None:
         """Report a launch to observers, and store it if the user's own code made it; skip empty grids."""
@@ -378,7 +378,7 @@ class Runtime:
         __tracebackhide__ = True
         if 0 in launch.grid:
             return None
-        run = lambda copies: self._interpreted(launch.kernel, copies, launch.grid, launch.compiled)  # noqa: E731
+        run = lambda copies: self._interpret(launch.kernel, copies, launch.grid, launch.compiled)  # noqa: E731
         return run_on_cpu(launch.arguments, run, launch.compiled.effects)
 
     def _isolates(self) -> bool:
@@ -399,7 +399,7 @@ class Runtime:
         closer = partial(self._repeat_on_cpu, launch)
         return self.trials.launch(launch, closer, forced=forced, timeout_s=self._wishes.timeout_s)
 
-    def repeated(
+    def accesses_on_cpu(
         self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
     ) -> ElementAccesses:
         """The element accesses of a launch, from a repeat on CPU copies of its arguments.

@@ -152,7 +152,7 @@ def verb(function: _Verb, label: str = "", own: Mapping[str, CallRule] | None = 
     label = label or _label_of(function)
 
     @functools.wraps(function)
-    def checked(*args: Any, **named: Any) -> Any:
+    def checked_verb(*args: Any, **named: Any) -> Any:
         __tracebackhide__ = True
         if of_kernel and len(args) > 1:
             misplaced = [name for name, rule in rules.items() if name in named and not rule.allows(named[name])]
@@ -163,7 +163,7 @@ def verb(function: _Verb, label: str = "", own: Mapping[str, CallRule] | None = 
                 raise UsageError(value_message(name, value, rules[name].expected))
         return function(*args, **named)
 
-    return cast(_Verb, checked)
+    return cast(_Verb, checked_verb)
 
 
 def _rule_of(parameter: inspect.Parameter, known: Mapping[str, CallRule]) -> CallRule | None:

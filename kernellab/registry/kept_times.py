@@ -92,7 +92,7 @@ def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
     known = store.versions()
     versions = {version.id: version for version in known if kernel in (None, version.name)}
     reader = _Reader(versions, {version.label: version for version in versions.values()})
-    return [kept for kept in store.history.outcomes(tuple(versions), reader.kept) if kept is not None]
+    return [kept for kept in store.history.outcomes(tuple(versions), reader.kept_time) if kept is not None]
 
 
 _Subject = tuple[str, LaunchKind, Conditions]
@@ -108,7 +108,7 @@ class _Reader:
     subjects: dict[tuple[int, str], _Subject | None] = field(default_factory=dict)
     configs: dict[str, tuple[str, str, frozenset[str]]] = field(default_factory=dict)
 
-    def kept(
+    def kept_time(
         self,
         number: int,
         owner: int,

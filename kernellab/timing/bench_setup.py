@@ -14,7 +14,7 @@ from kernellab.errors import UsageError
 from kernellab.gpu.device_view import is_comparable
 from kernellab.gpu.ipc import IpcExport, Memory, needs_torch_mapping
 from kernellab.launch.arguments import ArgumentSpec, TensorSpec, memory_of, tensors_of
-from kernellab.launch.memory import NOTHING, Reached, reached
+from kernellab.launch.memory import NOTHING, ReachedMemory, reached_memory
 from kernellab.launch.poison import fill_of
 from kernellab.timing.bench_jobs import BenchKernel, ExpectedOutput, Setup
 from kernellab.timing.hooks import HookCalls
@@ -36,7 +36,7 @@ class CommonMemory:
     arguments: list[Mapping[str, Any]] = field(default_factory=list)
     mutated: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
-    behind: Reached = NOTHING
+    behind: ReachedMemory = NOTHING
     _known: set[tuple[str, int]] = field(default_factory=set)
     _specs: dict[int, tuple[KernelLaunch, Specs]] = field(default_factory=dict)  # by the id of the launch
 
@@ -44,7 +44,7 @@ class CommonMemory:
         """Add a launch; return whether it brings memory, names or effects that are new."""
         effects, is_new = implementation.kernel.effects, False
         if not effects.through <= self.behind.through:
-            self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
+            self.behind = self.behind.merge(reached_memory(launch.arguments, effects, "cuda"))
             is_new = True
         mutated, read = accessed_arguments(effects, self.behind)
         if not (mutated <= self.mutated and read <= self.read):

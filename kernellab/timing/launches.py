@@ -23,7 +23,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.grids import Grid3, evaluated_grid
-from kernellab.launch.memory import Copier, Copies, Reached
+from kernellab.launch.memory import Copier, Copies, ReachedMemory
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime
 from kernellab.source import Closure
@@ -436,7 +436,7 @@ def require_good(
         raise LaunchError(f"{name} was refused: {first_line(timing.refusal)}.", kernel=kernel)
 
 
-def accessed_arguments(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
+def accessed_arguments(effects: Effects, behind: ReachedMemory | None = None) -> tuple[frozenset[str], frozenset[str]]:
     """Return the arguments that a launch may write and may read; all where an effect is unknown.
 
     ``behind`` is the memory reached through addresses among its arguments, None where that is not known.

@@ -17,7 +17,7 @@ from kernellab.checking.reference import bounded_values, call_by_name, select_ar
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line, plural
 from kernellab.ir.effects import REACHED
 from kernellab.launch.arguments import CannotExport, memory_of
-from kernellab.launch.memory import copy_arguments, device_of, reached
+from kernellab.launch.memory import copy_arguments, device_of, reached_memory
 from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
 from kernellab.timing.gpu_bench import worker_bench
@@ -270,7 +270,7 @@ def _accesses(
     for implementation in implementations:
         if implementation.compiled is not None:
             effects = implementation.compiled.effects
-            behind = reached(arguments, effects, device)
+            behind = reached_memory(arguments, effects, device)
             mutated, read = accessed_arguments(effects, behind)
             yield {n: tensor for n, tensor in {**memory, **behind.tensors}.items() if n in mutated}, read
 

@@ -34,7 +34,7 @@ def tones(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour.lstrip("#")))
 
 
-def translucent(colour: str, share: float) -> str:
+def with_opacity(colour: str, share: float) -> str:
     """Return a colour of the palette with an opacity from 0 to 1, as CSS."""
     return f"rgba({','.join(map(str, tones(colour)))},{share:.2f})"
 

@@ -35,7 +35,7 @@ def _module(script: str, render: str) -> str:
     return f"{script}\n{linked}\nconst render = {render};\nexport default {{ render }};\n"
 
 
-def _checked(name: str, value: Any, choices: tuple[str, ...], owner: str = "") -> str:
+def _require_choice(name: str, value: Any, choices: tuple[str, ...], owner: str = "") -> str:
     if value not in choices:
         raise StateError(choice_message(name, value, choices, owner=owner))
     return str(value)
@@ -119,7 +119,7 @@ class GraphView(anywidget.AnyWidget):
 
     @traitlets.validate("direction")
     def _check_direction(self, proposal: Any) -> str:
-        return _checked("direction", proposal["value"], tuple(Direction))
+        return _require_choice("direction", proposal["value"], tuple(Direction))
 
     @traitlets.observe("view")
     def _show_view(self, change: Any) -> None:
@@ -221,11 +221,15 @@ class Explorer(GraphView):
 
     @traitlets.validate("stage")
     def _check_stage(self, proposal: Any) -> str:
-        return _checked("stage", proposal["value"], tuple(self._stages), self._compiled.kernel)
+        return _require_choice("stage", proposal["value"], tuple(self._stages), self._compiled.kernel)
 
     @traitlets.validate("value")
     def _check_value(self, proposal: Any) -> str:
-        return _checked("value", proposal["value"], self._values, self._compiled.kernel) if proposal["value"] else ""
+        return (
+            _require_choice("value", proposal["value"], self._values, self._compiled.kernel)
+            if proposal["value"]
+            else ""
+        )
 
     @traitlets.observe("stage")
     def _read_sass(self, change: Any) -> None:

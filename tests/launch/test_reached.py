@@ -21,7 +21,7 @@ from kernellab.launch.memory import (
     apart,
     move_addresses,
     moved_address,
-    reached,
+    reached_memory,
     words_of,
 )
 from kernellab.timing.bench_jobs import Setup
@@ -55,7 +55,7 @@ def table(*tensors: torch.Tensor) -> torch.Tensor:
 def test_all_of_a_storage_is_reached_under_the_first_address_that_leads_there(foreach: Effects) -> None:
     whole, other = torch.zeros(4, 8, dtype=torch.float16), torch.zeros(3)
     ptrs = table(whole[2], other, whole[1])
-    found = reached({"ptrs": ptrs, "lengths": torch.zeros(3).long()}, foreach, "cpu")
+    found = reached_memory({"ptrs": ptrs, "lengths": torch.zeros(3).long()}, foreach, "cpu")
     first, second = f"{REACHED}ptrs[0]", f"{REACHED}ptrs[1]"
     assert {name: (tensor.dtype, tensor.numel()) for name, tensor in found.tensors.items()} == {
         first: (torch.float16, 32),
@@ -66,16 +66,16 @@ def test_all_of_a_storage_is_reached_under_the_first_address_that_leads_there(fo
 
 
 def test_nothing_is_reached_without_addresses_and_none_by_numbers_that_are_none(foreach: Effects) -> None:
-    assert reached({"x": torch.zeros(3)}, Effects((), ()), "cpu") is NOTHING
+    assert reached_memory({"x": torch.zeros(3)}, Effects((), ()), "cpu") is NOTHING
     numbers = torch.tensor([0, 1, -1, 1 << 62, torch.iinfo(torch.int64).max])
-    assert reached({"ptrs": numbers, "lengths": numbers}, foreach, "cpu").tensors == {}
+    assert reached_memory({"ptrs": numbers, "lengths": numbers}, foreach, "cpu").tensors == {}
 
 
 def test_tensors_that_others_only_view_or_hide_are_found(foreach: Effects) -> None:
     module = torch.nn.Linear(4, 4)
     held = {"inside": [torch.zeros(5)[2:]]}
     ptrs = table(module.weight, held["inside"][0])
-    found = reached({"ptrs": ptrs, "lengths": ptrs}, foreach, "cpu")
+    found = reached_memory({"ptrs": ptrs, "lengths": ptrs}, foreach, "cpu")
     assert [tensor.numel() for tensor in found.tensors.values()] == [16, 5]
 
 
@@ -83,7 +83,7 @@ def test_what_an_argument_covers_is_no_memory_apart(foreach: Effects) -> None:
     whole, half = torch.zeros(8), torch.zeros(8)
     ptrs = table(whole, half)
     arguments = {"ptrs": ptrs, "lengths": ptrs, "x": whole, "y": half[:4]}
-    found = reached(arguments, foreach, "cpu")
+    found = reached_memory(arguments, foreach, "cpu")
     assert list(apart(found.tensors, arguments)) == [f"{REACHED}ptrs[1]"]
 
 

@@ -76,7 +76,7 @@ def tune_over(
     reporter = session.runtime.dispatch_reporter
     try:
         with (
-            session.runtime.observers.withheld(),
+            session.runtime.observers.own_launches(),
             nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
         ):
             plan = Plan(table, PlanPolicy(max_configs=max_configs))

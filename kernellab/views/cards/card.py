@@ -39,7 +39,7 @@ from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
-from kernellab.views.palette import ORANGE, translucent
+from kernellab.views.palette import ORANGE, with_opacity
 from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotate_lines
 
 _OPEN_OPERATIONS_AT_MOST = 24
@@ -244,7 +244,7 @@ def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
 
 def _row(line: AnnotatedLine, before: AnnotatedLine | None) -> str:
     """Return a row, below one that marks a gap where lines are not shown, or another file begins."""
-    heat = f' style="background:{translucent(ORANGE, line.heat * _DARKEST)}"' if line.operations else ""
+    heat = f' style="background:{with_opacity(ORANGE, line.heat * _DARKEST)}"' if line.operations else ""
     count = str(line.operations) if line.operations else ""
     cells = (
         f'<td class="kl-no">{line.number}</td><td class="kl-ops"{heat}>{count}</td>'
