@@ -82,7 +82,6 @@ class Lab(Workspace):
         return self.compiler.graph(next(self._jobs(kernel, target, args, meta)))
 
     def _jobs(self, kernel: Kernel, target: str | None, args: tuple[Any, ...], meta: Any) -> Iterator[CompileJob]:
-        """The compile of a kernel, or those of all configs of an autotuned one."""
         for variant in variants_of(kernel, args, meta):
             yield compile_job(variant.function, self._parse_target(target), args, variant.meta)
 
@@ -173,8 +172,7 @@ class Lab(Workspace):
         """
         require_launch("lab.tune", kernel, grid, args, meta)
         bound = self.bind(kernel)
-        if self.kernels.is_new(kernel):
-            self.launches.start_workers(compiling=executor is None)
+        self._start_workers_for(kernel, compiling=executor is None)
         from kernellab.timing.launches import Launches  # keeps `import kernellab` light
         from kernellab.tune.autotune import tune_and_launch
         from kernellab.tune.options import Options
@@ -213,8 +211,7 @@ class Lab(Workspace):
             WorkerError: the executor has no GPU, or broke.
         """
         call = self._user_call("tune_over", kernel, grid, args, meta)
-        if self.kernels.is_new(kernel):
-            self.launches.start_workers(compiling=executor is None)
+        self._start_workers_for(kernel, compiling=executor is None)
         from kernellab.tune.dispatch.measuring import CaseSpec  # keeps `import kernellab` light
         from kernellab.tune.dispatch.over import tune_over
 

@@ -165,6 +165,10 @@ class Workspace:
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
+    def _start_workers_for(self, kernel: Kernel, *, compiling: bool) -> None:
+        if self.kernels.is_new(kernel):
+            self.launches.start_workers(compiling=compiling)
+
     @contextmanager
     def compiling_for(self, target: str | None = None) -> Iterator[None]:
         """Compile for ``target`` inside a with statement; None changes nothing."""

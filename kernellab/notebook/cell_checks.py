@@ -111,12 +111,8 @@ def check_launches(
             fitting = [record for record in launched if check.is_for(record, namespace)]
             if not fitting:
                 names = ", ".join(dict.fromkeys(record.kernel.__name__ for record in launched))
-                what = (
-                    f"launches no {check.kernel}; it launches {names}"
-                    if check.kernel and names
-                    else "launches no kernel"
-                )
-                raise UsageError(f"--check {check.expression!r}: the cell {what}.")
+                instead = f"{check.kernel}; it launches {names}" if check.kernel and names else "kernel"
+                raise UsageError(f"--check {check.expression!r}: the cell launches no {instead}.")
             record, (outcome, of_several) = _check_last_fitting(fitting, check.reference(namespace), recorder, runtime)
             results.of_several |= {id(record)} if of_several else set()
             results.outcomes[id(record)] = _explain_named_outputs(outcome, check, record, namespace)
