@@ -130,7 +130,7 @@ class OnGpu:
             self.runtime, launch, compiled.effects, self.runtime.device, self.timeout_s, *given
         )
         before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
-        return self.verdicts.checked(before, outputs_of(copies), poisoned)
+        return self.verdicts.compare_with_check(before, outputs_of(copies), poisoned)
 
 
 def rounds_for(together_ms: float) -> int:
@@ -320,7 +320,7 @@ class Verdicts:
             UsageError: the reference does not fit the outputs, or asks for what the kernel does not take.
         """
         if self.check is not None:
-            return self.checked(inputs, outputs, poisoned)
+            return self.compare_with_check(inputs, outputs, poisoned)
         if sizes in self._firsts:
             first, expected = self._firsts[sizes]
             agrees = all(agree(outputs[name], expected[name]) for name in expected if name in outputs)
@@ -330,7 +330,7 @@ class Verdicts:
         self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
         return _verdict_against_first(None, True)
 
-    def checked(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
+    def compare_with_check(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
         """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
         assert self.check is not None, "there is a reference to compare with"
         reference = self.check if isinstance(self.check, Reference) else reference_of(self.check, inputs)

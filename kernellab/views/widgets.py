@@ -225,11 +225,8 @@ class Explorer(GraphView):
 
     @traitlets.validate("value")
     def _check_value(self, proposal: Any) -> str:
-        return (
-            _require_choice("value", proposal["value"], self._values, self._compiled.kernel)
-            if proposal["value"]
-            else ""
-        )
+        value = proposal["value"]
+        return _require_choice("value", value, self._values, self._compiled.kernel) if value else ""
 
     @traitlets.observe("stage")
     def _read_sass(self, change: Any) -> None:
