@@ -94,7 +94,7 @@ def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:
 def test_launches_on_a_gpu_that_the_worker_does_not_know_go_ahead_without_trials(
     monkeypatch: pytest.MonkeyPatch, target: str, is_tried: bool
 ) -> None:
-    monkeypatch.setattr("kernellab._triton.drivers.gpu_target_of_machine", lambda: parse_target(target))
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", lambda: parse_target(target))
     with kernellab.Lab(store=":memory:") as lab:
         trials = lab.launches.trials
         assert trials is not None
