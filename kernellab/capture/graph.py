@@ -24,6 +24,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from kernellab._triton.kernel import Bound, jit_function
 from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, while_tracing
 from kernellab.capture.node_functions import (
+    addressed,
     copies_by_clone,
     descriptor,
     layout_copy,
@@ -32,7 +33,6 @@ from kernellab.capture.node_functions import (
     require_shape,
     share_memory,
     window,
-    addressed,
 )
 from kernellab.capture.program_sizes import SizeNodes
 from kernellab.capture.size import Size
