@@ -15,6 +15,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
+from kernellab.timing.bench_jobs import RoundsJob
 from kernellab.timing.stopwatch import Turn, gpu_stopwatch
 from kernellab.timing.timer import TRIALS_OFF
 from kernellab.views.figures.sweep import has_roofline
@@ -80,13 +81,13 @@ def torch_add(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What workers are asked for, in order."""
-    asked: list[str] = []
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[type]:
+    """The types of the jobs that workers get, in order."""
+    asked: list[type] = []
     plain = Worker.run
 
     def run(self: Worker, job: Job[Any, Any], *more: Any) -> Any:
-        asked.append(job.handler.__name__)
+        asked.append(type(job.payload))
         return plain(self, job, *more)
 
     monkeypatch.setattr(Worker, "run", run)
@@ -94,11 +95,11 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_kernels_are_timed_in_the_worker_beside_a_function_and_the_clocks_agree(
-    lab: kernellab.Lab, handlers: list[str]
+    lab: kernellab.Lab, jobs: list[type]
 ) -> None:
     found = lab.bench(add, grid, BLOCK=1024, over={"n": [2**24]}, inputs=inputs, versus={"torch": torch_add})
     assert list(found.frame.status) == ["ok", "ok"]
-    assert handlers.count("rounds") == 3  # of ten each
+    assert jobs.count(RoundsJob) == 3  # of ten each
     (clocks,) = found.frame.attrs["clocks"]
     assert (clocks["point"], clocks["entry"], clocks["rounds"]) == ({"n": 2**24}, "add", 30)
     assert clocks["ratio"] == pytest.approx(1.0, abs=0.1)
@@ -107,7 +108,7 @@ def test_kernels_are_timed_in_the_worker_beside_a_function_and_the_clocks_agree(
     assert is_told == [False, found.clocks[0].differ]
 
 
-def test_kernels_with_arguments_of_their_own_meet_in_one_memory(lab: kernellab.Lab, handlers: list[str]) -> None:
+def test_kernels_with_arguments_of_their_own_meet_in_one_memory(lab: kernellab.Lab, jobs: list[type]) -> None:
     def blocks(meta: dict[str, Any]) -> tuple[int, ...]:
         return (triton.cdiv(2**20, meta["BLOCK"]),)
 
@@ -117,7 +118,7 @@ def test_kernels_with_arguments_of_their_own_meet_in_one_memory(lab: kernellab.L
     frame = lab.bench(add_zeros, blocks, x, out, 2**20, over={"BLOCK": [256]}, versus=versus).frame
     assert list(frame.status) == ["ok", "ok"]
     assert frame.attrs["clocks"] == []  # there is but one
-    assert "rounds" in handlers
+    assert RoundsJob in jobs
 
 
 def test_a_kernel_on_memory_that_the_worker_cannot_reach_says_where_it_was_timed(lab: kernellab.Lab) -> None:
@@ -153,7 +154,7 @@ def test_a_kernel_that_faults_costs_only_its_row(lab: kernellab.Lab) -> None:
     assert frame.time_ms.notna().tolist() == [True, False, True]
 
 
-def test_versions_are_compared_by_the_clock_of_the_worker(lab: kernellab.Lab, handlers: list[str]) -> None:
+def test_versions_are_compared_by_the_clock_of_the_worker(lab: kernellab.Lab, jobs: list[type]) -> None:
     bound = lab.bind(add)
     made = inputs(2**20)
     lab.run(bound, (1024,), **made, BLOCK=1024)
@@ -163,7 +164,7 @@ def test_versions_are_compared_by_the_clock_of_the_worker(lab: kernellab.Lab, ha
     assert comparison.timing is not None
     assert comparison.timing.rounds == 60
     assert 0.1 < comparison.timing.ratio < 10
-    assert handlers.count("rounds") == 2
+    assert jobs.count(RoundsJob) == 2
 
 
 def test_a_sweep_is_timed_beside_torch_and_shares_follow_from_the_ceilings(lab: kernellab.Lab) -> None:
