@@ -189,6 +189,7 @@ def test_an_interrupt_stops_a_launch_and_the_next_one_works(
     torch.testing.assert_close(out, x + y)
 
 
+@pytest.mark.slow
 def test_a_changed_global_constexpr_is_compiled_anew() -> None:
     @triton.jit
     def shifted(x_ptr, BLOCK: tl.constexpr):
@@ -236,6 +237,7 @@ def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernell
         lab.run(samples.greedy, (1,), x, out, N=128, M=1024, num_warps=8)
 
 
+@pytest.mark.slow
 def test_clusters_larger_than_any_gpu_takes_do_not_fit(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     assert lab.compile(samples.add_kernel, x, y, out, N, BLOCK=1024, num_ctas=16).resources.fits
@@ -246,6 +248,7 @@ def test_clusters_larger_than_any_gpu_takes_do_not_fit(lab: kernellab.Lab) -> No
         lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=1024, num_ctas=32)
 
 
+@pytest.mark.slow
 def test_the_target_can_be_chosen_and_changed() -> None:
     with shared_lab("cuda:80", ":memory:") as lab:
         x, y, out = tensors()
@@ -356,6 +359,7 @@ def test_an_array_of_another_library_is_named(lab: kernellab.Lab) -> None:
         lab.bind(samples.add_kernel)[(3,)](x.numpy(), y, out, N, BLOCK=128)
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_with_a_reference_of_the_arguments_as_they_were(lab: kernellab.Lab) -> None:
     x, out = torch.arange(8.0), torch.zeros(8)
     given = (samples.scale_kernel, (1,), x, out, 8)

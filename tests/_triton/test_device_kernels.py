@@ -149,6 +149,7 @@ def test_damage_is_counted_with_its_first_and_last_place(lab: kernellab.Lab) -> 
         assert found.tolist() == expected
 
 
+@pytest.mark.slow
 def test_bytes_are_summed(lab: kernellab.Lab) -> None:
     data = torch.randint(0, 256, (1000,), dtype=torch.uint8)
     found = torch.zeros(1, dtype=torch.int64)

@@ -118,6 +118,7 @@ def test_shared_memory_is_counted_and_is_no_argument(lab: kernellab.Lab, kernel:
     assert (effects.reads, effects.writes, effects.unknown) == ({"x"}, {"out"}, ())
 
 
+@pytest.mark.slow
 def test_it_compiles_for_amd(lab: kernellab.Lab) -> None:
     resources = lab.compile(row_softmax, X, OUT, N, 64, target="hip:gfx942").resources
     assert resources.scalar_registers
@@ -167,6 +168,7 @@ def test_a_kept_kernel_is_in_gluon_in_the_next_session(tmp_path: Path) -> None:
         assert lab.effects(names["add"], X, X, OUT, N, 256).writes == {"out"}
 
 
+@pytest.mark.slow
 def test_an_export_is_in_gluon(fresh: kernellab.Lab, tmp_path: Path) -> None:
     version = fresh.kernels.add(add)
     with fresh.launches.recording(run=False):
@@ -256,6 +258,7 @@ def test_products_on_tensor_cores_have_effects_resources_and_a_graph(
     assert all(value.layout for value in found.values)
 
 
+@pytest.mark.slow
 def test_warps_that_do_different_things_are_regions_of_one_operation(lab: kernellab.Lab) -> None:
     given = (described(64, 256, [64, 64]), described(64, 256, [64, 64]), 4, 64)
     compiled = lab.compile(gluon_kernels.specialized, *given, target="cuda:90")

@@ -86,6 +86,7 @@ def test_configs_that_differ_in_what_the_call_gives_are_one_choice() -> None:
     assert [(config.num_warps, config.num_stages, config.pre_hook) for config in found] == [(2, 2, hook), (2, 3, hook)]
 
 
+@pytest.mark.slow
 def test_a_warmup_takes_options_too(lab: kernellab.Lab) -> None:
     handles = lab.bind(samples.tuned_kernel).warmup(torch.zeros(64), torch.zeros(64), 64, grid=(1,), num_warps=1)
     assert [options_of(handle)["num_warps"] for handle in handles] == [1, 1]

@@ -52,6 +52,7 @@ def test_rows_have_what_is_known_without_a_gpu_and_no_times(lab: kernellab.Lab) 
     assert lab.frame("measurements").empty
 
 
+@pytest.mark.slow
 def test_outputs_are_compared_on_the_cpu_where_that_is_asked(lab: kernellab.Lab) -> None:
     versus = {"torch": torch_add, "first": lambda x_ptr: x_ptr, "none": lambda: 5}
     found = lab.bench(add_kernel, grid, over={"n": [100]}, inputs=inputs, BLOCK=64, versus=versus, check=True)
@@ -61,6 +62,7 @@ def test_outputs_are_compared_on_the_cpu_where_that_is_asked(lab: kernellab.Lab)
     assert "expected a tensor" in found.frame.reason[3]
 
 
+@pytest.mark.slow
 def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
     asked: dict[str, Any] = {"over": {"n": [100, 200]}, "inputs": inputs, "BLOCK": 64, "versus": {"torch": torch_add}}
     found = lab.bench(add_kernel, grid, **asked, check=True)
@@ -84,6 +86,7 @@ def count_kernel(x_ptr, counts_ptr, n, BLOCK: tl.constexpr):
     tl.atomic_add(counts_ptr + tl.load(x_ptr + offsets, mask=offsets < n, other=0), 1, mask=offsets < n)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_goes_on_from_its_output_is_told_so(lab: kernellab.Lab) -> None:
     def ones(n: int) -> dict[str, Any]:
         return {"x_ptr": torch.zeros(n, dtype=torch.int32), "counts_ptr": torch.ones(4, dtype=torch.int32), "n": n}
@@ -109,6 +112,7 @@ def test_without_inputs_swept_names_replace_the_given_arguments(lab: kernellab.L
     assert given["out_ptr"].eq(0).all()
 
 
+@pytest.mark.slow
 def test_sizes_that_the_given_tensors_do_not_follow_are_pointed_at(lab: kernellab.Lab) -> None:
     given = {name: value for name, value in inputs(200).items() if name != "n"}
     found = lab.bench(add_kernel, grid, over={"n": [100, 200]}, **given, BLOCK=64)
@@ -149,6 +153,7 @@ def test_given_tensors_are_copied_also_where_inputs_makes_others() -> None:
     assert out.eq(0).all()
 
 
+@pytest.mark.slow
 def test_versions_and_other_kernels_are_compared(lab: kernellab.Lab) -> None:
     lab.kernels.add(lab.bind(add_kernel))
     versus = {"kept": "add_kernel@1", "tuple": (add_kernel, (1,), {"BLOCK": 128})}

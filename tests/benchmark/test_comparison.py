@@ -111,6 +111,7 @@ def test_effects_that_differ_are_named(lab: kernellab.Lab) -> None:
     assert lab.compare("scale@2", "scale@1").effects == ("no longer reads: out_ptr",)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) -> None:
     assert lab.compare("scale", lambda x_ptr: 3 * x_ptr).equal
     comparison = lab.compare("scale", lambda x_ptr: 4 * x_ptr)
@@ -120,6 +121,7 @@ def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) ->
         lab.compare("scale", lambda y: y)
 
 
+@pytest.mark.slow
 def test_a_function_gives_outputs_by_name_or_is_refused_in_a_sentence(lab: kernellab.Lab) -> None:
     assert lab.compare("scale", lambda x_ptr: {"out_ptr": 3 * x_ptr}).equal
     assert not lab.compare("scale", lambda x_ptr: {"out_ptr": 2 * x_ptr}).equal
@@ -157,12 +159,14 @@ def test_a_version_runs_on_a_grid_that_it_was_launched_on_with_such_sizes(lab: k
     assert lab.compare("scale@2", "scale@1").equal
 
 
+@pytest.mark.slow
 def test_a_grid_function_of_the_user_holds_for_other_sizes(lab: kernellab.Lab) -> None:
     grid = 'lambda meta: (triton.cdiv(meta["n"], 2 * meta["BLOCK"]),)'
     launch(lab, TWO_BLOCKS.replace("GRID", grid).replace("SIZE", "100"))
     assert lab.compare("scale@1", "scale@2").equal
 
 
+@pytest.mark.slow
 def test_another_kernel_without_a_grid_for_the_sizes_is_refused(lab: kernellab.Lab) -> None:
     text = TWO_BLOCKS.replace("scale", "halve").replace("GRID", "(1,)").replace("SIZE", "100")
     launch(lab, text)

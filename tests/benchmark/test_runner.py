@@ -47,6 +47,7 @@ def times(**by_name: Time) -> Callable[[Implementation, Mapping[str, Any]], Time
     return lambda implementation, arguments: by_name[implementation.name]
 
 
+@pytest.mark.slow
 def test_every_point_has_a_row_per_implementation_with_rates_and_speedup(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: arguments["n"] / 1e6 * (1 if each.name == "add_kernel" else 2))
     frame = gpu.bench(add_kernel, grid, over={"n": [1000, 4000]}, inputs=inputs, versus={"torch": torch_add}).frame
@@ -251,6 +252,7 @@ def test_a_peer_has_a_name_of_its_own(lab: kernellab.Lab) -> None:
         gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"add_kernel": torch_add})
 
 
+@pytest.mark.slow
 def test_configs_and_options_meet_in_one_case(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: float(each.launch.grid[0]) if each.launch else 1.0)
     given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}
@@ -262,6 +264,7 @@ def test_configs_and_options_meet_in_one_case(lab: kernellab.Lab) -> None:
     assert set(found.frame["rank"]) == {1, 2, 3, 4}
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_runs_with_its_best_config_at_each_point(lab: kernellab.Lab) -> None:
     def best(launches: Any) -> Any:
         return tuned_kernel.configs[1 if launches.given["n"] > 100 else 0]

@@ -97,6 +97,7 @@ def test_results_keep_their_structure_and_changed_inputs_are_changed(lab: kernel
     assert len(captured.programs) == 2, "a size that is returned is fixed"
 
 
+@pytest.mark.slow
 def test_parameters_are_looked_up_under_their_names(lab: kernellab.Lab) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     captured, x = lab.capture(model, dynamic=True), torch.rand(5, 4)

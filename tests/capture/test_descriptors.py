@@ -41,6 +41,7 @@ def test_a_descriptor_of_several_arguments_is_built_once(lab: kernellab.Lab) -> 
     assert sorted(str(node.args[0]) for node in nodes) == ["out", "out_1", "x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_place", [False, True])
 def test_each_run_builds_descriptors_of_the_tensors_that_it_is_given(lab: kernellab.Lab, in_place: bool) -> None:
     program = recorded(lab, in_place=in_place)

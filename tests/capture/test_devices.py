@@ -51,6 +51,7 @@ def over_two(tape: Tape) -> Tape:
     return replace(tape, values=values, steps=tuple(map(there, tape.steps)))
 
 
+@pytest.mark.slow
 def test_factories_of_a_program_of_several_gpus_name_theirs(lab: kernellab.Lab) -> None:
     tape = over_two(recorded(lab).tape)
     found = [dict(step.kwargs)["device"] for step in with_devices(tape).steps if "device" in dict(step.kwargs)]

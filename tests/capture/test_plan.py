@@ -224,6 +224,7 @@ def test_out_variants_are_those_with_the_same_arguments_and_an_implementation_of
     assert in_place_variant("aten.mm.default") is None
 
 
+@pytest.mark.slow
 def test_a_functional_chain_needs_as_much_as_the_chain_and_makes_no_copy(lab: kernellab.Lab, tmp_path: Path) -> None:
     program = chain(lab)
     functional = program.functionalise()
@@ -240,6 +241,7 @@ def test_a_functional_chain_gives_the_same_alone(lab: kernellab.Lab, tmp_path: P
     assert "equal" in result.stdout
 
 
+@pytest.mark.slow
 def test_an_input_and_a_value_that_is_used_again_are_copied(lab: kernellab.Lab, tmp_path: Path) -> None:
     scale, x, y = lab.bind(samples.scale_kernel), torch.ones(N), torch.zeros(N)
     with lab.capture() as program:
@@ -284,6 +286,7 @@ def donating(program: Program, *names: str) -> MemoryPlan:
     return plan_of(program.tape, [i for i in program.tape.inputs if program.tape.values[i].name in names])
 
 
+@pytest.mark.slow
 def test_outputs_lie_in_donated_inputs_of_their_layout(lab: kernellab.Lab, tmp_path: Path) -> None:
     program = chain(lab).functionalise()
     assert program.planned(["x"]).peak_bytes == 4000

@@ -69,6 +69,7 @@ def test_a_program_with_addresses_runs_alone(lab: kernellab.Lab, tmp_path: Path,
     assert "equal" in result.stdout
 
 
+@pytest.mark.slow
 def test_what_a_program_cannot_make_anew_is_noted(lab: kernellab.Lab) -> None:
     data = torch.zeros(16)
     inner = torch.tensor([data.data_ptr()])

@@ -226,6 +226,7 @@ def test_in_place_operations_and_changed_layouts_are_recorded(lab: kernellab.Lab
     )
 
 
+@pytest.mark.slow
 def test_a_functional_program_changes_no_input(lab: kernellab.Lab) -> None:
     accumulate = lab.bind(accumulate_kernel)
     x, total = torch.arange(100.0), torch.ones(100)
@@ -272,6 +273,7 @@ def test_a_kernel_of_tuples_descriptors_and_functions_is_recorded(lab: kernellab
         torch.testing.assert_close(each.only("squares")(b, b), torch.full((64,), 4.0))
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_is_recorded_with_its_config(lab: kernellab.Lab) -> None:
     tuned = lab.bind(samples.tuned_kernel)
     x, out = torch.arange(300.0), torch.zeros(300)

@@ -69,6 +69,7 @@ def test_another_run_that_takes_the_same_branch_goes_on(lab: kernellab.Lab) -> N
     torch.testing.assert_close(program(3 * X), branching(3 * X))
 
 
+@pytest.mark.slow
 def test_what_is_read_of_memory_that_a_kernel_changed_is_read_after_the_launch(lab: kernellab.Lab) -> None:
     scale = lab.bind(samples.scale_kernel)
 

@@ -266,6 +266,7 @@ def test_a_block_that_is_a_power_of_two_above_a_size_holds_up_to_that(lab: kerne
     refused(program, r"x.shape\[1\] > 32", x=torch.randn(3, 32))
 
 
+@pytest.mark.slow
 def test_a_number_from_outside_the_block_fixes_the_sizes_that_it_may_stand_for(lab: kernellab.Lab) -> None:
     x = torch.arange(100.0)
     n = x.numel()
@@ -277,6 +278,7 @@ def test_a_number_from_outside_the_block_fixes_the_sizes_that_it_may_stand_for(l
     refused(program, words, x=torch.ones(200))
 
 
+@pytest.mark.slow
 def test_a_grid_of_constants_holds_for_as_many_blocks(lab: kernellab.Lab) -> None:
     x = torch.arange(100.0)
     with lab.capture(dynamic=True) as program:
@@ -286,6 +288,7 @@ def test_a_grid_of_constants_holds_for_as_many_blocks(lab: kernellab.Lab) -> Non
     refused(program, r"x.shape\[0\] <= 128 .*the grid of scale_kernel is \(1, 1, 1\)", x=torch.ones(129))
 
 
+@pytest.mark.slow
 def test_a_block_alone_fixes_the_sizes_of_what_it_covers(lab: kernellab.Lab) -> None:
     a, b = torch.arange(64.0), torch.ones(64)
     with lab.capture(dynamic=True) as program:

@@ -68,6 +68,7 @@ def recompiled(function: Function, backend: str = "aot_eager", **options: Any) -
     return compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bound_kernel_is_traced_to_the_node_of_wrap_triton(lab: kernellab.Lab, mode: str) -> None:
     kernel, x = lab.bind(samples.scale_kernel), torch.arange(100.0)
@@ -343,6 +344,7 @@ def test_what_data_decides_is_asked_in_the_runs_of_what_was_traced(lab: kernella
 X_ONE = torch.tensor([-1.0, *([1.0] * 7)])
 
 
+@pytest.mark.slow
 def test_a_program_that_reads_values_is_refused_by_tracers_with_the_line(lab: kernellab.Lab) -> None:
     x = torch.arange(1.0, 5.0)
     with lab.capture() as program:
@@ -355,6 +357,7 @@ def test_a_program_that_reads_values_is_refused_by_tracers_with_the_line(lab: ke
     assert y.shape == x.shape
 
 
+@pytest.mark.slow
 def test_constants_of_a_block_are_traced_on_fake_tensors(lab: kernellab.Lab) -> None:
     x = torch.arange(4.0)
     with lab.capture() as program:
@@ -365,6 +368,7 @@ def test_constants_of_a_block_are_traced_on_fake_tensors(lab: kernellab.Lab) -> 
         torch.testing.assert_close(make_fx(program.graph, tracing_mode=mode)(x)(x)["y"], y)
 
 
+@pytest.mark.slow
 def test_a_tuned_launch_of_a_dynamic_program_is_traced_for_sizes_that_are_symbols(lab: kernellab.Lab) -> None:
     x = torch.arange(300.0)
     with lab.capture(dynamic=True) as program:

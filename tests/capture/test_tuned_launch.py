@@ -83,6 +83,7 @@ def test_a_dynamic_program_chooses_for_the_sizes_of_the_run(lab: kernellab.Lab) 
         assert record.arguments["EVEN"] == (n % block == 0), "what heuristics give follows from the sizes, too"
 
 
+@pytest.mark.slow
 def test_configs_that_differ_by_a_heuristic_alone_are_told_apart(lab: kernellab.Lab) -> None:
     decorated = triton.heuristics({"BLOCK": lambda given: 16 * given["num_warps"]})(samples.tuned_kernel.fn)
     kernel = lab.bind(triton.autotune([triton.Config({}, num_warps=w) for w in (4, 8)], key=["n"])(decorated))

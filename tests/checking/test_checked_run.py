@@ -46,6 +46,7 @@ def test_an_input_that_is_not_contiguous_is_to_blame_where_a_contiguous_one_is_r
     assert "contiguous" not in said
 
 
+@pytest.mark.slow
 def test_an_accumulator_that_was_not_zero_at_the_start_is_named_with_what_it_held(lab: kernellab.Lab) -> None:
     x = torch.arange(12.0)
 
@@ -105,6 +106,7 @@ def test_a_store_that_is_masked_off_everywhere_is_named_and_one_of_some_lanes_is
     assert "No lane stored" not in said
 
 
+@pytest.mark.slow
 def test_a_result_that_was_rounded_on_the_way_is_told_by_its_format(lab: kernellab.Lab) -> None:
     said = failure(lab, kernels.through_float16, (1,), X, torch.zeros(1000), check=same, BLOCK=512)
     assert "a float16 number" not in said  # half of it is missing
@@ -112,6 +114,7 @@ def test_a_result_that_was_rounded_on_the_way_is_told_by_its_format(lab: kernell
     assert "Each element of out_ptr is a float16 number, though it is float32" in said
 
 
+@pytest.mark.slow
 def test_no_more_than_two_hints_are_given_and_none_where_nothing_explains(lab: kernellab.Lab) -> None:
     check = lambda x_ptr: x_ptr.sin() + 3  # noqa: E731
     said = failure(lab, kernels.move, (4,), X, torch.zeros(1000), 1000, 0, 1.0, check=check, BLOCK=256)

@@ -94,6 +94,7 @@ def test_benchmarks_start_each_implementation_from_the_same_values(lab: kernella
     assert statuses(lambda x_ptr: x_ptr) == ["wrong"] * 2
 
 
+@pytest.mark.slow
 def test_comparisons_start_both_sides_from_the_same_values(lab: kernellab.Lab) -> None:
     for kernel in (add_eight, clear):
         bound = lab.bind(kernel)
@@ -169,6 +170,7 @@ def recorded(lab: kernellab.Lab, name: str, argument: str) -> Any:
     return lab.kernels.store.history.launches(lab.kernels.version(name).id)[-1].launch.argument(argument)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launching", LAUNCHING)
 def test_recorded_values_are_those_from_before_the_launch(lab: kernellab.Lab, launching: Callable[..., None]) -> None:
     lab.kernels.add(lab.bind(count_up))
@@ -229,6 +231,7 @@ def test_nothing_is_sampled_of_a_kernel_that_changes_nothing_that_it_reads(lab: 
     assert not record.before
 
 
+@pytest.mark.slow
 def test_inputs_made_like_a_recorded_launch_lead_where_it_went(lab: kernellab.Lab) -> None:
     bound = lab.bind(gather_and_scatter)
     lab.kernels.add(bound)

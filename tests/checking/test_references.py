@@ -65,6 +65,7 @@ def tune(lab: kernellab.Lab, check: Callable[..., Any] | None, wrong: Mapping[Co
     )
 
 
+@pytest.mark.slow
 def test_a_config_that_differs_from_the_reference_is_wrong_however_fast(lab: kernellab.Lab) -> None:
     tuning = tune(lab, double, {SMALL: SAYS})
     assert list(tuning.frame.status) == ["wrong", "ok"]
@@ -155,6 +156,7 @@ def test_what_was_called_wrong_without_a_reference_is_measured_again(lab: kernel
     assert list(again.frame.status) == ["ok", "ok"]
 
 
+@pytest.mark.slow
 def test_what_differs_from_most_is_known_and_not_to_a_reference(lab: kernellab.Lab) -> None:
     configs = [*CONFIGS, triton.Config({"BLOCK": 256})]
     times = {**TIMES, Config.from_triton(configs[2]): 3.0}

@@ -84,6 +84,7 @@ def checked(reference: Reference, got: torch.Tensor) -> Check:
     return check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("kind", TERMS)
 def test_a_sum_passes_in_each_order_of_kernels(kind: str, dtype: str) -> None:
@@ -108,6 +109,7 @@ def test_running_sums_pass_in_loops_and_in_blocks(kind: str) -> None:
         assert check.equal, (size, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uniform", "normal", "squares", "spikes"])
 def test_a_long_sum_that_loses_four_hundred_terms_is_wrong(kind: str) -> None:
     x = terms_of(kind, MILLION)
@@ -118,6 +120,7 @@ def test_a_long_sum_that_loses_four_hundred_terms_is_wrong(kind: str) -> None:
         assert not checked(reference, rest.float()).equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [torch.mean, torch.sum, lambda x: (x * x).sum(), lambda x: torch.dot(x, x)])
 def test_what_follows_from_a_long_sum_is_as_narrow(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = terms_of("uniform", MILLION)

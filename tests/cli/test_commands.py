@@ -69,6 +69,7 @@ def test_compile_tells_resources_effects_and_stages_of_a_target(kernellab: Call)
     assert found["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_compile_prints_a_card_or_a_stage(kernellab: Call) -> None:
     assert kernellab("compile", "add.py").out.startswith("add_kernel  cuda:90  compiled ")
     assert "tt.func public @add_kernel" in kernellab("compile", "add.py", "--stage", "ttir").out
@@ -97,6 +98,7 @@ def test_run_fails_where_an_output_differs(kernellab: Call) -> None:
     assert "1,000 of 1,000 elements" in called.error["message"]
 
 
+@pytest.mark.slow
 def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
     kernellab("run", "add.py")
     assert [row["label"] for row in kernellab("ls", "--json").json["rows"]] == ["add_kernel@1"]
@@ -104,6 +106,7 @@ def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
     assert "add_kernel[grid]" in Path("out.py").read_text()
 
 
+@pytest.mark.slow
 def test_sizes_and_meta_reach_the_launch(kernellab: Call) -> None:
     found = kernellab("run", "add.py", "--size", "n=600", "--meta", "BLOCK=64", "--json").json
     assert found["grid"] == [10, 1, 1]

@@ -47,6 +47,7 @@ def test_a_terminal_takes_colour_unless_it_says_not(environ: dict[str, str], wan
     assert wants_colour(environ) is wanted
 
 
+@pytest.mark.slow
 def test_what_is_printed_past_python_leaves_the_answer_alone() -> None:
     code = (
         "import os\nfrom kernellab.cli.terminal import answers_alone\n"

@@ -225,12 +225,14 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     assert "is no file" in done.stderr
 
 
+@pytest.mark.slow
 def test_meta_replaces_what_the_file_gives_by_position(kernellab: Call) -> None:
     text = Path("add.py").read_text().replace('out, n), {"BLOCK": block}', "out, n, block), {}")
     Path("by_position.py").write_text(text)
     assert kernellab("run", "by_position.py", "--meta", "BLOCK=64", "--json").json["grid"] == [16, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_notebook_that_is_none_is_a_wrong_call(kernellab: Call) -> None:
     called = kernellab("demo", "add.py")
     assert called.status == 2

@@ -177,6 +177,7 @@ def test_a_file_that_goes_while_the_session_has_the_kernel_in_memory_is_made_aga
         assert lab.compile(samples.add_kernel, **ADD).binary
 
 
+@pytest.mark.slow
 def test_options_and_targets_have_entries_of_their_own(lab: kernellab.Lab) -> None:
     digests = {
         lab.compile(samples.add_kernel, **ADD, target=target, num_warps=warps).digest
@@ -186,6 +187,7 @@ def test_options_and_targets_have_entries_of_their_own(lab: kernellab.Lab) -> No
     assert len(digests) == 4
 
 
+@pytest.mark.slow
 def test_an_edited_override_is_compiled_anew(lab: kernellab.Lab, tmp_path: Path) -> None:
     path = tmp_path / "add_kernel.ttir"
     plain = lab.compile(samples.add_kernel, **ADD)
@@ -390,6 +392,7 @@ def test_two_threads_that_want_one_kernel_compile_it_once(fresh: kernellab.Lab) 
     assert len(list(fresh.compiler.folder.glob("??/*"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90"])
 def test_static_shared_memory_is_counted_without_what_the_system_reserves(lab: kernellab.Lab, target: str) -> None:
     x = torch.zeros(64, dtype=torch.int32)

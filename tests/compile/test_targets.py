@@ -37,6 +37,7 @@ def test_targets_are_those_that_compile_and_what_was_found_is_kept(fresh: kernel
     assert "cuda:90" not in fresh.targets()
 
 
+@pytest.mark.slow
 def test_a_target_of_no_table_is_taken_where_a_kernel_compiles_for_it(fresh: kernellab.Lab) -> None:
     resources = fresh.compile(samples.add_kernel, **ADD, target="hip:gfx1152").resources
     assert resources.registers
@@ -50,6 +51,7 @@ def test_a_target_that_the_compiler_refuses_is_unknown_and_its_words_are_told(fr
         fresh.compile(samples.add_kernel, **ADD, target="cuda:91")
 
 
+@pytest.mark.slow
 def test_a_compiler_that_dies_of_a_target_costs_its_worker_alone(fresh: kernellab.Lab) -> None:
     refused = refusals(fresh.compiler, [Target("cuda", 90, 32), Target("hip", "gfx000", 32)])
     assert refused["cuda:90"] == ""

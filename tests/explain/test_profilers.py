@@ -86,6 +86,7 @@ def test_time_ends_sessions_that_tell_nothing(implementation: Implementation) ->
     assert profile.sessions == 2
 
 
+@pytest.mark.slow
 def test_where_the_numbers_are_lost_the_lines_are_sampled(implementation: Implementation) -> None:
     name = implementation.kernel.kernel
     lost = hatchet(frame(name, long_scoreboard=50_000))

@@ -52,6 +52,7 @@ def test_the_check_of_a_cell_is_that_of_the_panel(shell: InteractiveShell) -> No
     assert "equals x + x" in panel
 
 
+@pytest.mark.slow
 def test_a_target_of_the_cell_is_that_of_the_panel(shell: InteractiveShell) -> None:
     _, shown = run(shell, CELL.format(options="--target cuda:80", launch=LAUNCH))
     assert "compiled for cuda:80" in next(d["text/plain"] for d in shown if "Exploring" in d["text/plain"])

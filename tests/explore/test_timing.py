@@ -80,6 +80,7 @@ def evaluations(lab: kernellab.Lab) -> Evaluations:
     return Evaluations(evaluator, bench)
 
 
+@pytest.mark.slow
 def test_a_point_meets_the_best_so_far(evaluations: Evaluations) -> None:
     first = evaluations.go(n=SIZE, BLOCK=64)
     second = evaluations.go(n=SIZE, BLOCK=128)
@@ -111,6 +112,7 @@ def test_points_that_fail_are_rows_with_their_reason_and_the_bench_is_given_back
     assert evaluations.bench.closed == 3
 
 
+@pytest.mark.slow
 def test_other_outputs_than_those_of_the_first_point_differ_and_are_never_the_best(evaluations: Evaluations) -> None:
     evaluations.go(n=SIZE, BLOCK=64)
     other = evaluations.go(n=SIZE, BLOCK=2048)
@@ -120,6 +122,7 @@ def test_other_outputs_than_those_of_the_first_point_differ_and_are_never_the_be
     assert evaluations.go(n=SIZE, BLOCK=128).best == 1
 
 
+@pytest.mark.slow
 def test_sizes_race_among_themselves(evaluations: Evaluations) -> None:
     evaluations.go(n=SIZE, BLOCK=64)
     assert evaluations.go(n=1000, BLOCK=128).best is None

@@ -68,6 +68,7 @@ def test_another_machine_of_the_same_device_answers_from_them(exported: Path, tm
         assert lab.frame("measurements").shape[0] > 0
 
 
+@pytest.mark.slow
 def test_another_device_keeps_them_and_measures_itself(exported: Path, tmp_path: Path) -> None:
     with lab_in(tmp_path) as lab:
         lab.merge(exported)

@@ -50,6 +50,7 @@ def test_a_bundle_brings_kernel_and_history_to_another_store(lab: kernellab.Lab,
         assert other.kernels.store.history.launches()[0].launch == ours
 
 
+@pytest.mark.slow
 def test_equal_kernels_make_equal_bundles_of_json_and_text(lab: kernellab.Lab, tmp_path: Path) -> None:
     for name in ("a.zip", "b.zip"):
         lab.export("scale", tmp_path / name, kind="bundle")

@@ -35,6 +35,7 @@ def lab() -> Iterator[kernellab.Lab]:
         yield opened
 
 
+@pytest.mark.slow
 def test_kernels_launches_and_measurements_are_tidy_tables(lab: kernellab.Lab) -> None:
     kernels, launches, measurements = (lab.frame(table) for table in ("kernels", "launches", "measurements"))
     assert kernels.loc[0, ["name", "version", "launches", "tags", "best_ms"]].tolist() == [

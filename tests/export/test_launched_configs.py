@@ -49,6 +49,7 @@ def run(lab: kernellab.Lab, text: str, scope: dict[str, Any], **options: Any) ->
     run_cell(lab, text, scope, "In[3]", CellOptions(**options), lambda value: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["module", "torch-op", "autotune"])
 def test_a_tuning_without_a_gpu_leaves_the_launched_config_the_default(
     lab: kernellab.Lab, tmp_path: Path, kind: str
@@ -84,6 +85,7 @@ def test_what_was_compiled_alone_leaves_the_launched_config_the_default(lab: ker
     assert '"BLOCK": 128' in (tmp_path / "k.py").read_text()
 
 
+@pytest.mark.slow
 def test_a_launch_after_a_tuning_sets_the_default(lab: kernellab.Lab, tmp_path: Path) -> None:
     scope = names()
     run(lab, SCALE, scope)

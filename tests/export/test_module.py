@@ -250,6 +250,7 @@ def test_a_launch_on_addresses_is_not_written_down_since_they_hold_in_one_proces
         lab.export("foreach_add", kind="torch-op")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_was_never_launched_is_written_without_a_check(lab: kernellab.Lab, tmp_path: Path) -> None:
     cell(lab, AWKWARD)
     exported = lab.export("awkward", tmp_path / "k.py")

@@ -58,6 +58,7 @@ def library_kernel(out_ptr):  # type: ignore[no-untyped-def]
     tl.store(out_ptr, tl.extra.cuda.libdevice.brev(tl.program_id(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [smid_kernel, imported_smid_kernel, register_kernel])
 def test_programs_take_turns_on_the_multiprocessors_that_the_device_is_said_to_have(lab: Lab, kernel: Any) -> None:
     found, count = torch.full((PROGRAMS,), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
@@ -81,6 +82,7 @@ def test_a_kernel_is_told_its_warps_and_threads(lab: Lab, warps: int) -> None:
     assert found.tolist() == [warps, 32 * warps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "said"), [(lane_kernel, "inline assembly"), (library_kernel, "__nv_brev")])
 def test_what_cannot_be_modelled_is_told_in_a_sentence(lab: Lab, kernel: Any, said: str) -> None:
     with pytest.raises(RunError, match=rf"the CPU interpreter cannot run .*{said}\. It runs on a GPU"):

@@ -57,6 +57,7 @@ def grid(meta: dict[str, int]) -> tuple[int, ...]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
 
+@pytest.mark.slow
 def test_it_runs_there_and_changes_the_tensors(lab: kernellab.Lab) -> None:
     x = torch.ones(N)
     run = lab.run(doubled, grid, x, N, BLOCK=128, interpret=True)
@@ -64,6 +65,7 @@ def test_it_runs_there_and_changes_the_tensors(lab: kernellab.Lab) -> None:
     assert x.eq(2).all()
 
 
+@pytest.mark.slow
 def test_a_read_out_of_bounds_is_found(lab: kernellab.Lab) -> None:
     out = torch.zeros(N)
     with pytest.raises(OutOfBounds, match="x_ptr"):
@@ -78,6 +80,7 @@ def test_an_empty_grid_runs_nothing(lab: kernellab.Lab) -> None:
     assert x.eq(1).all()
 
 
+@pytest.mark.slow
 def test_an_autotuned_kernel_runs_once_in_a_config_that_fits_and_is_tuned_by_the_next_launch(
     lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

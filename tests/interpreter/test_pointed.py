@@ -69,6 +69,7 @@ def test_a_pointer_stands_for_its_memory_in_a_launch(lab: Lab, make: Callable[[]
     assert (from_y == 2 * from_x).all()
 
 
+@pytest.mark.slow
 def test_a_pointer_among_tensors_is_checked_to_its_last_element(lab: Lab) -> None:
     pointer, array = of_array(nbytes=4 * N)
     with pytest.raises(OutOfBounds, match="y_ptr"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from kernellab.launch.run import Run
@@ -16,6 +17,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+@pytest.mark.slow
 def test_grouped_products_by_tables_of_addresses(launch: Launch) -> None:
     sizes = [(20, 16, 32), (40, 33, 17), (16, 16, 16)]
     a = tuple(random(m, k, dtype=torch.float16, seed=i) for i, (m, _, k) in enumerate(sizes))

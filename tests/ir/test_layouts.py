@@ -67,6 +67,7 @@ def test_places_in_shared_memory_are_those_of_triton(builder: Any, layout: Any, 
     assert mine.places == dict(wanted.places)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(TRITON < (3, 9), reason="Triton 3.6 aborts where it is asked for a layout of tensor memory")
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_division_goes_towards_zero_and_the_remainder_has_the_sign_of_the_divide
     assert result("arith.ceildivsi", a, b) == wrapped(-(-a // b))
 
 
+@pytest.mark.slow
 @given(NUMBERS, NUMBERS)
 def test_results_wrap_to_their_type(a: int, b: int) -> None:
     assert result("arith.addi", a, b) == wrapped(a + b)

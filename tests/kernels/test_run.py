@@ -11,6 +11,7 @@ SLOW_IF_NARROW = [pytest.param(name, marks=pytest.mark.slow) if "float16" in nam
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW_IF_NARROW)
 def test_run_leaves_what_torch_computes_and_counts_what_changed(lab: kernellab.Lab, name: str) -> None:
     case = CASES[name]

@@ -36,6 +36,7 @@ X = torch.tensor([1.0, -1.0, 2.0, -2.0])
 NAN = float("nan")
 
 
+@pytest.mark.slow
 def test_a_launch_that_makes_nan_is_named_with_the_argument_and_the_element(lab: kernellab.Lab) -> None:
     kernel, out = lab.bind(log_kernel), torch.zeros(4)
     for _ in range(3):
@@ -49,6 +50,7 @@ def test_a_launch_that_makes_nan_is_named_with_the_argument_and_the_element(lab:
     kernel[(1,)](X, out, 4, BLOCK=4)
 
 
+@pytest.mark.slow
 def test_a_launch_that_updates_in_place_is_checked(lab: kernellab.Lab) -> None:
     kernel = lab.bind(root_in_place)
     with lab.checking(), pytest.raises(CheckFailed, match="root_in_place made 2 of 4 elements of x_ptr NaN"):

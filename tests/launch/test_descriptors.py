@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -16,6 +17,7 @@ def doubled_tile(source_desc, target_desc, ROWS: tl.constexpr):
     target_desc.store([at, 0], source_desc.load([at, 0]) * 2)
 
 
+@pytest.mark.slow
 def test_descriptors_launch_on_the_slow_and_on_the_known_path(lab: kernellab.Lab) -> None:
     lab.launches.activate()
     bound, source = lab.bind(doubled_tile), torch.rand(64, 32)
@@ -26,6 +28,7 @@ def test_descriptors_launch_on_the_slow_and_on_the_known_path(lab: kernellab.Lab
         torch.testing.assert_close(target, source * 2)
 
 
+@pytest.mark.slow
 def test_a_descriptor_of_another_block_is_another_specialization(lab: kernellab.Lab) -> None:
     lab.launches.activate()
     bound, source = lab.bind(doubled_tile), torch.rand(64, 32)

@@ -33,6 +33,7 @@ def launches(lab: kernellab.Lab) -> Callable[[], object]:
     return lambda: [scale[(1,)](x, out, 64, BLOCK=64) for _ in range(4)]
 
 
+@pytest.mark.slow
 def test_launches_are_marked_where_that_is_asked_for_and_not_else(lab: kernellab.Lab) -> None:
     body = launches(lab)
     assert marks(body) == 0

@@ -60,6 +60,7 @@ def test_a_first_launch_sends_no_operations_through_a_mode_of_the_user(lab: kern
     assert x.tolist() == [2.0] * 8
 
 
+@pytest.mark.slow
 def test_checks_of_a_launch_send_no_operations_through_a_mode_of_the_user(lab: kernellab.Lab) -> None:
     kernel, x = lab.bind(increment), torch.zeros(8)
     with lab.checking(), OperationLog() as log:

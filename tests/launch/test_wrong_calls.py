@@ -191,6 +191,7 @@ def adds_members(pair, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(y + offsets))
 
 
+@pytest.mark.slow
 def test_a_tuple_in_a_tuple_is_launched_or_refused_in_a_sentence(lab: kernellab.Lab) -> None:
     x, y = torch.zeros(8), torch.rand(8)
     if Version(triton.__version__) < Version("3.7"):  # its key of a launch has lists for tuples in tuples

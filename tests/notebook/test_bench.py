@@ -54,6 +54,7 @@ def test_a_kept_kernel_alone_is_swept_over_its_recorded_launch(shifting: Noteboo
         assert frame.bytes.tolist() == [400, 800]
 
 
+@pytest.mark.slow
 def test_inputs_formulas_and_conditions_are_expressions(shifting: Notebook) -> None:
     shifting.run("sizes = {'n': [64, 128, 256]}")
     frame = bench(

@@ -11,6 +11,7 @@ from tests.notebook.conftest import Notebook
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)\nroots = out.sqrt()\nroots"
 
 
+@pytest.mark.slow
 def test_a_cell_becomes_a_program_of_its_name(notebook: Notebook) -> None:
     ran = notebook.double("double", launch=LAUNCH, options="--capture program")
     assert ran.error is None

@@ -16,6 +16,7 @@ from tests.notebook.conftest import Notebook
 LAUNCH = "{name}[(2,)](x, out, 100, BLOCK=64)"
 
 
+@pytest.mark.slow
 def test_a_cell_shows_one_card_with_effects_resources_and_graph(notebook: Notebook) -> None:
     ran = notebook.double("carded", launch=LAUNCH.format(name="carded"))
     assert ran.error is None
@@ -28,6 +29,7 @@ def test_a_cell_shows_one_card_with_effects_resources_and_graph(notebook: Notebo
     assert "http" not in card["text/html"].replace("http://www.w3.org", "")
 
 
+@pytest.mark.slow
 def test_the_result_arrives_in_the_tensors_of_the_notebook(notebook: Notebook) -> None:
     out = notebook.names["out"]
     notebook.double("arrives", launch=LAUNCH.format(name="arrives"))
@@ -42,6 +44,7 @@ def test_a_later_plain_cell_launches_the_kernel(notebook: Notebook) -> None:
     assert torch.equal(notebook.names["out"], 2 * torch.arange(100.0))
 
 
+@pytest.mark.slow
 def test_a_launch_takes_grids_of_one_to_three_numbers(notebook: Notebook) -> None:
     notebook.double("gridded")
     for grid in ("(2,)", "(2, 1)", "(2, 1, 1)", "lambda meta: (2,)"):
@@ -124,6 +127,7 @@ calls_helper[(1,)](x, out, BLOCK=64)
     assert notebook.names["out"][63] == 126
 
 
+@pytest.mark.slow
 def test_functions_of_an_earlier_cell_are_taken_along_after_linecache_was_cleared(notebook: Notebook) -> None:
     notebook.triton(
         """
@@ -142,6 +146,7 @@ x, out = torch.ones(32), torch.empty(32)
     assert notebook.names["out"].eq(2).all()
 
 
+@pytest.mark.slow
 def test_no_run_compiles_and_leaves_the_tensors_alone(notebook: Notebook) -> None:
     ran = notebook.double("not_run", launch=LAUNCH.format(name="not_run"), options="--no-run")
     assert ran.error is None
@@ -184,6 +189,7 @@ def test_a_target_holds_for_its_cell_alone(notebook: Notebook) -> None:
     assert "cuda:90" in usual.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_a_check_that_holds_is_on_the_card(notebook: Notebook) -> None:
     ran = notebook.double("checked", launch=LAUNCH.format(name="checked"), options='--check "2 * x"')
     assert ran.error is None
@@ -199,6 +205,7 @@ def test_every_kernel_of_a_cell_is_on_its_card(notebook: Notebook) -> None:
     assert "two_of_two@1" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_bfloat16_is_computed_as_bfloat16(notebook: Notebook) -> None:
     notebook.names.update(x=torch.arange(100).bfloat16() / 7, out=torch.zeros(100, dtype=torch.bfloat16))
     notebook.double("brain", launch=LAUNCH.format(name="brain"))
@@ -215,6 +222,7 @@ def test_options_and_targets_are_completed(notebook: Notebook) -> None:
     assert completed("%%triton --target cuda:10") == {"cuda:100", "cuda:103"}
 
 
+@pytest.mark.slow
 def test_a_global_constant_on_the_left_of_a_tensor_gives_a_tensor(notebook: Notebook) -> None:
     ran = notebook.triton("""
 CONSTANT = tl.constexpr(3)

@@ -67,6 +67,7 @@ def test_a_check_that_names_an_output_is_told_that_it_sees_the_values_before(til
     assert "before the launch" not in right.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_what_changed_is_counted_against_the_values_before_the_poison(tiles: Notebook) -> None:
     tiles.names["out"][:8] = 2 * tiles.names["x"][:8]
     ran = tiles.triton(TILE.format(name="half_changed", n=32), '--check "2 * x"')
@@ -150,6 +151,7 @@ def updated(name: str, value: str, launch: str = "{name}[(2,)](x, 100, BLOCK=64)
     return UPDATE.format(name=name, value=value) + launch.format(name=name)
 
 
+@pytest.mark.slow
 def test_a_reference_sees_what_there_was_before_an_update_in_place(signed: Notebook) -> None:
     before = signed.names["x"].clone()
     ran = signed.triton(updated("adds", "x + 8"), '--check "x + 8"')
@@ -210,6 +212,7 @@ def test_an_input_that_a_later_kernel_overwrites_is_what_it_was_for_the_first(si
     assert signed.triton(cell, '--check "second_of_two: out - 1"').error is None
 
 
+@pytest.mark.slow
 def test_memory_holds_what_the_cell_left_after_a_reference_that_raises(signed: Notebook) -> None:
     before = signed.names["x"].clone()
     ran = signed.triton(updated("outlives", "x + 8"), '--check "x + nowhere"')
@@ -235,6 +238,7 @@ def test_a_check_that_cannot_be_made_leaves_both_cards(signed: Notebook) -> None
     assert "other@1" in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_of_several_launches_the_last_that_the_expression_fits_is_judged(signed: Notebook) -> None:
     signed.names["large"] = torch.zeros(128, device=DEVICE)
     ran = signed.triton(f"{TWO}other[(2,)](large, 128, BLOCK=64)", '--check "x + 1"')
@@ -268,6 +272,7 @@ def test_an_expression_with_colons_is_no_name_of_a_kernel(signed: Notebook) -> N
     assert ran.error is None
 
 
+@pytest.mark.slow
 def test_a_kernel_is_named_as_the_notebook_calls_it(signed: Notebook) -> None:
     cell = (
         UPDATE.format(name="inner", value="x + 1")
@@ -276,6 +281,7 @@ def test_a_kernel_is_named_as_the_notebook_calls_it(signed: Notebook) -> None:
     assert signed.triton(cell, '--check "Kernels.add: x + 1"').error is None
 
 
+@pytest.mark.slow
 def test_sliders_over_an_update_in_place_keep_its_check(signed: Notebook) -> None:
     ran = signed.triton(updated("slid", "x + 8"), '--explore --check "x + 8"')
     assert ran.error is None
@@ -283,6 +289,7 @@ def test_sliders_over_an_update_in_place_keep_its_check(signed: Notebook) -> Non
     assert "differs" not in panel
 
 
+@pytest.mark.slow
 def test_a_kernel_that_overwrites_without_reading_is_compared_with_what_there_was(signed: Notebook) -> None:
     ran = signed.triton(updated("overwrites", "tl.zeros((BLOCK,), tl.float32)"), '--check "x.relu()"')
     assert isinstance(ran.error, CheckFailed)

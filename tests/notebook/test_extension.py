@@ -111,6 +111,7 @@ def test_an_edited_cell_is_the_next_version(shell: InteractiveShell, run: Callab
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] - names(shell)["y"])
 
 
+@pytest.mark.slow
 def test_a_later_cell_launches_the_kernel_as_usual(shell: InteractiveShell, run: Callable[[str], Any]) -> None:
     run("%%triton -q\n" + ADD).raise_error()
     run(LAUNCH).raise_error()
@@ -169,6 +170,7 @@ def test_line_magics_work_inside_a_cell(shell: InteractiveShell, run: Callable[[
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
 
 
+@pytest.mark.slow
 def test_what_was_defined_before_an_error_stays(shell: InteractiveShell, run: Callable[[str], Any]) -> None:
     run("%%triton\n" + ADD.replace("add_kernel", "survivor") + "raise RuntimeError('later')\n")
     assert isinstance(names(shell)["survivor"], JITFunction)
@@ -200,6 +202,7 @@ def test_no_run_compiles_without_launching(shell: InteractiveShell, shown: Calla
     assert not names(shell)["out"].any()
 
 
+@pytest.mark.slow
 def test_args_compile_a_cell_without_a_launch(shown: Callable[[str], Any]) -> None:
     _, outputs = shown('%%triton --args "x, y, out, n, BLOCK=64"\n' + ADD)
     assert "add_kernel@" in outputs[0].data["text/plain"]
@@ -213,6 +216,7 @@ def test_a_cell_without_a_launch_says_how_to_launch(shown: Callable[[str], Any])
     assert '--args "' in text
 
 
+@pytest.mark.slow
 def test_target_holds_for_its_cell_only(shown: Callable[[str], Any]) -> None:
     _, outputs = shown("%%triton --target hip:gfx942 --no-run\n" + ADD + LAUNCH)
     assert "hip:gfx942" in outputs[0].data["text/plain"]
@@ -230,6 +234,7 @@ def test_output_binds_the_report_and_quiet_shows_nothing(shell: InteractiveShell
     assert isinstance(names(shell)["found"], CellReport)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ttir", "ttgir", "llir", "ptx", "sass"])
 def test_show_opens_the_card_on_a_stage(shown: Callable[[str], Any], stage: str) -> None:
     _, outputs = shown(f"%%triton --no-run --show {stage}\n" + ADD + LAUNCH)
@@ -242,6 +247,7 @@ def test_a_passed_check_is_on_the_card(shown: Callable[[str], Any]) -> None:
     assert "out_ptr equals x + y: yes" in outputs[0].data["text/plain"]
 
 
+@pytest.mark.slow
 def test_a_failed_check_shows_the_card_and_raises(shown: Callable[[str], Any]) -> None:
     printed, outputs = shown('%%triton --check "x * y"\n' + ADD + LAUNCH)
     assert "differs" in outputs[0].data["text/plain"]

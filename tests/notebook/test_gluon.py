@@ -23,6 +23,7 @@ twice_gluon[(1,)](x, out, 100, BLOCK=128)
 """
 
 
+@pytest.mark.slow
 def test_a_cell_compiles_and_shows_a_kernel_in_gluon(notebook: Notebook) -> None:
     ran = notebook.triton(CELL, options="--no-run --show ttgir")
     assert ran.error is None

@@ -111,6 +111,7 @@ def test_a_reference_sees_zeros_in_what_each_config_finds_zero(counted: Notebook
     assert counted.names["c"].item() == 69.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "said"), [("--why", "--why: count_up updates c_ptr in place"), ("--tune", "")])
 def test_what_is_too_large_to_be_kept_is_said(
     counted: Notebook, monkeypatch: pytest.MonkeyPatch, option: str, said: str

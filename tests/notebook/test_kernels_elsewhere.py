@@ -47,6 +47,7 @@ def is_launched(places: Notebook) -> bool:
     return torch.equal(places.names["out"].cpu(), 2 * torch.arange(100.0))
 
 
+@pytest.mark.slow
 def test_a_kernel_in_a_function_is_reported_entered_and_bound(places: Notebook) -> None:
     cell = (
         f"def run():{nested('in_function')}    {LAUNCH.format(name='in_function')}    return in_function\nkept = run()"
@@ -71,6 +72,7 @@ def test_no_run_compiles_and_launches_nothing(places: Notebook, launch: str) -> 
     assert not places.names["out"].any()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_a_loop_defines_and_launches_has_one_card_and_no_hint(places: Notebook) -> None:
     ran = places.triton(f"for _ in range(3):{nested('in_loop')}    {LAUNCH.format(name='in_loop')}")
     (card,) = ran.shown
@@ -88,12 +90,14 @@ def test_two_kernels_of_one_function_that_nobody_launches_are_both_named(places:
     assert places.triton(cell).shown[0]["text/plain"].count("is defined and not launched") == 2
 
 
+@pytest.mark.slow
 def test_args_compile_a_kernel_of_a_class(places: Notebook) -> None:
     ran = places.triton(f"class Kernels:{nested('with_args')}", '--args "x, out, 100, BLOCK=64"')
     assert ran.error is None
     assert ran.shown[0]["text/plain"].startswith("with_args@1")
 
 
+@pytest.mark.slow
 def test_args_compile_an_imported_kernel(places: Notebook, module: str) -> None:
     ran = places.triton(f"from {module} import imported", '--args "x, out, 100, BLOCK=64"')
     assert ran.error is None
@@ -109,6 +113,7 @@ def test_an_imported_kernel_is_reported_and_stays_as_it_is(places: Notebook, mod
     assert dict(vars(triton.JITFunction)) == before
 
 
+@pytest.mark.slow
 def test_a_kernel_that_a_function_of_a_module_launches_is_recorded_and_not_run_where_nothing_is(
     places: Notebook, module: str
 ) -> None:
@@ -122,6 +127,7 @@ def test_a_kernel_that_a_function_of_a_module_launches_is_recorded_and_not_run_w
     assert lab.kernels.store.history.launches(lab.kernels.version("imported").id)
 
 
+@pytest.mark.slow
 def test_an_imported_autotuned_kernel_tells_which_config_it_took(places: Notebook, module: str) -> None:
     places.names.pop("chosen", None)
     cell = (
@@ -133,6 +139,7 @@ def test_an_imported_autotuned_kernel_tells_which_config_it_took(places: Noteboo
     assert isinstance(places.names["chosen"], triton.Config)
 
 
+@pytest.mark.slow
 def test_hooks_that_an_imported_kernel_gets_later_are_called(places: Notebook, module: str) -> None:
     places.triton(f"from {module} import imported\n{LAUNCH.format(name='imported')}")
     cell = "called = []\nimported.add_pre_run_hook(lambda *args, **meta: called.append(1))\n"
@@ -140,12 +147,14 @@ def test_hooks_that_an_imported_kernel_gets_later_are_called(places: Notebook, m
     assert places.names["called"] == [1]
 
 
+@pytest.mark.slow
 def test_a_kernel_of_an_ordinary_cell_is_reported(places: Notebook) -> None:
     places.run(f"import triton, triton.language as tl\n{DOUBLE.format(name='ordinary', factor=2)}")
     assert places.triton(LAUNCH.format(name="ordinary")).shown[0]["text/plain"].startswith("ordinary@1")
     assert type(places.names["ordinary"]) is triton.JITFunction
 
 
+@pytest.mark.slow
 def test_a_launch_of_a_thread_of_the_cell_is_one_of_the_cell(places: Notebook) -> None:
     thread = "import threading\nthread = threading.Thread(target=lambda: {launch})\nthread.start()\nthread.join()\n"
     cell = DOUBLE.format(name="in_thread", factor=2) + thread.format(launch=LAUNCH.format(name="in_thread").strip())
@@ -155,6 +164,7 @@ def test_a_launch_of_a_thread_of_the_cell_is_one_of_the_cell(places: Notebook) -
     assert places.triton(cell, '--check "2 * x"').error is None
 
 
+@pytest.mark.slow
 def test_a_name_is_given_to_a_kernel_of_elsewhere(places: Notebook, module: str) -> None:
     assert places.triton(f"import {module}\n{module}.launch(x, out)", "--name own_name").error is None
     lab = current_lab()
@@ -162,6 +172,7 @@ def test_a_name_is_given_to_a_kernel_of_elsewhere(places: Notebook, module: str)
     assert lab.kernels.version("own_name").name == "own_name"
 
 
+@pytest.mark.slow
 def test_a_cell_with_sliders_takes_the_launch_of_a_function(places: Notebook) -> None:
     cell = f"def run():{nested('explored_inside')}    {LAUNCH.format(name='explored_inside')}run()"
     ran = places.triton(cell, "--explore")
@@ -191,6 +202,7 @@ def test_a_launch_in_the_expression_of_a_check_is_none_of_the_cell(places: Noteb
     assert "by_reference" not in ran.shown[0]["text/plain"]
 
 
+@pytest.mark.slow
 def test_args_compile_a_kernel_of_an_earlier_cell_that_gets_another_name(places: Notebook) -> None:
     places.triton(DOUBLE.format(name="renamed", factor=2))
     ran = places.triton("other_name = renamed", '--args "x, out, 100, BLOCK=64"')
@@ -225,6 +237,7 @@ def test_two_autotuners_of_an_imported_kernel_are_refused(places: Notebook, tmp_
     assert "2 times" in str(ran.error)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_a_function_of_an_earlier_cell_makes_is_bound(places: Notebook) -> None:
     places.triton(f"def make():{nested('made_later')}    return made_later")
     assert (
@@ -233,6 +246,7 @@ def test_a_kernel_that_a_function_of_an_earlier_cell_makes_is_bound(places: Note
     assert type(places.names["made"]) is not triton.JITFunction
 
 
+@pytest.mark.slow
 def test_kernels_that_are_made_anew_for_each_launch_have_one_card_and_do_not_stay(
     places: Notebook, module: str
 ) -> None:
@@ -254,6 +268,7 @@ graph = make_fx(lambda x, out: ({module}.launch(x, out), out + 1)[1])(x, out)
     assert "triton_kernel_wrapper" in places.names["graph"].code
 
 
+@pytest.mark.slow
 def test_a_capture_holds_the_launch_of_an_imported_kernel(places: Notebook, module: str) -> None:
     assert places.triton(f"import {module}\n{module}.launch(x, out)", "--capture captured").error is None
     assert "1 step from 2 inputs" in str(places.names["captured"])

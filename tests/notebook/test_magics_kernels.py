@@ -88,6 +88,7 @@ def current() -> kernellab.Lab:
     return lab
 
 
+@pytest.mark.slow
 def test_a_listing_has_version_launch_config_and_tags(value: Callable[[str], Any]) -> None:
     shown = value("%triton_tag scale_kernel@1 good fp32 --note 'the first that works'")
     assert isinstance(shown, Listing)

@@ -15,6 +15,7 @@ from tests.notebook.conftest import DOUBLE, Notebook
 LAUNCH = "{name}[(2,)](x, out, 100, BLOCK=64)\n"
 
 
+@pytest.mark.slow
 def test_a_cell_waits_at_its_top(notebook: Notebook) -> None:
     cell = "import asyncio\nawait asyncio.sleep(0)\n" + DOUBLE.format(name="awaited", factor=2)
     cell += f"async def run():\n    {LAUNCH.format(name='awaited')}    return 5\nvalue = await run()"
@@ -45,6 +46,7 @@ async with contextlib.aclosing(numbers()) as some:
     assert notebook.names["got"] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_launch_of_another_task_is_none_of_the_cell(notebook: Notebook) -> None:
     notebook.double("in_task")
     notebook.run(f"import asyncio\nasync def beside():\n    {LAUNCH.format(name='in_task')}")
@@ -76,6 +78,7 @@ def test_a_magic_that_is_called_where_a_loop_runs_says_what_to_do(notebook: Note
     assert "as a cell of its own" in str(ran.error)
 
 
+@pytest.mark.slow
 def test_a_future_feature_holds_in_its_cell_and_the_next(notebook: Notebook) -> None:
     flags = notebook.shell.compile.flags
     try:

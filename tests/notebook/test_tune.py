@@ -45,6 +45,7 @@ def test_the_line_magic_takes_a_launch(notebook: Notebook) -> None:
     assert tuning.best is notebook.names["shift"].configs[0]
 
 
+@pytest.mark.slow
 def test_the_best_config_shows_as_it_is_written(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run("tuning = %triton_tune shift[grid](x, out, 300)")
@@ -56,6 +57,7 @@ def test_the_best_config_shows_as_it_is_written(notebook: Notebook) -> None:
     assert "num_warps=8, num_stages=3, maxnreg=96, pre_hook=print" in notebook.run(hooked).printed.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run("some = [triton.Config({'BLOCK': 256}, num_warps=8)]")
@@ -80,6 +82,7 @@ def test_what_is_no_launch_is_refused(notebook: Notebook, line: str, message: st
     assert message in ran.error_lines[0]
 
 
+@pytest.mark.slow
 def test_a_cell_without_configs_says_what_to_do(notebook: Notebook) -> None:
     body = TUNED.replace(TUNED.splitlines()[1], "") + "\nshift[(5,)](x, out, 300, BLOCK=64)"
     ran = notebook.triton(body, "--tune")
@@ -157,6 +160,7 @@ def test_the_line_magic_takes_the_outputs_that_count(notebook: Notebook) -> None
     assert found == {"--outputs"}
 
 
+@pytest.mark.slow
 def test_the_line_magic_tunes_over_sizes(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     ran = notebook.run('found = %triton_tune --over "n=[200, 300]" --max-configs 1 shift[grid](x, out, 300)')

@@ -35,6 +35,7 @@ def test_the_card_says_why_it_takes_this_long(notebook: Notebook) -> None:
     assert notebook.names["out"].tolist() == [1.0] * 4096
 
 
+@pytest.mark.slow
 def test_without_the_option_nothing_is_explained(notebook: Notebook) -> None:
     ran = notebook.triton(f"{STRIDED.replace('1 << 20', '4096')}\n{LAUNCH}")
     assert "Why it takes this long" not in ran.shown[0]["text/html"]
@@ -67,6 +68,7 @@ def test_a_name_that_is_not_kept_is_an_error_that_says_so(notebook: Notebook) ->
     assert "nothing_of_the_kind" in "".join(ran.error_lines)
 
 
+@pytest.mark.slow
 def test_a_kernel_without_a_launch_says_how_to_give_one(notebook: Notebook) -> None:
     notebook.triton(STRIDED.replace("gather", "never_launched"))
     ran = notebook.run("%triton_why never_launched")
@@ -85,6 +87,7 @@ def test_a_profile_without_a_gpu_says_what_is_known_without(notebook: Notebook) 
     assert any("uncoalesced access" in note for note in profile.notes)
 
 
+@pytest.mark.slow
 def test_a_target_whose_machine_code_is_not_followed_says_so(notebook: Notebook) -> None:
     ran = notebook.triton(f"{STRIDED.replace('1 << 20', '4096')}\n{LAUNCH}", "--why --target hip:gfx942")
     assert ran.error is None

@@ -57,6 +57,7 @@ def test_a_launch_is_kept_with_signature_grid_and_arguments(lab: kernellab.Lab) 
     assert (block.value, block.constexpr) == (128, True)
 
 
+@pytest.mark.slow
 def test_repeats_are_one_launch_that_is_counted(lab: kernellab.Lab) -> None:
     names = {"x": torch.rand(300), "y": torch.rand(300), "out": torch.zeros(300)}
     launched(lab, "for i in range(3):\n    add_kernel[(3,)](x, y, out, 300, BLOCK=128)", **names)

@@ -120,6 +120,7 @@ def test_many_threads_enter_kernels_without_losing_one() -> None:
     assert len({table.version_of(k).id for k in kernels}) == 20
 
 
+@pytest.mark.slow
 def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> None:
     with shared_lab(store=tmp_path) as lab:
         lab.kernels.add(samples.scale_kernel)

@@ -370,6 +370,7 @@ def test_a_compile_on_a_full_disk_names_the_folder_and_what_to_do(tmp_path: Path
     assert "KERNELLAB_STORE" in caught.value.message
 
 
+@pytest.mark.slow
 def test_a_folder_that_takes_no_compiled_kernel_is_named_and_the_session_keeps_what_it_has(tmp_path: Path) -> None:
     x = torch.zeros(16)
     (tmp_path / "file").touch()

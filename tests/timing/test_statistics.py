@@ -35,6 +35,7 @@ def test_an_interval_narrows_with_more_samples() -> None:
     assert many.high - many.low < few.high - few.low
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_true_median_as_often_as_they_claim() -> None:
     found = [interval(noisy(1.0, 30, 0.05, seed)) for seed in range(200)]
     covered = sum(each.low <= 1.0 <= each.high for each in found)

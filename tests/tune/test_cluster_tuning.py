@@ -101,6 +101,7 @@ def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab,
     assert remote_tuning(environment, launches_in(lab, X, OUT, 300), options, cpu_environment) is None
 
 
+@pytest.mark.slow
 def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     class Untouched:
         def start(self) -> None:

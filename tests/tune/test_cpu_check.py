@@ -79,12 +79,14 @@ def test_a_wrong_config_is_called_so_and_is_not_the_best(lab: kernellab.Lab, ten
     assert not out.any()
 
 
+@pytest.mark.slow
 def test_where_all_configs_are_wrong_none_is_the_best(lab: kernellab.Lab, tensors: Any) -> None:
     tuning = lab.tune(scale, grid, *tensors, COUNT, configs=blocks(64, 128), check=lambda x_ptr: 5 * x_ptr)
     with pytest.raises(CannotRun, match="No config of scale agrees with the reference"):
         _ = tuning.best
 
 
+@pytest.mark.slow
 def test_the_reference_and_each_config_start_from_what_the_arguments_held(lab: kernellab.Lab, tensors: Any) -> None:
     x, out = tensors
     out.fill_(7)
@@ -148,6 +150,7 @@ def test_configs_that_compute_the_same_are_launched_once(lab: kernellab.Lab, ten
     assert [row.reason for row in tuning.rows] == [AGREES] * 3
 
 
+@pytest.mark.slow
 def test_a_check_has_a_budget_and_says_what_it_left_out(lab: kernellab.Lab, tensors: Any) -> None:
     tuning, launches = tune_with(lab, blocks(16, 32, 128, 256), tensors, 12.0)
     assert launches == 2

@@ -120,6 +120,7 @@ def many_tuned(**options: Any) -> tuple[Tuning, int]:
         return lab.tune(samples.scale_kernel, grid, x, out, 100, configs=listed, timeout_s=60, **options), len(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

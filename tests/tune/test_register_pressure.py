@@ -87,6 +87,7 @@ def test_a_generated_list_grows_by_the_halves_of_blocks_that_take_many_registers
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_list_of_the_user_is_tried_as_it_is(lab: kernellab.Lab) -> None:
     assert tuned(lab, [triton.Config({"R0_BLOCK": 8192, "XBLOCK": 1}, num_warps=4)]) == [8192]
 

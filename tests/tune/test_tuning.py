@@ -68,6 +68,7 @@ class FirstTwo:
         self.told.append(config)
 
 
+@pytest.mark.slow
 def test_a_search_of_ones_own_chooses_the_configs() -> None:
     chosen = [Config.of({"BLOCK": 128}), Config.of({"BLOCK": 64})]
     search = FirstTwo(*chosen)
@@ -145,6 +146,7 @@ def test_a_config_that_needs_too_much_has_its_reason_and_is_not_the_best(lab: ke
     assert OUT.tolist() == [0.0] * N
 
 
+@pytest.mark.slow
 def test_a_space_is_tuned_like_a_list(lab: kernellab.Lab) -> None:
     space = Space(BLOCK=[64, 128], num_warps=[2, 8], where="BLOCK >= 32 * num_warps")
     tuning = lab.tune(scale, grid, X, OUT, N, configs=space)

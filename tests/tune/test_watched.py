@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -68,6 +69,7 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
     display = Bench()
     live: LiveProgress = display.live()

@@ -65,6 +65,7 @@ def test_a_roofline_fits_its_canvas(frame: Any) -> None:
         assert_fits(roofline_figure(frame, dark=dark))
 
 
+@pytest.mark.slow
 def test_a_line_per_implementation_runs_along_the_first_swept_number() -> None:
     figure = sweep_figure(sweep().frame)
     (own,) = lines_of(figure, "add")[:1]
@@ -80,6 +81,7 @@ def test_products_are_told_in_tflops_under_the_roof_of_their_dtype() -> None:
     assert "torch fp16 740 TFLOP/s" in texts(sweep_figure(frame))
 
 
+@pytest.mark.slow
 def test_of_many_configs_the_line_is_the_fastest() -> None:
     frame = products(80).frame
     (line,) = lines_of(sweep_figure(frame), "matmul")[:1]
@@ -87,6 +89,7 @@ def test_of_many_configs_the_line_is_the_fastest() -> None:
     assert list(line.get_ydata()) == pytest.approx(own.groupby("size").tflops.max().tolist())
 
 
+@pytest.mark.slow
 def test_other_swept_values_have_a_panel_each() -> None:
     figure = sweep_figure(sweep(("float32", "float16")).frame)
     assert {"dtype=float32", "dtype=float16"} <= set(texts(figure))
@@ -111,6 +114,7 @@ def test_of_very_many_rows_the_fastest_and_all_peers_have_a_bar() -> None:
     assert any("40 of 81 rows" in text for text in texts(figure))
 
 
+@pytest.mark.slow
 def test_panels_share_their_scale() -> None:
     figure = sweep_figure(blocks().frame)
     assert figure is not None
@@ -126,18 +130,21 @@ def test_speedups_are_told_against_the_reference() -> None:
         sweep_figure(sweep().frame, metric="joules")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_two_swept_numbers_give_a_heat_map() -> None:
     figure = sweep_heat_map(blocks().frame)
     assert {"BLOCK_M", "BLOCK_N", "best ms"} <= set(texts(figure))
     assert sweep_heat_map(sweep().frame) is None
 
 
+@pytest.mark.slow
 def test_a_roofline_has_measured_roofs_and_names_the_winner() -> None:
     found = texts(roofline_figure(roofed(small_tuning()).frame))
     assert {"memory 4,200 GB/s", "fp16, bf16 750 TFLOP/s", "fp32 52 TFLOP/s"} <= set(found)
     assert "best of 3: BLOCK=64 warps=8" in found
 
 
+@pytest.mark.slow
 def test_a_roofline_of_one_kind_of_number_has_its_roof_alone() -> None:
     found = texts(roofline_figure(products().frame))
     assert "fp16 740 TFLOP/s" in found

@@ -221,6 +221,7 @@ def test_several_kernels_share_one_card_with_closed_graphs(report: Reports) -> N
     assert "launch reduce_kernel as ..." in Reader(html).text
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_bytes(report: Reports) -> None:
     assert cell_card(cell_of(report("matmul"))).html() == cell_card(cell_of(report("matmul"))).html()
 

@@ -164,6 +164,7 @@ def test_counts_of_a_stage_add_up_to_its_instructions(matmul: Compile) -> None:
         assert sum(profile.instructions for profile in stage.profiles.values()) == stage.instructions > 0
 
 
+@pytest.mark.slow
 def test_the_source_of_a_cell_is_shown_as_it_was_given(matmul: Compile) -> None:
     compiled = matmul()
     text = "".join(matmul_kernel.raw_src).replace("total = ", "whole = ")
@@ -182,6 +183,7 @@ def test_the_named_stage_is_open(matmul: Compile) -> None:
     assert "<b>SASS</b>" not in html
 
 
+@pytest.mark.slow
 def test_a_long_stage_is_folded_and_keeps_every_source_line() -> None:
     places = [Location("k.py", number) for number in range(1, 41)]
     lines = tuple(StageLine(f"\tfma.rn.f32 \t%f{n}, %f1, %f2, %f3;", place) for place in places for n in range(500))

@@ -74,6 +74,7 @@ def test_a_view_too_large_to_lay_out_is_refused_with_what_to_do(compiled: Kernel
         svg(compiled("unrolled").graph, view="operations")
 
 
+@pytest.mark.slow
 def test_frames_that_are_named_are_folded(compiled: Kernels) -> None:
     graph = compiled("matmul").graph
     (frame,) = {node.cluster for node in diagram_of(graph, view="operations").nodes if node.cluster}

@@ -15,6 +15,7 @@ NAMED = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_no_other_file_states_a_colour() -> None:
     files = [path for kind in ("py", "css", "js") for path in PACKAGE.rglob(f"*.{kind}")]
     stated = [

@@ -59,6 +59,7 @@ def test_moves_leave_the_tensors_of_the_user_alone(opened: Callable[..., Panel],
     assert torch.equal(tensors[2], torch.zeros(SIZE))
 
 
+@pytest.mark.slow
 def test_outputs_are_compared_with_those_of_the_first_point(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, 128], num_warps=[4])
     first = panel.wait()
@@ -125,6 +126,7 @@ def test_no_more_programs_run_than_somebody_waits_for() -> None:
     assert bound_grid((1, 1, 10**6)) == (1, 1, 512)
 
 
+@pytest.mark.slow
 def test_a_grid_that_leaves_elements_out_differs_from_the_first_point(opened: Callable[..., Panel]) -> None:
     panel = opened(grid=(12,), BLOCK=[256, 128])
     assert panel.set(BLOCK=128).wait().verdict.equal is False
@@ -207,6 +209,7 @@ def test_the_history_is_a_frame_like_that_of_a_tuning(opened: Callable[..., Pane
     assert frame.attrs["jobs"] == 3
 
 
+@pytest.mark.slow
 def test_a_kept_point_is_found_again(opened: Callable[..., Panel], lab: kernellab.Lab) -> None:
     panel = opened(BLOCK=[64, 96, 128])
     panel.set(BLOCK=128).wait()
@@ -219,6 +222,7 @@ def test_a_kept_point_is_found_again(opened: Callable[..., Panel], lab: kernella
         panel.keep()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(47,), grid])
 def test_points_of_other_grids_are_kept_apart(opened: Callable[..., Panel], lab: kernellab.Lab, given: Any) -> None:
     panel = opened(grid=given, n=1200, BLOCK=64, grid_x=[47, 20])
@@ -229,6 +233,7 @@ def test_points_of_other_grids_are_kept_apart(opened: Callable[..., Panel], lab:
     assert first.key != second.key
 
 
+@pytest.mark.slow
 def test_in_an_event_loop_fast_moves_end_on_the_last(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, ..., 2048])
     begun = panel.jobs

@@ -67,6 +67,7 @@ def test_the_winner_of_many_is_named() -> None:
     assert any(text.startswith("best: BLOCK_M=256 BLOCK_N=256") for text in found)
 
 
+@pytest.mark.slow
 def test_of_many_configs_without_times_the_first_are_drawn_and_called_so() -> None:
     untimed = untimed_tuning()
     many = replace(untimed, rows=tuple(replace(each, time_ms=None) for each in large_tuning().rows), configs=())
@@ -82,12 +83,14 @@ def test_without_times_the_resources_are_drawn() -> None:
     assert parameters_figure(untimed_tuning().frame) is None
 
 
+@pytest.mark.slow
 def test_each_parameter_that_varies_has_a_panel() -> None:
     figure = parameters_figure(large_tuning().frame)
     assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == ["BLOCK_M", "BLOCK_N", "num_warps", "num_stages"]
 
 
+@pytest.mark.slow
 def test_a_heat_map_shows_the_best_time_of_each_pair() -> None:
     frame = large_tuning().frame
     best = frame[(frame.BLOCK_M == 64) & (frame.BLOCK_N == 32)].time_ms.min()

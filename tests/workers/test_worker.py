@@ -249,6 +249,7 @@ def test_a_server_tells_how_its_fork_ended(server: ForkServer) -> None:
     assert process.stop() == 7
 
 
+@pytest.mark.slow
 def test_a_stopped_fork_is_ended_and_no_zombie_is_left(server: ForkServer) -> None:
     process = forked(server)
     os.kill(process.child.pid, signal.SIGSTOP)
@@ -257,6 +258,7 @@ def test_a_stopped_fork_is_ended_and_no_zombie_is_left(server: ForkServer) -> No
     assert not is_alive(process.child.pid)
 
 
+@pytest.mark.slow
 def test_a_fork_that_nobody_holds_any_more_is_ended(server: ForkServer) -> None:
     process = forked(server)
     process.child.lifeline.close()  # type: ignore[union-attr]
@@ -265,6 +267,7 @@ def test_a_fork_that_nobody_holds_any_more_is_ended(server: ForkServer) -> None:
     process.log.close()
 
 
+@pytest.mark.slow
 def test_a_request_that_is_stopped_leaves_no_answer_for_the_next(server: ForkServer) -> None:
     forked(server).stop()
     stop = Stop()

@@ -352,6 +352,7 @@ def test_a_wrong_call_is_an_error(lab: kernellab.Lab) -> None:
         lab.traffic(traffic_kernels.traffic_copy, (1,), torch.rand(8), torch.zeros(8), BLOCK=16)
 
 
+@pytest.mark.slow
 def test_addresses_that_pass_the_end_of_shared_memory_are_those_of_the_data(lab: kernellab.Lab) -> None:
     case = all_cases()["histogram-uint8"]
     arguments = case.fresh_arguments()

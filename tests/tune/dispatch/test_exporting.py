@@ -155,6 +155,7 @@ def test_the_operator_chooses_at_each_call_also_when_compiled(lab: kernellab.Lab
     assert "compiled" in result.stdout
 
 
+@pytest.mark.slow
 def test_decisions_for_other_devices_join_from_dispatches_and_tables(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_rows(device="NVIDIA A100", target="cuda:80"), tmp_path / "a100.json")
     others = [tmp_path / "a100.json", of_rows(device="NVIDIA L4", target="cuda:89")]

@@ -77,6 +77,7 @@ def test_what_the_store_knows_comes_along_and_is_not_counted() -> None:
     assert known.compile_s == before.rows[0].compile_s
 
 
+@pytest.mark.slow
 def test_a_case_is_measured_again_on_configs_that_the_store_does_not_know() -> None:
     measured(request(816, VALUES[2]))
     found = measured(request(816, *VALUES[:2]))
@@ -90,6 +91,7 @@ def test_inputs_that_cannot_be_made_fail_the_case() -> None:
     assert not found.rows
 
 
+@pytest.mark.slow
 def test_a_config_that_does_not_compile_is_a_row() -> None:
     wrong = triton.Config({"BLOCK": 100})  # no power of two
     found = measured(request(900, Config.from_triton(wrong), VALUES[0]), configs=[wrong, CONFIGS[0]])

@@ -87,6 +87,7 @@ def test_after_the_first_visit_a_round_visits_a_case_once_with_all_that_is_asked
     assert all(len(request.forecasts) == request.at_least for request in machine.requests[len(CASES) :])
 
 
+@pytest.mark.slow
 def test_cases_that_fail_are_rows_and_the_others_count() -> None:
     found = over_sizes(Formula(failing=frozenset({0, 17}))).run()
     assert [case.failure for case in found.cases if case.failure] == ["no memory for the inputs"] * 2
@@ -123,6 +124,7 @@ def test_an_interrupt_before_anything_is_known_goes_through() -> None:
         over_sizes(Formula(interrupt_after=0)).run()
 
 
+@pytest.mark.slow
 def test_several_lanes_measure_side_by_side() -> None:
     machine = Formula(lanes=3)
     found = over_sizes(machine).run()
@@ -137,11 +139,13 @@ def test_where_nothing_is_timed_every_config_has_a_row() -> None:
     assert found.regrets[0].reason == "not measured: there is no GPU"
 
 
+@pytest.mark.slow
 def test_few_configs_are_kept_where_few_are_asked_for() -> None:
     found = over_sizes(Formula(), PlanPolicy(max_configs=2)).run()
     assert len(found.rule.costs) == 2
 
 
+@pytest.mark.slow
 def test_progress_tells_cases_configs_and_the_time_left() -> None:
     events: list[DispatchProgress] = []
     running = over_sizes(Formula())

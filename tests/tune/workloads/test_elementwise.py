@@ -77,6 +77,7 @@ def test_a_range_is_of_the_powers_of_two_that_its_members_are_rounded_up_to() ->
     assert list(of(range(100, 1000, 800))) == [128, 1024]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3))
 def test_blocks_stay_within_their_limits_and_grids_within_the_devices(numels: list[int]) -> None:
     for config in workloads.pointwise(*numels):

@@ -31,6 +31,7 @@ def persistent(inductor: Inductor, hints: dict[str, int], hint: str, target: str
         return inductor.heuristics._persistent_reduction_configs(hints, inductor.hint(hint), meta, told)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(x=SIZES, r=LENGTHS, hint=HINT, loads=st.sampled_from([0, 4, 12]), target=st.sampled_from(TARGETS))
 def test_reduction_configs_are_inductors(
@@ -57,6 +58,7 @@ def test_two_reduced_extents_size_arguments_and_whole_rows_are_inductors(
     same(ours, looped(known_inductor, hints, "outer", target, dynamic, **meta))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(x=SIZES, r=LENGTHS, hint=HINT, target=st.sampled_from(TARGETS), exhaustive=st.booleans())
 def test_persistent_reduction_configs_are_inductors(
@@ -122,6 +124,7 @@ def test_a_range_of_sizes_has_the_configs_of_each_pair_of_size_hints(known_induc
     same(workloads.reduction(range(300, 1500), range(250, 500), "inner"), wanted)
 
 
+@pytest.mark.slow
 @given(x=SIZES, r=LENGTHS, multiprocessors=st.integers(1, 200))
 def test_cooperating_programs_never_outnumber_the_multiprocessors(x: int, r: int, multiprocessors: int) -> None:
     for config in workloads.cooperative_reduction(x, r, multiprocessors):

@@ -22,6 +22,7 @@ def looped(inductor: Inductor, hints: dict[str, int], scores: tuple[float, ...],
         return inductor.heuristics._reduction_configs(size_hints=hints, inductor_meta=meta, triton_meta=told)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(x=SIZES, y=SIZES, r=SIZES, scores=st.tuples(SCORES, SCORES, SCORES), target=st.sampled_from(TARGETS))
 def test_tiled_reductions_are_inductors(
@@ -34,6 +35,7 @@ def test_tiled_reductions_are_inductors(
     same(workloads.tiled_reduction(x, y, r, scores, target=target, loads=6, reductions=4), wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(x=SIZES, y=SIZES, r=st.integers(0, 12), scores=st.tuples(SCORES, SCORES), target=st.sampled_from(TARGETS))
 def test_tiles_that_hold_whole_rows_are_inductors(
