@@ -378,7 +378,7 @@ def test_launches_of_a_thread_that_follows_a_recording_are_told() -> None:
 
     observers, told = Observers(), []
     here = threading.Event()
-    with observers.added(told.append, here.is_set):
+    with observers.observe(told.append, here.is_set):
         thread = threading.Thread(target=lambda: observers.report("unrelated"))  # type: ignore[arg-type]
         thread.start()
         thread.join()
