@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernellab._triton.kernel import Kernel, autotune_settings, jit_function
+from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
 from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
@@ -82,8 +82,9 @@ def compile_call(session: Session, call: UserCall, *, takes_best: bool = True) -
     if configs:
         config = launches.effective(configs[0])
         if takes_best and has_gpu(session):
-            options = {**call.meta, "grid": call.grid}
-            config = launches.effective(session.runtime.best_config(call.kernel, call.args, options))
+            args, meta = pass_by_position(call.kernel, call.args, call.meta, {"grid", "warmup"})
+            options = {**meta, "grid": call.grid}
+            config = launches.effective(session.runtime.best_config(call.kernel, args, options))
     launch = launches.of(config)
     require_launchable(launch.grid, launches.name, session.target)
     with session.runtime.compiling(launches.name):
