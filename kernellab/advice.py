@@ -1,6 +1,6 @@
 """Plain words for the compiler's messages, and a line of advice for the mistakes that beginners make.
 
-A rule is a pattern of what Triton 3.6 to 3.9 says, what to say in its place (empty: the message as it is), and what
+A rule is a pattern of what Triton says, what to say in its place (empty: the message as it is), and what
 to do about it; both may refer to the groups of the pattern. The first rule that matches counts.
 """
 

@@ -184,6 +184,11 @@ def timeout_text(subject: str, seconds: float, outcome: str = "did not finish") 
     return f"{subject} {outcome} within {seconds:g} s"
 
 
+def stopped_text(subject: str, seconds: float) -> str:
+    """Word a time limit after which a process was stopped, as a sentence."""
+    return f"{timeout_text(subject, seconds)} and was stopped."
+
+
 def first_line(foreign: object) -> str:
     """Return the first line of what Triton, torch or the driver says, without its full stop."""
     line = next((line.strip() for line in str(foreign).splitlines() if line.strip()), "unknown failure")

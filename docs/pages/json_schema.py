@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernellab.export import KINDS
+from kernellab.export import EXPORT_KINDS
 from kernellab.store.columns import OUTCOME_COLUMNS
 
 
@@ -203,7 +203,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
     "export": _fields(
         ("path", "string", "the file"),
         ("label", "string", "the version that was written: `name@2`"),
-        ("kind", "string", f"one of {', '.join(f'`{kind}`' for kind in KINDS)}"),
+        ("kind", "string", f"one of {', '.join(f'`{kind}`' for kind in EXPORT_KINDS)}"),
         ("notes", "array of strings", "remarks"),
     ),
 }

@@ -124,7 +124,7 @@ def _captured_values(name: str, scope: Any, attributes: set[str]) -> Iterator[Ca
             yield from _captured_values(attribute, vars(value), set())
 
 
-class Style(Enum):
+class CallingConvention(Enum):
     """The calling convention of the C launch function: unknown, flat (3.6), or a tuple with types (3.7 on)."""
 
     UNKNOWN = "unknown"
@@ -132,7 +132,7 @@ class Style(Enum):
     ANNOTATED = "annotated"
 
 
-_STYLES = {"3.6": Style.FLAT, "3.7": Style.ANNOTATED, "3.8": Style.ANNOTATED, "3.9": Style.ANNOTATED}
+_CONVENTIONS = {"3.6": CallingConvention.FLAT} | dict.fromkeys(("3.7", "3.8", "3.9"), CallingConvention.ANNOTATED)
 
 
 class ArgumentKind(Enum):
@@ -188,7 +188,7 @@ class ArgumentLayout:
     configs: int
     scopes: tuple[str, ...]
     knobs: tuple[str, ...]
-    style: Style = Style.UNKNOWN
+    style: CallingConvention = CallingConvention.UNKNOWN
     device_type: str = "cuda"
 
     def names(self, *kinds: ArgumentKind) -> list[str]:
@@ -196,12 +196,12 @@ class ArgumentLayout:
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
 
-def style_of(driver: Any) -> Style:
+def convention_of(driver: Any) -> CallingConvention:
     """The calling convention of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""
     kind = type(driver)
     if (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaDriver"):
-        return Style.UNKNOWN
-    return _STYLES.get(".".join(triton.__version__.split(".")[:2]), Style.UNKNOWN)
+        return CallingConvention.UNKNOWN
+    return _CONVENTIONS.get(".".join(triton.__version__.split(".")[:2]), CallingConvention.UNKNOWN)
 
 
 def direct_launch(run: Any) -> tuple[Any, ...]:

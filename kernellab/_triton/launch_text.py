@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab._triton.launch_key import SUPPLIED, ArgumentKind, ArgumentLayout, Features, Slot, Style
+from kernellab._triton.launch_key import SUPPLIED, ArgumentKind, ArgumentLayout, CallingConvention, Features, Slot
 
 COMPILED = (
     "_kl_handle, _kl_run, _kl_function, _kl_packed, "
@@ -113,7 +113,7 @@ def _address_lines(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
     reads = [f"_kl_at_{name} = {name}.data_ptr()" for name in tensors]
     alignments = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
     aligned = f"({alignments}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
-    if layout.style is Style.UNKNOWN:
+    if layout.style is CallingConvention.UNKNOWN:
         return [*reads, f"_kl_aligned = {aligned}"]
     are_there = " and ".join(f"{name}.is_{layout.device_type}" for name in tensors)
     return [
@@ -223,7 +223,7 @@ def _launch_lines(layout: ArgumentLayout) -> list[str]:
         "_kl_stream = _kl_current_stream(_kl_key[0])",
         "_kl_enter, _kl_leave = _kl_runtime.launch_enter_hook, _kl_runtime.launch_exit_hook",
         "try:",
-        *([f"    if {idle}:"] if layout.style is Style.UNKNOWN else direct),
+        *([f"    if {idle}:"] if layout.style is CallingConvention.UNKNOWN else direct),
         f"        {launch_call(layout, 'None, None, None')}",
         "    else:",
         f"        _kl_info = _kl_handle.launch_metadata(_kl_grid, _kl_stream{arguments})",
@@ -244,7 +244,7 @@ def direct_call(layout: ArgumentLayout) -> str:
     """The call of the C function under the launcher, with the addresses of tensors."""
     passed = "".join(f"_kl_at_{s.name}, " if s.kind is ArgumentKind.TENSOR else f"{s.name}, " for s in layout.slots)
     head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
-    if layout.style is Style.FLAT:
+    if layout.style is CallingConvention.FLAT:
         return f"{head}None, None, _kl_packed, None, None, None, {passed})"
     return f"{head}_kl_packed, None, None, None, None, None, _kl_annotations, _kl_signature, ({passed}))"
 
@@ -393,7 +393,7 @@ def _tensor_conditions(layout: ArgumentLayout, features: Features) -> list[str]:
     for name, is_aligned in zip(layout.names(ArgumentKind.TENSOR), features.aligned, strict=True):
         address = f"(_kl_at_{name} := {name}.data_ptr())"
         wanted.append(f"{name}.dtype is _kl_dtype_{name}")
-        if layout.style is Style.UNKNOWN:
+        if layout.style is CallingConvention.UNKNOWN:
             wanted.append(f"not {address} & 15" if is_aligned else f"{address} & 15")
         elif is_aligned:
             wanted.append(seen_condition(name, address))

@@ -43,7 +43,7 @@ from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
-from kernellab.timing.outcome import NO_GPU, reason_of, resources_of, status_of
+from kernellab.timing.outcome import NO_GPU, reason_of, resource_columns, status_of
 from kernellab.timing.provenance import Ceilings
 from kernellab.timing.timer import Clocks, GpuTimer
 
@@ -198,7 +198,7 @@ class _Session:
             state.drop(Status.COMPILE_ERROR, reason_of(exc))
             return
         options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS}
-        state.row = replace(state.row, options=options, **resources_of(compiled))
+        state.row = replace(state.row, options=options, **resource_columns(compiled))
         if not compiled.resources.fits:
             state.drop(Status.CANNOT_RUN, compiled.resources.why_not or "")
             return

@@ -36,7 +36,7 @@ from kernellab.launch.grids import Grid3, checked_grid
 from kernellab.launch.marks import mark_all_launches
 from kernellab.launch.recording import record_of
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Registry, Session, launch_of, result_of
+from kernellab.registry import Registry, Session, recorded_launch_of, result_of
 from kernellab.source import CONFIG_OPTIONS, JitOptions
 from kernellab.source.text import USER_ERRORS
 from kernellab.store import Version
@@ -183,7 +183,7 @@ def record_kernel_launch(launched: BoundLaunch) -> RecordedKernelLaunch:
     )
     record = record_of(launched)
     record.grid, record.given_grid = launched.grid, None
-    launch, result = launch_of(record), result_of(launched.compiled)
+    launch, result = recorded_launch_of(record), result_of(launched.compiled)
     tuning = tuning_of(record.owner, launched)
     return RecordedKernelLaunch(use, kernel, record.owner, record.closure, launch, result, constants, *tuning)
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from kernellab import __version__
 from kernellab.compile import STAGES
 from kernellab.errors import UsageError
-from kernellab.export import KINDS
+from kernellab.export import EXPORT_KINDS
 
 FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
@@ -125,7 +125,7 @@ def _add_keeping(commands: Any) -> None:
         commands, "export", "write a kernel as a file that needs nothing of the lab", f"{_ONE}; or a kept NAME"
     )
     export.add_argument(
-        "--as", dest="kind", choices=KINDS, help="what to write; module, with its decorators, if left out"
+        "--as", dest="kind", choices=EXPORT_KINDS, help="what to write; a module with all decorators if left out"
     )
     export.add_argument("-o", "--output", metavar="PATH", help="where to; NAME.py, NAME.html or NAME.zip if left out")
     demo = commands.add_parser("demo", help="execute the quickstart notebook and write it as an HTML page")

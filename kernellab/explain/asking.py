@@ -27,7 +27,7 @@ from kernellab.launch.calls import UserCall, require_launch
 from kernellab.launch.grids import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import Session, recorded_version, regenerated_inputs, values_of
-from kernellab.registry.described_launches import launch_of, result_of
+from kernellab.registry.described_launches import recorded_launch_of, result_of
 from kernellab.target import device_name, multiprocessors
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.gpu_bench import gpu_bench
@@ -109,7 +109,7 @@ def reproducer_of(owner: Kernel, implementation: Implementation) -> str:
     """
     launch, compiled = implementation.kernel_launch, implementation.kernel
     record = LaunchRecord(launch.function, compiled, launch.arguments, owner, launch.grid, given_grid=launch.grid)
-    return reproducer_text(launch.job.closure, launch_of(record), result_of(compiled))
+    return reproducer_text(launch.job.closure, recorded_launch_of(record), result_of(compiled))
 
 
 def sample_launch(session: Session, implementation: Implementation, timeout_s: float) -> Profile:

@@ -38,7 +38,7 @@ from kernellab.timing.launches import (
     set_to_zero,
     with_zeros,
 )
-from kernellab.timing.outcome import reason_of, resources_of
+from kernellab.timing.outcome import reason_of, resource_columns
 from kernellab.timing.stopwatch import Interval, interval, ratio_interval
 from kernellab.tune.result import Row
 
@@ -275,7 +275,7 @@ def _compiled_evaluation(
     if not resources.fits:
         status, reason = Status.CANNOT_RUN, resources.why_not or ""
         error = LaunchError(f"{compiled.kernel} cannot run on {compiled.target}: {resources.why_not}.")
-    row = Row(request.config, status, reason, **resources_of(compiled))
+    row = Row(request.config, status, reason, **resource_columns(compiled))
     return Evaluation(point, str(compiled.target), row, compiled, grid, request.sizes, error=error, key=request.key)
 
 

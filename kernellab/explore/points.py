@@ -262,7 +262,7 @@ class Keeper:
             UsageError: the point did not compile, cannot run, or its outputs are wrong or differ from the first point.
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
-            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed_evaluation'}.")
+            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
         version = self.kernels.current(self.kernel)
         request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)

@@ -1,6 +1,6 @@
 """Results as files that live without the lab."""
 
-KINDS = {
+EXPORT_KINDS = {
     "module": "a module with the configs that were chosen in place of ``@triton.autotune``",
     "torch-op": "a module with the kernel as an operator of PyTorch",
     "autotune": "a module with the decorators that the kernel was launched with; the default",

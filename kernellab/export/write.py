@@ -14,7 +14,7 @@ from kernellab._triton.kernel import Bound, jit_function
 from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError, UsageError, choice_message
-from kernellab.export import KINDS
+from kernellab.export import EXPORT_KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
@@ -69,8 +69,8 @@ def export(
         UnknownName: there is no such kernel.
         UsageError: there is no such kind, or the kernel cannot be written as one.
     """
-    if kind is not None and kind not in KINDS:
-        raise UsageError(choice_message("kind", kind, tuple(KINDS)))
+    if kind is not None and kind not in EXPORT_KINDS:
+        raise UsageError(choice_message("kind", kind, tuple(EXPORT_KINDS)))
     version = kernels.version(key)
     recorded = recorded_version(kernels.store, version)
     suffix, content_of = CONTENTS[kind or "autotune"]
@@ -112,7 +112,7 @@ CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
         lambda kernels, _, recorded: bundle_bytes(kernels.store, recorded.version, _module_or_source(recorded)),
     ),
 }
-"""The suffix and the content of a file, by `kernellab.export.KINDS`."""
+"""The suffix and the content of a file, by `kernellab.export.EXPORT_KINDS`."""
 
 
 def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[OutputSummary, ...]:

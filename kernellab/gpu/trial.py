@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernellab.compile.entries import triton_files
-from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, timeout_text
+from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import BinaryLaunch, IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
@@ -218,8 +218,8 @@ class GpuTrials:
             outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device, with_torch=with_torch)
-            text = timeout_text(subject_of(launch), timeout_s or self.timeout_s)
-            raise WorkerTimeout(f"{text} and was stopped. {UNTOUCHED}", kernel=job.kernel) from exc
+            text = stopped_text(subject_of(launch), timeout_s or self.timeout_s)
+            raise WorkerTimeout(f"{text} {UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
             self.start(job.device, with_torch=with_torch)
             text = f"{subject_of(launch)} ended the GPU worker: {exc.message}"

@@ -107,7 +107,7 @@ _MATRIX_OF_MLIR = {"ttng.warp_group_dot": "wgmma", "ttng.tc_gen5_mma": "tcgen05"
 
 def instruction_of(stage: str, line: str) -> Instruction | None:
     """Return the instruction, or operation, that a line of a stage holds; None of a label, directive or comment."""
-    reader = _READERS.get(stage)
+    reader = _INSTRUCTION_READERS.get(stage)
     return reader(line) if reader else None
 
 
@@ -272,7 +272,7 @@ def _of_mlir(line: str) -> Instruction | None:
     return Instruction(name, _MLIR_KINDS.get(name, InstructionKind.OTHER))
 
 
-_READERS: Mapping[str, _Reader] = {
+_INSTRUCTION_READERS: Mapping[str, _Reader] = {
     "ttir": _of_mlir,
     "ttgir": _of_mlir,
     "llir": _of_llvm,

@@ -115,7 +115,7 @@ def stage_lines(name: str, text: str, hint: Hint | None = None) -> tuple[StageLi
     """
     if name == "sass":
         return tuple(_sass(text, hint or (lambda frame, text: None)))
-    return tuple(_READERS.get(name, _plain)(text))
+    return tuple(_LINE_READERS.get(name, _plain)(text))
 
 
 def _plain(text: str) -> Iterator[StageLine]:
@@ -285,7 +285,7 @@ def _call_chain(frames: Sequence[tuple[str, int]]) -> Location | None:
     return outer
 
 
-_READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {
+_LINE_READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {
     "ttir": _mlir,
     "ttgir": _mlir,
     "llir": _llvm,

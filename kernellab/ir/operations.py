@@ -3,7 +3,7 @@
 Whatever stands in none of these tables, and belongs to none of the pure dialects, is not known: it makes the answer
 unknown for the addresses that flow into it.
 
-The rows follow the ``arguments``, ``results`` and memory effects in Triton's ``TritonOps.td`` (3.6 to 3.9) and
+The rows follow the ``arguments``, ``results`` and memory effects in Triton's ``TritonOps.td`` and
 https://mlir.llvm.org/docs/Dialects/ for the other dialects.
 """
 

@@ -348,9 +348,9 @@ class Lab(Workspace):
     ) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
-        ``kind`` is a name in `kernellab.export.KINDS`, which says what each writes; without one, it is a module with
-        the decorators that the kernel was launched with (``autotune``). Only kernels that this session launched are
-        executed for it. Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device),
+        ``kind`` is a name in `kernellab.export.EXPORT_KINDS`, which says what each writes; without one, it is a module
+        with the decorators that the kernel was launched with (``autotune``). Only kernels that this session launched
+        are executed for it. Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device),
         ``torch-op``, ``table`` (JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
         ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
 

@@ -15,7 +15,7 @@ from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from kernellab.display import HOOK
-from kernellab.export import KINDS
+from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.live import progress_of
 from kernellab.notebook.magics import (
@@ -36,7 +36,7 @@ MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics)
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}
-_CHOICES = {"--show": SHOWN, ("triton_export", "--as"): tuple(dict.fromkeys((*KINDS, *DISPATCH_KINDS)))}
+_CHOICES = {"--show": SHOWN, ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS)))}
 
 
 def load_ipython_extension(shell: Any) -> None:

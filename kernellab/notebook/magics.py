@@ -22,7 +22,7 @@ from kernellab.checking.reference import check_in
 from kernellab.compile import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.explanation import Explanation
-from kernellab.export import KINDS
+from kernellab.export import EXPORT_KINDS
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.lab import Lab
@@ -259,7 +259,7 @@ class StoreMagics(_LabMagics):
     @argument(
         "--as",
         dest="kind",
-        help=f"One of: {', '.join(KINDS)}; by default, a module with all decorators. Of a dispatch, "
+        help=f"One of: {', '.join(EXPORT_KINDS)}; by default, a module with all decorators. Of a dispatch, "
         f"{', '.join(DISPATCH_KINDS)}.",
     )
     @line_magic

@@ -1,6 +1,6 @@
 """Kernels by id, name and version, with the history of their launches: side table, listing, recorded launches."""
 
-from kernellab.registry.described_launches import argument_of, launch_of, result_of
+from kernellab.registry.described_launches import argument_of, recorded_launch_of, result_of
 from kernellab.registry.kernels import Registry, keep, launched_version, remember, version_digest
 from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
 from kernellab.registry.recorded_launches import (

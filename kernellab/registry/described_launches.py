@@ -27,7 +27,7 @@ from kernellab.target import device_name
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 
 
-def launch_of(record: LaunchRecord, check: str = "") -> RecordedLaunch:
+def recorded_launch_of(record: LaunchRecord, check: str = "") -> RecordedLaunch:
     """The storable launch of a record."""
     compiled = record.compiled
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}

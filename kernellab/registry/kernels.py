@@ -28,7 +28,7 @@ from kernellab.errors import KernellabError, SourceError, UnknownName, UsageErro
 from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.verbs import verbs
-from kernellab.registry.described_launches import launch_of, result_of
+from kernellab.registry.described_launches import recorded_launch_of, result_of
 from kernellab.source import Closure, is_name, jsonable
 from kernellab.store import LaunchedBy, Store, Version
 from kernellab.workers.forks_and_interrupts import rlock
@@ -321,7 +321,7 @@ def remember(
         return None
     kernels.mark_launched(version)
     seconds = None if record.run is None else record.run.seconds
-    launch, result = replace(launch_of(record, check), by=by), result_of(record.compiled)
+    launch, result = replace(recorded_launch_of(record, check), by=by), result_of(record.compiled)
     kernels.store.history.add_launch(version.id, launch, seconds=seconds, count=record.launches, result=result)
     return version
 

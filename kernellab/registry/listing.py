@@ -339,6 +339,9 @@ _ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {
 }
 _COLUMNS = {
     "kernels": ["id", "name", "version", "cell", "created", "launches", "last", "config", "best_ms", "device", "tags"],
-    "launches": ["id", "kernel", "by", "where", "grid", "arguments", "options", "seconds", "count", "created", "last"],
+    "launches": [
+        *("id", "kernel", "by", "where", "device", "target", "grid", "arguments", "options", "config"),
+        *("seconds", "count", "created", "last"),
+    ],
     "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
 }

@@ -29,8 +29,8 @@ from kernellab.store.decoding import (
 
 T = TypeVar("T")
 
-# A launch is the same as an earlier one if these agree; what its tensors held may differ.
-_NOT_IDENTITY = ("low", "high", "values")
+# A launch is the same as an earlier one whatever its tensors held: the digest leaves these fields of arguments out.
+_ARGUMENT_FIELDS_OUTSIDE_DIGEST = ("low", "high", "values")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
 
 def _launch_digest(launch: RecordedLaunch) -> str:
     def lasting(argument: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in argument.items() if name not in _NOT_IDENTITY}
+        kept = {name: value for name, value in argument.items() if name not in _ARGUMENT_FIELDS_OUTSIDE_DIGEST}
         return {**kept, "members": [lasting(member) for member in argument["members"]]}
 
     plain = launch_to_jsonable(launch)

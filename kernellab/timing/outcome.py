@@ -79,7 +79,7 @@ def reason_of(exc: KernellabError) -> str:
     return text if exc.place is None else f"{text} (line {exc.place.line})"
 
 
-def resources_of(compiled: Compiled) -> dict[str, Any]:
+def resource_columns(compiled: Compiled) -> dict[str, Any]:
     """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
     resources = compiled.resources
     return {

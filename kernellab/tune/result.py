@@ -15,7 +15,7 @@ from kernellab.store import History, Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
-from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resources_of, status_of, with_types
+from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resource_columns, status_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spi
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
     resources = result.resources
-    row = Row(config, Status.NOT_TIMED, **resources_of(result))
+    row = Row(config, Status.NOT_TIMED, **resource_columns(result))
     if not resources.fits:
         return replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "it does not fit the target")
     if not may_spill and (resources.spill_bytes or 0) > MOST_SPILLED_BYTES:
@@ -244,7 +244,7 @@ def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spi
 
 def failure_row(candidate: Implementation, error: KernellabError) -> Row:
     """Return the row of a config whose launch failed."""
-    return Row(candidate.config, status_of(error), reason_of(error), **resources_of(candidate.kernel))
+    return Row(candidate.config, status_of(error), reason_of(error), **resource_columns(candidate.kernel))
 
 
 def rated_row(row: Row, moved: int | None, flops: int | None) -> Row:

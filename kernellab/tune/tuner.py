@@ -17,7 +17,7 @@ from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches, arithmetic, implementation_of, moved_bytes
-from kernellab.timing.outcome import NO_GPU, resources_of
+from kernellab.timing.outcome import NO_GPU, resource_columns
 from kernellab.timing.stopwatch import interval
 from kernellab.tune.agreement import (
     NOT_REPEATED,
@@ -293,7 +293,7 @@ class Tuner:
             self._record([self._rows[config]])
 
     def _timed_row(self, candidate: Implementation, measured: LaunchTimes) -> Row:
-        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel))
+        row = Row(candidate.config, Status.OK, **resource_columns(candidate.kernel))
         row = replace(row, checked=reference_identity(self.launches), outputs=joined_names(self.launches.outputs))
         times_ms = measured.times_ms
         if not times_ms:

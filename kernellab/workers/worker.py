@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import kernellab.errors
-from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout, timeout_text
+from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout, stopped_text
 from kernellab.workers.forks_and_interrupts import (
     TICK_S,
     AtWork,
@@ -235,7 +235,7 @@ class Worker:
             raise self._death_error(process, job, start) from exc
         except DeadlineError as exc:
             self._stop_process()
-            raise WorkerTimeout(f"{timeout_text(job.subject, timeout_s)} and was stopped.") from exc
+            raise WorkerTimeout(stopped_text(job.subject, timeout_s)) from exc
         except BaseException:
             self._stop_process()  # whatever the process is at, its answer would come out of turn
             raise

@@ -13,7 +13,7 @@ import torch
 import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.drivers import OfflineDriver
-from kernellab._triton.launch_key import Style, style_of
+from kernellab._triton.launch_key import CallingConvention, convention_of
 from kernellab._triton.launcher import Switch
 from kernellab._triton.specialize import specialize
 from kernellab.compile.entries import triton_files
@@ -121,7 +121,7 @@ class DirectDriver(OfflineDriver):
     def parameters(self) -> list[Any]:
         """What the kernel was given at the last launch that went to the function under the launcher."""
         given = self.direct[-1]
-        return list(given[13:] if style_of(self) is Style.FLAT else given[-1])
+        return list(given[13:] if convention_of(self) is CallingConvention.FLAT else given[-1])
 
 
 _NVIDIA = "triton.backends.nvidia.driver"

@@ -12,7 +12,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CheckFailed
-from kernellab.registry import launch_of
+from kernellab.registry import recorded_launch_of
 from tests.labs import shared_lab
 
 COUNT = 100
@@ -218,7 +218,7 @@ def test_recorded_values_are_those_from_before_later_launches_of_a_cell(lab: ker
     with lab.launches.recording() as recorder:
         kernels[0][(1,)](x, out, BLOCK=16)
         kernels[1][(1,)](x, BLOCK=16)
-    read, counted = (launch_of(record) for record in recorder.records.values())
+    read, counted = (recorded_launch_of(record) for record in recorder.records.values())
     assert read.argument("x_ptr").values == tuple(range(16))
     assert counted.argument("c_ptr").values == tuple(range(16))
 

@@ -158,3 +158,10 @@ def test_a_kernel_of_a_module_that_was_entered_launches_through_the_lab(lab: ker
     x, out = torch.ones(64), torch.zeros(64)
     lab.run(samples.add_kernel, (1,), x, x, out, 64, BLOCK=64)
     assert [check.equal for check in lab.compare("add_kernel", "add_kernel").outputs] == [True]
+
+
+def test_a_frame_without_rows_has_the_columns_of_one_with_rows() -> None:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        empty = {table: list(lab.frame(table).columns) for table in ("kernels", "launches")}
+        lab.run(samples.add_kernel, (1,), torch.ones(8), torch.ones(8), torch.zeros(8), 8, BLOCK=8)
+        assert {table: list(lab.frame(table).columns) for table in empty} == empty

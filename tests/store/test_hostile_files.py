@@ -22,7 +22,7 @@ import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
-from kernellab.export.write import KINDS, ExportContext, export, write_measurements
+from kernellab.export.write import EXPORT_KINDS, ExportContext, export, write_measurements
 from kernellab.registry import Registry, regenerated_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import DTYPE_NAMES, Closure, Function, grid_of_formula, is_formula, is_name
@@ -51,7 +51,7 @@ def require_usable(store: Store, folder: Path) -> None:
     Records(store.history, 1, hostile.MEASUREMENT.key, "H200").latest_rows()
     for version in kernels:
         assert version.label in kernels
-        for kind in KINDS:
+        for kind in EXPORT_KINDS:
             try:
                 export(kernels, ExportContext(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
             except KernellabError:
@@ -323,7 +323,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     assert all(is_name(version.identifier) for version in kernels)
     assert kernels.version("x@7@1").name == "x@7"
     for version in list(kernels):
-        for kind in KINDS:
+        for kind in EXPORT_KINDS:
             if kind != "torch-op":
                 path = export(kernels, ExportContext(never, "cpu", report_page), version.id, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
@@ -359,7 +359,7 @@ def test_looking_at_a_store_executes_nothing(tmp_path: Path) -> None:
         hostile.read_bundle(lab.kernels.store, tmp_path / "x.zip")
         assert "scaled" in lab.kernels
         assert not lab.frame("kernels").empty
-        for kind in (kind for kind in KINDS if kind != "torch-op"):
+        for kind in (kind for kind in EXPORT_KINDS if kind != "torch-op"):
             written = lab.export("scaled", tmp_path / f"x.{kind}", kind=kind)
             assert (kind == "bundle" or written.notes) or lab.kernels.store.history.launches()[0].launch.check
         assert not canary.exists()

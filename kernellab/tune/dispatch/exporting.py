@@ -17,7 +17,7 @@ from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, replace_file, summarize_expected_outputs
 from kernellab.launch.recording import LaunchRecord
-from kernellab.registry import RecordedVersion, Session, launch_of, result_of
+from kernellab.registry import RecordedVersion, Session, recorded_launch_of, result_of
 from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain, lambda_definition
@@ -199,7 +199,7 @@ def _samples(session: Session, dispatch: Dispatch) -> tuple[list[Sample], Any]:
             given_grid=dispatch.grid,
         )
         check = _reference_text(dispatch.check, launch.arguments.keys())
-        samples.append((case, launch_of(record, check)))
+        samples.append((case, recorded_launch_of(record, check)))
     return samples, compiled
 
 

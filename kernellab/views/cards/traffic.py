@@ -133,7 +133,7 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
         place = escape(f"{short_file(row.file)}:{place}")
     return (
         place,
-        badge(KINDS[row.operation], row.argument or "shared memory", word=row.operation),
+        badge(ACCESS_KINDS[row.operation], row.argument or "shared memory", word=row.operation),
         f"{row.requests:,}",
         f"{row.sectors:,}" if is_global else "",
         f"{row.ideal_sectors:,}" if is_global else "",
@@ -213,7 +213,7 @@ def _arguments(traffic: Traffic) -> str:
 
 
 _FUNCTION_LINES = 80
-KINDS = {"load": Access.READ, "store": Access.WRITE, "atomic": Access.ATOMIC}
+ACCESS_KINDS = {"load": Access.READ, "store": Access.WRITE, "atomic": Access.ATOMIC}
 
 
 def source_html(rows: Sequence[TrafficRow]) -> str:
@@ -246,7 +246,7 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
 def access_badge(row: TrafficRow) -> str:
     """Return the sectors of an average request, as a badge for its line."""
     name = row.argument or row.space
-    label = f"<b>{MARKS[KINDS[row.operation]]} {escape(name)}</b> {escape(request_words(row))}"
+    label = f"<b>{MARKS[ACCESS_KINDS[row.operation]]} {escape(name)}</b> {escape(request_words(row))}"
     style = f"kl-badge {waste_class(used_share(row))}"
     return f'<span class="{style}"{title(totals_words(row))}>{label}</span>'
 

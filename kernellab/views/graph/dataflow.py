@@ -112,7 +112,7 @@ def is_folded(graph: Graph, block: int) -> bool:
 
 
 VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
-KINDS = {Access.READ: BoxKind.READ, Access.WRITE: BoxKind.WRITE, Access.ATOMIC: BoxKind.ATOMIC}
+BOX_KINDS = {Access.READ: BoxKind.READ, Access.WRITE: BoxKind.WRITE, Access.ATOMIC: BoxKind.ATOMIC}
 _STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
 
 
@@ -127,7 +127,7 @@ class MemoryTouch:
     def kind(self) -> BoxKind:
         """The kind of box: the strongest access decides."""
         done = [access for access in _STRENGTH if access in self.arguments]
-        return KINDS[done[-1]] if done else BoxKind.UNKNOWN
+        return BOX_KINDS[done[-1]] if done else BoxKind.UNKNOWN
 
     def words(self) -> str:
         """Return for instance ``reads x_ptr · writes out_ptr``."""
