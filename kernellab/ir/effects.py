@@ -108,7 +108,7 @@ class Effects(Displayable):
 
     @property
     def mutated(self) -> frozenset[str]:
-        """The arguments whose memory may change: written or atomically updated."""
+        """The arguments with memory that may change: written or atomically updated."""
         return self.writes | self.atomics
 
     @property
@@ -123,7 +123,7 @@ class Effects(Displayable):
 
     @property
     def lost(self) -> str | None:
-        """The first access whose address is unknown before the launch, in words, or None."""
+        """The first access with an address that is unknown before the launch, in words, or None."""
         lines = [f"{effect.operation} in line {effect.line}" for effect in self.unknown if effect.is_lost]
         return f"the address of {lines[0]} cannot be followed to the memory that it is in" if lines else None
 

@@ -189,7 +189,7 @@ class Graph(Displayable):
         return self.operations[block.operations[-1]]
 
     def owners(self, block: int) -> Iterator[Operation]:
-        """Yield the operations whose regions contain a block, innermost first."""
+        """Yield the operations around a block, innermost first."""
         owner = self.regions[self.blocks[block].region].owner
         while owner is not None:
             yield self.operations[owner]

@@ -81,7 +81,7 @@ def _dtype(name: str, dtype: Any) -> Any:
 
 
 def _contiguous_shape(value: Any) -> tuple[int, ...] | None:
-    """The shape of an object without strides, whose elements are contiguous; else None."""
+    """The shape of a contiguous object without strides; else None."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple | list) or any(hasattr(value, name) for name in ("stride", "strides")):
         return None

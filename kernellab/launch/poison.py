@@ -43,7 +43,7 @@ def key_of(tensor: Any) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _FilledOutput:
+class _PoisonedOutput:
     """An output filled with the pattern, and its earlier contents."""
 
     name: str
@@ -55,7 +55,7 @@ class _FilledOutput:
 class Poison:
     """The filled outputs, until `lift`."""
 
-    filled: tuple[_FilledOutput, ...] = ()
+    filled: tuple[_PoisonedOutput, ...] = ()
     unwritten: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = Fal
         if tensor.numel() and is_alone and is_spread and (copies or _dtype_name(tensor) in _PATTERNS):
             before = tensor.detach().clone()
             fill(tensor)
-            filled.append(_FilledOutput(name, tensor, before))
+            filled.append(_PoisonedOutput(name, tensor, before))
     return Poison(tuple(filled))
 
 

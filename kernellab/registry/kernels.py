@@ -90,7 +90,7 @@ class Registry:
         self._enter(kernel, version)
         return version
 
-    def launched(self, kernel: Kernel, closure: Closure | None) -> Version | None:
+    def version_of_launch(self, kernel: Kernel, closure: Closure | None) -> Version | None:
         """The version of a kernel at a launch, or None if the kernel was never entered.
 
         That is a new one where a helper, or a value that it captures, is not what it was; and it is the kernel's
@@ -123,7 +123,7 @@ class Registry:
         """
         require_kernel(kernel)
         owner = self.owner_of(kernel)
-        return self.launched(owner, decorated_closure_of(owner)) or self.add(kernel)
+        return self.version_of_launch(owner, decorated_closure_of(owner)) or self.add(kernel)
 
     def of_session(self, version: Version) -> Any | None:
         """The launchable kernel of a version that was launched in this session, or None.
@@ -305,7 +305,7 @@ def version_digest(closure: Closure) -> str:
 
 def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:
     """The version of ``kernel`` that a record launched, or None if it was never entered."""
-    return kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
+    return kernels.version_of_launch(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
 
 
 def remember(

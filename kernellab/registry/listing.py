@@ -77,7 +77,7 @@ class LoadedVersion(Displayable):
 
 
 def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | None = None) -> Listing:
-    """The versions whose name, tags, notes or source contain ``search``; only those with ids in ``only``, if set.
+    """The versions with ``search`` in their name, tags, notes or source; only those with ids in ``only``, if set.
 
     Those that are called so come first, then those whose name begins so, then those whose name contains it.
     """
@@ -130,7 +130,7 @@ def config_words(config: Mapping[str, Any]) -> str:
 
 
 def search(kernels: Registry, text: str) -> Listing:
-    """The stored versions whose name, tags, notes or source contain ``text``."""
+    """The stored versions with ``text`` in their name, tags, notes or source."""
     return listing(kernels.store, time.time(), text)
 
 

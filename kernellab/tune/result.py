@@ -243,7 +243,7 @@ def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spi
 
 
 def failure_row(candidate: Implementation, error: KernellabError) -> Row:
-    """Return the row of a config whose launch failed."""
+    """Return the row of a config with a failed launch."""
     return Row(candidate.config, status_of(error), reason_of(error), **resource_columns(candidate.kernel))
 
 

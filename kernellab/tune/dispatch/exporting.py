@@ -240,10 +240,10 @@ def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -
                 values.setdefault(argument.name, set()).add(argument.value)
     varying = {name for name, seen in values.items() if len(seen) > 1}
 
-    def given(argument: Argument) -> Argument:
+    def as_runtime_argument(argument: Argument) -> Argument:
         return replace(argument, constexpr=False) if argument.name in varying else argument
 
-    return [(case, replace(launch, arguments=tuple(map(given, launch.arguments)))) for case, launch in samples]
+    return [(case, replace(launch, arguments=tuple(map(as_runtime_argument, launch.arguments)))) for case, launch in samples]
 
 
 def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: Version) -> str:

@@ -293,7 +293,7 @@ _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
 
 
 def regressions_card(found: Regressions) -> Card:
-    """Return the launches whose time changed, or whose samples are too few, and what is left out."""
+    """Return the launches with a changed time or too few samples, and the reasons for those left out."""
     shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
     left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
     table = table_of(_CHANGED, shown, left=left)

@@ -136,7 +136,7 @@ class Rendering:
         return linked + self._tiles.rules([stage.name for stage in self.exploration.stages].index("ttgir"))
 
     def drawn_values(self) -> tuple[str, ...]:
-        """Return the values of TTGIR whose layouts are drawn."""
+        """Return the values of TTGIR that have a drawn layout."""
         return () if self._tiles is None else self._tiles.drawn_values()
 
     def _tabs(self) -> Iterator[str]:

@@ -94,7 +94,7 @@ class Exploration:
 
     @property
     def machine(self) -> Stage | None:
-        """The lowest stage whose instructions have exact source lines."""
+        """The lowest stage with exact source lines for its instructions."""
         return next((stage for stage in reversed(self.stages) if stage.name in {"ptx", "amdgcn"}), None)
 
 
