@@ -227,7 +227,9 @@ def _tuning_use(kernels: Registry, record: RecordedKernelLaunch, tuning: Recorde
 def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernelLaunch) -> Version:
     """Return the version that was launched; a new one is added with the decorators of the namespace."""
     kernel = record.kernel
-    known = kernels.version_of_launch(kernel if kernels.known(record.owner) is None else record.owner, record.owner_closure)
+    known = kernels.version_of_launch(
+        kernel if kernels.known(record.owner) is None else record.owner, record.owner_closure
+    )
     if known is not None:
         return known
     if record.owner is not kernel:

@@ -166,7 +166,7 @@ def _product(analysis: _DivisibilityAnalysis, operation: Operation) -> Divisibil
     return Divisibility(min(_ANY, left.divisor * right.divisor), source=source or left.source or right.source)
 
 
-def _quotient(analysis: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
+def _divide(analysis: _DivisibilityAnalysis, operation: Operation) -> Divisibility:
     left, right = analysis.of_operands(operation)
     divides = right.divisor < _ANY and not left.divisor % right.divisor
     return replace(left, divisor=max(1, left.divisor // right.divisor) if divides else 1)
@@ -206,7 +206,7 @@ _RULES: dict[str, Callable[[_DivisibilityAnalysis, Operation], Divisibility]] = 
     "tt.make_range": _range,
     "tt.expand_dims": _expand_dims,
     "arith.muli": _product,
-    **dict.fromkeys(("arith.divsi", "arith.divui"), _quotient),
+    **dict.fromkeys(("arith.divsi", "arith.divui"), _divide),
     **dict.fromkeys(("arith.remsi", "arith.remui"), _remainder),
     "arith.cmpi": _comparison,
     **dict.fromkeys(("tt.load", "tt.atomic_rmw", "tt.atomic_cas"), _nothing_known),

@@ -243,7 +243,9 @@ def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -
     def as_runtime_argument(argument: Argument) -> Argument:
         return replace(argument, constexpr=False) if argument.name in varying else argument
 
-    return [(case, replace(launch, arguments=tuple(map(as_runtime_argument, launch.arguments)))) for case, launch in samples]
+    return [
+        (case, replace(launch, arguments=tuple(map(as_runtime_argument, launch.arguments)))) for case, launch in samples
+    ]
 
 
 def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: Version) -> str:
