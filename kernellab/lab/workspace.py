@@ -158,7 +158,7 @@ class Workspace:
         return twin
 
     def session(self, target: str | None = None) -> Session:
-        """Return what verbs below the lab take: runtime, registry, and ``target`` or the current one."""
+        """Return the runtime, the registry and a target, for the rooms below the lab."""
         return Session(self.launches, self.kernels, self._parse_target(target))
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
