@@ -209,7 +209,7 @@ def valid_calls(lab: kernellab.Lab, folder: Path) -> list[Call]:
         Call("kernels.label_of", lab.kernels.label_of, (bound,), {}),
         Call("kernels.owner_of", lab.kernels.owner_of, (bound,), {}),
         Call("kernels.is_new", lab.kernels.is_new, (bound,), {}),
-        Call("kernels.launched", lab.kernels.launched, (bound, None), {}),
+        Call("kernels.version_of_launch", lab.kernels.version_of_launch, (bound, None), {}),
         Call("kernels.of_session", lab.kernels.of_session, (lab.kernels.version("add_kernel"),), {}),
         Call("kernels.mark_launched", lab.kernels.mark_launched, (lab.kernels.version("add_kernel"),), {}),
         Call("kernels.__getitem__", lab.kernels.__getitem__, ("add_kernel",), {}),
