@@ -51,7 +51,7 @@ help:  ## list the targets
 demo: $(VENV)/.installed-demo  ## run the quickstart notebook and write build/quickstart.html
 	@$(VENV)/bin/kernellab demo
 
-fast: $(VENV)/.installed-test  ## what a change broke, in about a minute: unit tests but the slow ones
+fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: unit tests but the slow ones
 	$(PY) $(PYTEST) -q -m "not slow and not exhaustive and not browser and not gpu" tests --ignore=tests/browser --ignore=tests/notebooks
 
 # Two at a time, since notebooks and browser wait half of the time; each shows what it prints when it ends.

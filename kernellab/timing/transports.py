@@ -26,7 +26,7 @@ class Transport:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this process."""
+        """Whether launches run in this process."""
         return True
 
     @property
@@ -124,7 +124,7 @@ class WorkerTransport(Transport):
 
     @property
     def is_here(self) -> bool:
-        """False."""
+        """Whether launches run in this process: never."""
         return False
 
     @property
