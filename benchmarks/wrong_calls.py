@@ -42,7 +42,6 @@ def main() -> None:
         shell = InteractiveShell.instance()
         shell.run_line_magic("load_ext", "kernellab")
         lab = kernellab.current_lab()
-        assert lab is not None
         bound = lab.bind(samples.add_kernel)
         shell.user_ns.update(x=torch.rand(64), torch=torch, triton=triton, add_kernel=bound)
         lab.kernels.add(bound)

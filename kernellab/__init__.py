@@ -1,7 +1,7 @@
 """Write, understand, tune and keep Triton GPU kernels without leaving the notebook.
 
-In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``. In a program: `Lab`. The classes of
-what its verbs give are offered here, too.
+In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``; ``%triton`` lists what there is. In a
+program: `Lab`. The classes of its results are here, too.
 """
 
 from __future__ import annotations
@@ -84,10 +84,19 @@ __all__ += ["KernellabError", "__version__", "current_lab", "errors"]
 _HOOK.install(lambda: importlib.import_module("kernellab.views.bundles").bundle_of)
 
 
-def current_lab() -> Lab | None:
-    """Return the lab that ``%load_ext kernellab`` made for this shell, or None where the extension is not loaded."""
+def current_lab() -> Lab:
+    """Return the lab of this notebook.
+
+    Raises:
+        UsageError: the extension is not loaded, or this is a script, which makes its own with ``kernellab.Lab()``.
+    """
     magics = sys.modules.get("kernellab.notebook.magics")
-    return None if magics is None else magics.lab_of_shell()
+    lab: Lab | None = None if magics is None else magics.lab_of_shell()
+    if lab is None:
+        raise errors.UsageError(
+            "There is no current lab: run %load_ext kernellab in a notebook, or write lab = kernellab.Lab() in a script."
+        )
+    return lab
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -104,4 +113,9 @@ def __getattr__(name: str) -> Any:
     """Import what the lab offers only when it is asked for, so that ``import kernellab`` stays light."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'kernellab' has no attribute {name!r}")
+    raise AttributeError(f"module 'kernellab' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return sorted(__all__)

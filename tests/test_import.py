@@ -51,6 +51,16 @@ def test_all_names_the_public_surface_and_nothing_else() -> None:
     assert {"Lab", "KernellabError", "current_lab"} <= set(kernellab.__all__)
 
 
+def test_completion_offers_the_public_names_and_nothing_else() -> None:
+    assert dir(kernellab) == sorted(kernellab.__all__)
+    assert "Lab" in dir(kernellab)
+
+
+def test_without_a_lab_the_error_says_how_to_make_one() -> None:
+    with pytest.raises(kernellab.errors.UsageError, match=r"lab = kernellab\.Lab\(\) in a script"):
+        kernellab.current_lab()
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(kernellab, "no_such_name")
 

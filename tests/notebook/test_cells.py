@@ -83,7 +83,7 @@ def test_triton_tl_and_torch_are_provided_and_a_users_own_names_kept(notebook: N
 
 @pytest.mark.slow
 def test_an_unchanged_cell_is_the_same_version_and_an_edited_one_the_next(notebook: Notebook) -> None:
-    kernels = kernellab.current_lab().kernels  # type: ignore[union-attr]
+    kernels = kernellab.current_lab().kernels
     labels = []
     for factor in (2, 2, 3, 2):
         ran = notebook.double("versioned", factor=factor, launch=LAUNCH.format(name="versioned"))
@@ -177,7 +177,7 @@ def test_the_report_is_bound_and_a_quiet_cell_shows_nothing(notebook: Notebook) 
 
 def test_a_name_enters_the_kernel_under_it(notebook: Notebook) -> None:
     notebook.double("plain_name", options="--name other_name")
-    assert kernellab.current_lab().kernels["other_name"] is not None  # type: ignore[union-attr]
+    assert kernellab.current_lab().kernels["other_name"] is not None
 
 
 @pytest.mark.slow
@@ -245,7 +245,6 @@ def test_a_version_that_was_compiled_for_stand_ins_alone_is_exported_without_a_l
     notebook: Notebook, tmp_path: Path
 ) -> None:
     lab = kernellab.current_lab()
-    assert lab is not None
     notebook.double("stands", launch=LAUNCH.format(name="stands"))
     notebook.double("stands", factor=5)
     exported = lab.export("stands", tmp_path / "stands.py")

@@ -57,7 +57,6 @@ def test_a_kernel_in_a_function_is_reported_entered_and_bound(places: Notebook) 
     assert ran.shown[0]["text/plain"].startswith("in_function@1")
     assert is_launched(places)
     lab = current_lab()
-    assert lab is not None
     assert lab.kernels["in_function"] is places.names["kept"]
 
 
@@ -123,7 +122,6 @@ def test_a_kernel_that_a_function_of_a_module_launches_is_recorded_and_not_run_w
     assert places.triton(f"{module}.launch(x, out)").error is None
     assert is_launched(places)
     lab = current_lab()
-    assert lab is not None
     assert lab.kernels.store.history.launches(lab.kernels.version("imported").id)
 
 
@@ -168,7 +166,6 @@ def test_a_launch_of_a_thread_of_the_cell_is_one_of_the_cell(places: Notebook) -
 def test_a_name_is_given_to_a_kernel_of_elsewhere(places: Notebook, module: str) -> None:
     assert places.triton(f"import {module}\n{module}.launch(x, out)", "--name own_name").error is None
     lab = current_lab()
-    assert lab is not None
     assert lab.kernels.version("own_name").name == "own_name"
 
 
@@ -220,7 +217,6 @@ def test_an_imported_kernel_that_does_not_compile_is_not_entered(places: Noteboo
         sys.path.remove(str(tmp_path))
     assert isinstance(ran.error, CompileError)
     lab = current_lab()
-    assert lab is not None
     assert "broken_import" not in lab.kernels
 
 

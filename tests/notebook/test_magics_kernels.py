@@ -84,7 +84,6 @@ def value(shell: InteractiveShell) -> Callable[[str], Any]:
 
 def current() -> kernellab.Lab:
     lab = kernellab.current_lab()
-    assert lab is not None
     return lab
 
 

@@ -111,7 +111,6 @@ def test_a_launch_before_a_line_that_raises_is_kept(notebook: Notebook, last: st
     ran = notebook.double(name, launch=f"{LAUNCH.format(name=name)}{last}")
     assert ran.error is not None
     lab = current_lab()
-    assert lab is not None
     assert lab.kernels.store.history.launches(lab.kernels.version(name).id)
     lab.export(name, tmp_path / "kept.py")
     assert name in (tmp_path / "kept.py").read_text()
@@ -122,6 +121,5 @@ def test_a_launch_before_one_that_fails_is_kept_and_that_one_is_not(notebook: No
     ran = notebook.double(name, launch=f"{LAUNCH.format(name=name)}{name}[(2,)](torch.zeros(10), out, 100, BLOCK=64)\n")
     assert ran.error is not None
     lab = current_lab()
-    assert lab is not None
     (row,) = lab.kernels.store.history.launches(lab.kernels.version(name).id)
     assert row.count == 1

@@ -40,7 +40,6 @@ with kernellab.Lab(store=sys.argv[1]) as lab:
 
 def current() -> kernellab.Lab:
     lab = kernellab.current_lab()
-    assert lab is not None
     return lab
 
 
