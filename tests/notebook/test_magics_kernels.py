@@ -83,8 +83,7 @@ def value(shell: InteractiveShell) -> Callable[[str], Any]:
 
 
 def current() -> kernellab.Lab:
-    lab = kernellab.current_lab()
-    return lab
+    return kernellab.current_lab()
 
 
 @pytest.mark.slow

@@ -39,8 +39,7 @@ with kernellab.Lab(store=sys.argv[1]) as lab:
 
 
 def current() -> kernellab.Lab:
-    lab = kernellab.current_lab()
-    return lab
+    return kernellab.current_lab()
 
 
 def label_of(notebook: Notebook, cell: str) -> str:
