@@ -94,7 +94,7 @@ def current_lab() -> Lab:
     lab: Lab | None = None if magics is None else magics.lab_of_shell()
     if lab is None:
         raise errors.UsageError(
-            "There is no current lab: run %load_ext kernellab in a notebook, or write lab = kernellab.Lab() in a script."
+            "No current lab: run %load_ext kernellab in a notebook, or write lab = kernellab.Lab() in a script."
         )
     return lab
 
