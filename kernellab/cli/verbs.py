@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.cli import json_form
 from kernellab.cli.kernel_file import (
     KernelFile,
     by_name,
@@ -30,6 +29,7 @@ from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
 from kernellab.store.columns import UNMEASURED, Status
 from kernellab.timing.config import Space
+from kernellab.views import data as as_data
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_card
 
@@ -80,7 +80,7 @@ def compile_command(lab: Lab, given: Namespace) -> Answer:
     """Compile a kernel; show the card, or the text of one stage."""
     request = request_of(lab, given)
     compiled = lab.compile(request.file.kernel, *request.args, **request.named)
-    data = {**request.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
+    data = {**request.about, "target": str(compiled.target), **as_data.compiled_data(compiled)}
     if given.stage is None:
         return Answer(data, lambda: results.compiled_card(compiled).text())
     text: str = getattr(compiled, given.stage)
@@ -91,7 +91,7 @@ def effects_command(lab: Lab, given: Namespace) -> Answer:
     """Show the memory effects of a kernel, by argument."""
     request = request_of(lab, given)
     effects = lab.effects(request.file.kernel, *request.args, **request.named)
-    data = {**request.about, "target": str(lab.target), **json_form.effects_data(effects)}
+    data = {**request.about, "target": str(lab.target), **as_data.effects_data(effects)}
     return Answer(data, lambda: results.effects_card(effects).text())
 
 
@@ -103,7 +103,7 @@ def run_command(lab: Lab, given: Namespace) -> Answer:
     options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
     with reference_blamed(request.file, check):
         run = lab.run(request.file.kernel, request.grid, *request.args, **options, **request.named)
-    data = {**request.about, "target": str(lab.target), **json_form.run_data(run, named)}
+    data = {**request.about, "target": str(lab.target), **as_data.run_data(run, named)}
     return Answer(data, lambda: results.run_card(run, named).text())
 
 
@@ -111,7 +111,7 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
     """Show the memory traffic of a launch, by line."""
     request = request_of(lab, given)
     traffic = lab.traffic(request.file.kernel, request.grid, *request.args, **request.named)
-    data = {**request.about, "target": traffic.target, **json_form.traffic_data(traffic)}
+    data = {**request.about, "target": traffic.target, **as_data.traffic_data(traffic)}
     return Answer(data, lambda: traffic_card(traffic).text())
 
 
@@ -122,7 +122,7 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
     request = request_of(lab, given)
     options = {"samples": given.samples, "timeout_s": given.timeout}
     explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
-    data = {**request.about, "target": explanation.target, **json_form.explanation_data(explanation)}
+    data = {**request.about, "target": explanation.target, **as_data.explanation_data(explanation)}
     return Answer(data, lambda: explanation_card(explanation).text())
 
 
@@ -146,7 +146,7 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
         tuning = lab.tune(
             request.file.kernel, request.grid, *request.args, configs=configs, check=check, **options, **named
         )
-    data = {**request.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
+    data = {**request.about, "target": str(lab.target), **as_data.tuning_data(tuning)}
     return Answer(data, lambda: tuning_card(tuning, rest_is=_REST).text(), status=int(tuning.winner is None))
 
 
@@ -159,7 +159,7 @@ def bench_command(lab: Lab, given: Namespace) -> Answer:
     own = [row for row in benchmark.rows if row.implementation == benchmark.implementations[0]]
     failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
     data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
-    data |= json_form.benchmark_data(benchmark)
+    data |= as_data.benchmark_data(benchmark)
     return Answer(data, lambda: benchmark_card(benchmark, rest_is=_REST).text(), status=int(failed))
 
 
@@ -169,7 +169,7 @@ def ls_command(lab: Lab, given: Namespace) -> Answer:
     from kernellab.views.cards.kernels import listing_card
 
     listing = search(lab.kernels, given.search)
-    return Answer(json_form.listing_data(listing), lambda: listing_card(listing).text())
+    return Answer(as_data.listing_data(listing), lambda: listing_card(listing).text())
 
 
 def merge_command(lab: Lab, given: Namespace) -> Answer:
@@ -177,7 +177,7 @@ def merge_command(lab: Lab, given: Namespace) -> Answer:
     from kernellab.views.cards.kernels import merged_card
 
     merged = lab.merge(given.path)
-    return Answer(json_form.merged_data(merged), lambda: merged_card(merged).text())
+    return Answer(as_data.merged_data(merged), lambda: merged_card(merged).text())
 
 
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
@@ -187,7 +187,7 @@ def regressions_command(lab: Lab, given: Namespace) -> Answer:
 
     kernel = None if given.kernel is None else key_of(given.kernel)
     regressions = lab.regressions(kernel, since=given.since, margin=given.margin)
-    data = json_form.regressions_data(regressions)
+    data = as_data.regressions_data(regressions)
     return Answer(data, lambda: regressions_card(regressions).text(), status=int(bool(regressions.slower)))
 
 
@@ -203,7 +203,7 @@ def export_command(lab: Lab, given: Namespace) -> Answer:
     elif given.size or given.meta:
         raise UsageError(f"--size and --meta say how a FILE.py launches; {key!r} is kept with the launch that it had.")
     exported = lab.export(key, given.output, kind=given.kind)
-    return Answer(json_form.exported_data(exported), lambda: results.exported_card(exported).text())
+    return Answer(as_data.exported_data(exported), lambda: results.exported_card(exported).text())
 
 
 def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:

@@ -1,0 +1,181 @@
+"""Results as plain data, with the fields of their classes: what ``--json`` prints and ``.save("x.json")`` writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.result import Benchmark
+    from kernellab.compile.types import Compiled
+    from kernellab.explain.explanation import Explanation
+    from kernellab.explain.traffic.result import Traffic
+    from kernellab.export.merging import Merged
+    from kernellab.export.write import Exported
+    from kernellab.ir.effects import Effects
+    from kernellab.launch.run import Run
+    from kernellab.registry.listing import Listing
+    from kernellab.registry.regressions import Regressions
+    from kernellab.tune.result import Tuning
+
+_PROVENANCE = ("device", "driver", "target", "triton", "torch")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: sets as sorted lists, paths and enums as text, what is no number as None."""
+    if value is None or isinstance(value, bool | int) or type(value) is str:
+        return value
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(each) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return _of_libraries(value)
+
+
+def _of_libraries(value: Any) -> Any:
+    """Return a number, time or missing value of NumPy or pandas as JSON has it; anything else as text."""
+    if isinstance(value, str | Path):
+        return str(value)
+    if callable(getattr(value, "isoformat", None)):
+        return None if type(value).__name__ == "NaTType" else value.isoformat()
+    if type(value).__name__ == "NAType":
+        return None
+    item = getattr(value, "item", None)
+    return plain(item()) if callable(item) else str(value)
+
+
+def records(frame: Any) -> list[dict[str, Any]]:
+    """Return the rows of a DataFrame by column; what is missing is None."""
+    columns = list(frame.columns)
+    return [
+        {str(name): plain(value) for name, value in zip(columns, row, strict=True)}
+        for row in frame.itertuples(index=False, name=None)
+    ]
+
+
+def selected_fields(result: object, *names: str) -> dict[str, Any]:
+    """Return fields of a result by name, as JSON has them."""
+    return {name: plain(getattr(result, name)) for name in names}
+
+
+def compiled_data(compiled: Compiled) -> dict[str, Any]:
+    """Return a compiled kernel without the texts of its stages, which are long."""
+    return {
+        **selected_fields(compiled, "parameters", "options", "resources"),
+        "effects": effects_data(compiled.effects),
+        "stages": [*compiled.stages, *(["sass"] if compiled.target.backend == "cuda" else [])],
+        **selected_fields(compiled, "seconds", "stage_seconds", "from_cache", "digest"),
+    }
+
+
+def effects_data(effects: Effects) -> dict[str, Any]:
+    """Return the effects of a kernel, each site with its place."""
+    return {
+        "arguments": list(effects.arguments),
+        **selected_fields(effects, "reads", "writes", "atomics", "mutated"),
+        "aliases": [sorted(group) for group in effects.aliases],
+        "sites": [
+            {
+                **selected_fields(site, "argument", "kind", "operation"),
+                **selected_fields(site.location, "file", "line"),
+                **selected_fields(site, "masked", "conditional"),
+            }
+            for site in effects.sites
+        ],
+        "unknown": [
+            {
+                **selected_fields(unknown, "kind", "operation"),
+                **selected_fields(unknown.location, "file", "line"),
+                **selected_fields(unknown, "reason", "arguments"),
+            }
+            for unknown in effects.unknown
+        ],
+    }
+
+
+def run_data(run: Run, reference: str | None) -> dict[str, Any]:
+    """Return a run; ``reference`` names what its outputs equal, None where nothing was compared."""
+    fields = ("grid", "seconds", "where", "changed", "findings", "output", "notes")
+    return {**selected_fields(run, *fields), "equals": reference}
+
+
+def traffic_data(traffic: Traffic) -> dict[str, Any]:
+    """Return the traffic of a launch: a row per access as `Traffic.frame` has it, and one per argument."""
+    return {
+        "grid": list(traffic.grid),
+        "rows": records(traffic.frame),
+        "arguments": records(traffic.argument_frame),
+        **selected_fields(traffic, "unknown", "share", "wave_programs", "notes"),
+    }
+
+
+def explanation_data(explanation: Explanation) -> dict[str, Any]:
+    """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
+    return selected_fields(explanation, "bound", "summary", "share", "findings", "unknown")
+
+
+def tuning_data(tuning: Tuning) -> dict[str, Any]:
+    """Return a tuning: the winner, its ties, and a row per config as `Tuning.frame` has it."""
+    best = {} if tuning.winner is None else tuning.rows[tuning.winner].config.stored
+    return {
+        "best": None if tuning.winner is None else {name: plain(v) for name, v in best.items() if v is not None},
+        "winner": tuning.winner,
+        "tied": list(tuning.ties),
+        "rows": records(tuning.frame),
+        **_measurement_data(tuning, "from_cache"),
+    }
+
+
+def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
+    """Return a benchmark: a row per point and implementation as `Benchmark.frame` has it."""
+    return {
+        **selected_fields(benchmark, "swept", "implementations", "reference"),
+        "rows": records(benchmark.frame),
+        "ceilings": None if benchmark.ceilings is None else plain(benchmark.ceilings.as_dict()),
+        **_measurement_data(benchmark),
+    }
+
+
+def _measurement_data(result: Tuning | Benchmark, *names: str) -> dict[str, Any]:
+    provenance = {name: plain(result.provenance.get(name)) for name in _PROVENANCE}
+    return {**selected_fields(result, *names, "seconds"), "provenance": provenance, "notes": list(result.notes)}
+
+
+def listing_data(listing: Listing) -> dict[str, Any]:
+    """Return the versions that match a search."""
+    return selected_fields(listing, "search", "rows")
+
+
+def merged_data(merged: Merged) -> dict[str, Any]:
+    """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
+    from kernellab.views.cards.kernels import conflict_words
+
+    conflicts = [
+        {**selected_fields(conflict, "kind", "by"), "text": conflict_words(conflict)} for conflict in merged.conflicts
+    ]
+    return {**selected_fields(merged, "source", "versions", "new", "known", "rows"), "conflicts": conflicts}
+
+
+def regressions_data(regressions: Regressions) -> dict[str, Any]:
+    """Return the rows of `Regressions.frame`."""
+    from kernellab.registry.regressions import row_fields  # loads numpy
+
+    rows = plain([row_fields(row) for row in regressions.rows])
+    return {**selected_fields(regressions, "kernel", "since", "margin"), "summary": regressions.text, "rows": rows}
+
+
+def exported_data(exported: Exported) -> dict[str, Any]:
+    """Return path, kind and notes of an export."""
+    return plain(exported)  # type: ignore[no-any-return]
