@@ -27,11 +27,11 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError
-from kernellab.explain.asking import compile_call, device_of, launch_seconds
 from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
-from kernellab.explain.gathering import facts_of, traffic_of_launch
+from kernellab.explain.launch_facts import facts_of, traffic_of_launch
+from kernellab.explain.verbs import compile_call, device_of, launch_seconds
 from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned

@@ -101,8 +101,8 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.explain.asking import compile_call
     from kernellab.explain.profilers import Sampler, numbered_binary
+    from kernellab.explain.verbs import compile_call
     from kernellab.launch.calls import UserCall
     from kernellab.views.cards.explanation import profile_card
 

@@ -34,11 +34,11 @@ from benchmarks.tune_over import inputs as inputs_on_gpu
 from benchmarks.tune_over_table import table
 from kernellab.lab.workspace import local_environment
 from kernellab.timing.launches import Launches
-from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment, cluster_cases
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
 from kernellab.tune.options import Options
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
+from kernellab.tune.verbs import environment_of
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
 SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 import triton
+from tests.tune.test_tuning import DEVICE
 
 import kernellab
 from kernellab.compile.types import Compiled
@@ -37,13 +38,12 @@ from kernellab.timing.config import Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning, frame_of
+from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.tune.search import Random
-from kernellab.tune.tuning import Environment, tune_launches
 from kernellab.views.cards.tuning import tuning_card
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
 from tests.tune.test_records import records
-from tests.tune.test_tuning import DEVICE
 
 COUNTS = (100, 1_000, 10_000)
 RESULT = Path(__file__).parent / "results" / "tune_many.txt"

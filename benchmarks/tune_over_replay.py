@@ -13,7 +13,7 @@ from kernellab.timing.config import Config
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import Dispatch
-from kernellab.tune.dispatch.table import Table
+from kernellab.tune.dispatch.table import CaseTable
 
 SPLITS, NOISE = 40, 0.01
 _MUCH = 1.12
@@ -34,7 +34,7 @@ def replayed(
     measured: MeasuredTable, seen: Sequence[Shape], unseen: Sequence[Shape], policy: PlanPolicy | None = None
 ) -> Replay:
     """Tune over some shapes of the table, and look up what the rule picks for others."""
-    known = Table([shape.sizes for shape in seen], measured.configs, MULTIPROCESSORS)
+    known = CaseTable([shape.sizes for shape in seen], measured.configs, MULTIPROCESSORS)
     cases = TableCases(measured, seen)
     dispatch = OverSizes("matmul", known, Plan(known, policy or PlanPolicy()), cases).run()
     places = {config: place for place, config in enumerate(measured.configs)}

@@ -25,7 +25,7 @@ _KINDS = (JITFunction, Heuristics, Autotuner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Watcher:
+class LaunchWatcher:
     """``bound_kernel`` returns the kernel to launch for a plain one, or None; ``on_new_kernel`` gets each new one."""
 
     bound_kernel: Callable[[Kernel], Bound | None]
@@ -36,11 +36,11 @@ class Watcher:
 class _WatcherRegistry:
     """The watchers, and Triton's own methods, which are replaced while there is a watcher."""
 
-    watchers: tuple[Watcher, ...] = ()
+    watchers: tuple[LaunchWatcher, ...] = ()
     methods: dict[tuple[type, str], Any] = field(default_factory=dict)
     lock: Any = field(default_factory=rlock)
 
-    def add(self, watcher: Watcher) -> None:
+    def add(self, watcher: LaunchWatcher) -> None:
         """Add a watcher; the first one replaces Triton's methods."""
         with self.lock:
             if not self.watchers:
@@ -51,7 +51,7 @@ class _WatcherRegistry:
                     setattr(kind, name, replacement)
             self.watchers = (*self.watchers, watcher)
 
-    def remove(self, watcher: Watcher) -> None:
+    def remove(self, watcher: LaunchWatcher) -> None:
         """Remove a watcher; the last one restores Triton's methods."""
         with self.lock:
             self.watchers = tuple(each for each in self.watchers if each is not watcher)
@@ -64,7 +64,7 @@ _REGISTRY = _WatcherRegistry()
 
 
 @contextmanager
-def watch_plain_kernels(watcher: Watcher) -> Iterator[None]:
+def watch_plain_kernels(watcher: LaunchWatcher) -> Iterator[None]:
     """Call ``watcher`` for plain kernels defined and launched inside a with statement, by any thread."""
     _REGISTRY.add(watcher)
     try:

@@ -18,7 +18,7 @@ from kernellab.launch.memory import copy_arguments
 from kernellab.launch.poison import Poison, pattern_mask
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, Session, grid_text, recorded_version, regenerated_inputs, texts_of, values_of
-from kernellab.registry.recorded_launches import RecordedVersion, given_arguments
+from kernellab.registry.launches_from_store import RecordedVersion, given_arguments
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import Implementation, Launches, launch_on_copies

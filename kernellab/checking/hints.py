@@ -79,7 +79,7 @@ class UnreadElements:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialOutcome:
+class RepeatOutcome:
     """The outcome of launches on changed copies.
 
     ``strides`` has the strides of non-contiguous arguments, by name, if the launch is right on contiguous copies.
@@ -106,7 +106,7 @@ class Mismatch:
     unwritten: Any = None
     before: Any = None
     launches: int = 1
-    outcome: TrialOutcome = TrialOutcome()
+    outcome: RepeatOutcome = RepeatOutcome()
 
 
 def hints_on(mismatch: Mismatch) -> dict[HintKind, str]:

@@ -13,7 +13,13 @@ from typing import Any
 from kernellab.checking.tolerance import share_of_largest, unit_named
 from kernellab.export.flatten import FlatModule, function_text
 from kernellab.export.launcher import LauncherPlan, scalar_text
-from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
+from kernellab.registry.launches_from_store import (
+    bounds_of,
+    given_arguments,
+    listed_tensor,
+    random_tensor,
+    tensors_among,
+)
 from kernellab.source import literal
 from kernellab.store import Argument, RecordedLaunch
 

@@ -17,7 +17,7 @@ from typing import Any
 from kernellab.errors import UsageError
 from kernellab.export.flatten import function_text
 from kernellab.registry import grid_text
-from kernellab.registry.recorded_launches import GridText, options_of, unmakable_message
+from kernellab.registry.launches_from_store import GridText, options_of, unmakable_message
 from kernellab.source import literal
 from kernellab.store import Argument, RecordedLaunch, Result
 

@@ -21,7 +21,7 @@ from kernellab.export.flatten import (
 )
 from kernellab.export.launcher import RECORDER, Chooser, LauncherPlan, launch_text, plan_of
 from kernellab.registry import RecordedVersion
-from kernellab.registry.recorded_launches import tensors_among
+from kernellab.registry.launches_from_store import tensors_among
 from kernellab.source import Autotune, Binding, Closure, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, RecordedLaunch, Result, Version
 

@@ -21,7 +21,7 @@ from kernellab.export.module import (
     why_unwritable,
 )
 from kernellab.registry import RecordedVersion
-from kernellab.registry.recorded_launches import GridText
+from kernellab.registry.launches_from_store import GridText
 from kernellab.source import literal
 from kernellab.store import Argument, RecordedLaunch
 

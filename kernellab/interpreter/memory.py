@@ -34,7 +34,7 @@ from kernellab.launch.run import ElementAccesses, MaskedLoad, Watch
 
 
 @dataclass(slots=True)
-class Watcher:
+class AccessRecorder:
     """Records the `ElementAccesses` of one launch."""
 
     watch: Watch
@@ -108,7 +108,7 @@ class CheckedMemory:
         self.deadline: float | None = None
         self.strays: set[int] = set()
         self.exposes_addresses = False
-        self.watcher: Watcher | None = None
+        self.watcher: AccessRecorder | None = None
         self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
         self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
 

@@ -40,7 +40,7 @@ from kernellab.interpreter.faults import (
 )
 from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
-from kernellab.interpreter.memory import CheckedMemory, Watcher
+from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
 from kernellab.interpreter.values import Handle, numpy_dtype, plain
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -106,7 +106,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     builder.reads_device_registers = False
     with _map_memory(launch) as address, np.errstate(all="ignore"):
         memory = CheckedMemory(launch, address)
-        memory.watcher = None if job.watch is None else Watcher(job.watch)
+        memory.watcher = None if job.watch is None else AccessRecorder(job.watch)
         builder.memory = memory
         builder.set_grid_dim(*launch.grid)
         builder.grid_idx = (0, 0, 0)

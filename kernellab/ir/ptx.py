@@ -156,13 +156,13 @@ def ptx_kernel(text: str) -> PtxKernel:
         if match
     )
     sizes = [(match[2], int(match[1]) // 8 * int(match[3] or 0)) for match in _SHARED.finditer(text)]
-    reader = _Reader()
+    reader = _BodyReader()
     reader.read(text, entry[1])
     return PtxKernel(entry[1], parameters, reader.blocks_with_targets(), reader.labels, threads, tuple(sizes))
 
 
 @dataclass(slots=True)
-class _Reader:
+class _BodyReader:
     """Reads the lines of a kernel's body."""
 
     blocks: list[list[PtxInstruction]] = field(default_factory=lambda: [[]])

@@ -106,7 +106,7 @@ class Lab(Workspace):
             CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
-        from kernellab.checking.checked_run import launch_once  # keeps `import kernellab` light
+        from kernellab.checking.check_launch import launch_once  # keeps `import kernellab` light
 
         bound = self.bind(kernel)
         require_launch("lab.run", kernel, grid, args, meta)
@@ -125,7 +125,7 @@ class Lab(Workspace):
 
     def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
         """Return the memory traffic of a launch, by line; without a GPU. Errors are those of `compile`."""
-        from kernellab.explain.asking import traffic_of_call
+        from kernellab.explain.verbs import traffic_of_call
 
         call = self._user_call("traffic", kernel, grid, args, meta)
         return traffic_of_call(self.session(target), call)
@@ -174,8 +174,8 @@ class Lab(Workspace):
         bound = self.bind(kernel)
         self._start_workers_for(kernel, compiling=executor is None)
         from kernellab.timing.launches import Launches  # keeps `import kernellab` light
-        from kernellab.tune.autotune import tune_and_launch
         from kernellab.tune.options import Options
+        from kernellab.tune.verbs import tune_and_launch
 
         options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
@@ -264,7 +264,7 @@ class Lab(Workspace):
             UsageError, LaunchError: what is asked, or its first point, does not fit the kernel.
         """
         from kernellab.benchmark.setup import benchmark, spec_of  # keeps `import kernellab` light
-        from kernellab.tune.autotune import best_of
+        from kernellab.tune.verbs import best_of
 
         session, kernel = self.session(), kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
@@ -276,7 +276,7 @@ class Lab(Workspace):
         self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
     ) -> Profile:
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
-        from kernellab.explain.asking import call_in, profile_with_explanation
+        from kernellab.explain.verbs import call_in, profile_with_explanation
 
         call = call_in(session := self.session(), "profile", kernel, grid, args, meta)
         return profile_with_explanation(session, call, timeout_s, counters=counters)
@@ -296,7 +296,7 @@ class Lab(Workspace):
 
         Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
         """
-        from kernellab.explain.asking import call_in, explanation_of
+        from kernellab.explain.verbs import call_in, explanation_of
 
         call = call_in(session := self.session(target), "explain", kernel, grid, args, meta)
         return explanation_of(session, call, timeout_s, samples=samples)

@@ -33,7 +33,7 @@ from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
-    from kernellab.tune.tuning import Environment
+    from kernellab.tune.run_tuning import Environment
 
 _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
 
@@ -180,7 +180,7 @@ class Workspace:
             self.launches.use(before)
 
     def _best_config(self, *launch: Any) -> Any:
-        from kernellab.tune.autotune import best_config
+        from kernellab.tune.verbs import best_config
 
         return best_config(self.session(), *launch)
 
@@ -233,7 +233,7 @@ def local_environment() -> Environment | None:
     What it learns is kept in memory: a process of a cluster leaves the database of the user alone, which may lie on a
     disk that machines share. Compiled kernels, which are files, stay in the folder of the store.
     """
-    from kernellab.tune.autotune import environment_of
+    from kernellab.tune.verbs import environment_of
 
     if gpu_target_of_machine() is None:
         return None
@@ -258,6 +258,6 @@ def _warm(module: str) -> None:
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
 _WARM_UP_STEPS: tuple[Callable[[], object], ...] = (
     *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
-    *(partial(import_module, name) for name in ("kernellab.timing.gpu_bench", "kernellab.tune.autotune")),
+    *(partial(import_module, name) for name in ("kernellab.timing.gpu_bench", "kernellab.tune.verbs")),
     *(partial(_warm, name) for name in ("kernellab._triton.specialize", "kernellab.views.graph.diagram")),
 )

@@ -20,7 +20,7 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
 from kernellab._triton.kernel import autotune_settings, best_config, jit_function
 from kernellab.advice import remark_on
-from kernellab.checking.checked_run import require_equal, require_kept, starting_values, updated_by
+from kernellab.checking.check_launch import require_equal, require_kept, starting_values, updated_by
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
@@ -315,7 +315,7 @@ def _tune_launched(
     Raises:
         UsageError: the cell launches no kernel that has configs.
     """
-    from kernellab.tune.autotune import tune_recorded_launches
+    from kernellab.tune.verbs import tune_recorded_launches
 
     records = list(recorder.records.values())
     references = {

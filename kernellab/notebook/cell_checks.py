@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from kernellab._triton.kernel import is_kernel, jit_function
-from kernellab.checking.checked_run import check_last_launch
+from kernellab.checking.check_launch import check_last_launch
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import ReferenceFunction, expression_in
 from kernellab.errors import KernellabError, UsageError

@@ -40,7 +40,7 @@ class CellKernels:
         One that the cell defines is bound as it is. Of one of another module, which stays as it is, the lab's twin is
         launched.
         """
-        from kernellab._triton.plain_kernels import Watcher, watch_plain_kernels, with_hooks_of
+        from kernellab._triton.plain_kernels import LaunchWatcher, watch_plain_kernels, with_hooks_of
 
         def bind(kernel: Kernel) -> Any:
             if self.lab.launches.recorder is not recorder:
@@ -58,7 +58,7 @@ class CellKernels:
                     fix_signature(kernel)
                 self._defined_refs.append(ref(kernel))
 
-        with watch_plain_kernels(Watcher(bind, note)):
+        with watch_plain_kernels(LaunchWatcher(bind, note)):
             yield
 
     def bind_new(self) -> None:

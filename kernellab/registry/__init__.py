@@ -1,9 +1,7 @@
 """Kernels by id, name and version, with the history of their launches: side table, listing, recorded launches."""
 
-from kernellab.registry.described_launches import argument_of, recorded_launch_of, result_of
 from kernellab.registry.kernels import Registry, keep, launched_version, remember, version_digest
-from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
-from kernellab.registry.recorded_launches import (
+from kernellab.registry.launches_from_store import (
     RecordedVersion,
     grid_text,
     recorded_version,
@@ -11,4 +9,6 @@ from kernellab.registry.recorded_launches import (
     regenerated_inputs,
     values_of,
 )
+from kernellab.registry.launches_to_store import argument_of, recorded_launch_of, result_of
+from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
 from kernellab.registry.session import Session

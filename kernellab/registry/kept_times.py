@@ -91,7 +91,7 @@ def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
     """
     known = store.versions()
     versions = {version.id: version for version in known if kernel in (None, version.name)}
-    reader = _Reader(versions, {version.label: version for version in versions.values()})
+    reader = _TimesReader(versions, {version.label: version for version in versions.values()})
     return [kept for kept in store.history.outcomes(tuple(versions), reader.kept_time) if kept is not None]
 
 
@@ -100,7 +100,7 @@ _Subject = tuple[str, LaunchKind, Conditions]
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _TimesReader:
     """Reads times from rows; shared keys and configs are parsed once."""
 
     versions: Mapping[int, Version]

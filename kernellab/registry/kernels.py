@@ -28,7 +28,7 @@ from kernellab.errors import KernellabError, SourceError, UnknownName, UsageErro
 from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.verbs import verbs
-from kernellab.registry.described_launches import recorded_launch_of, result_of
+from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.source import Closure, is_name, jsonable
 from kernellab.store import LaunchedBy, Store, Version
 from kernellab.workers.forks_and_interrupts import rlock

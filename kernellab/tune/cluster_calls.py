@@ -25,7 +25,7 @@ _RESTART_S = 15.0  # a nanny of dask starts a worker again within seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ClusterCall:
     """A function of a module with its argument, which may hold functions of the notebook.
 
     ``subject`` names it in messages: "the tuning of softmax".
@@ -88,7 +88,7 @@ class CallQueue:
     """
 
     cluster: Cluster
-    question: Call
+    question: ClusterCall
     target: str | None = None
     limit_s: float = 120.0
     clock: Callable[[], float] = time.monotonic
@@ -134,7 +134,7 @@ class CallQueue:
             self._owners = dict.fromkeys(names, owner)
         return self.owner
 
-    def put(self, number: int, call: Call) -> None:
+    def put(self, number: int, call: ClusterCall) -> None:
         """Submit a call under a number.
 
         Raises:

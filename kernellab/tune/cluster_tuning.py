@@ -24,12 +24,12 @@ from kernellab.source import Closure
 from kernellab.store import Measurement, Version
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
-from kernellab.tune.cluster_calls import Call, CallQueue, Refusal
+from kernellab.tune.cluster_calls import CallQueue, ClusterCall, Refusal
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.tune.executors import GpuOwner, cluster_of
 from kernellab.tune.options import Options
 from kernellab.tune.result import Records, Tuning, measurement_of
-from kernellab.tune.tuning import Environment, prepare_launches, tune_launches
+from kernellab.tune.run_tuning import Environment, prepare_launches, tune_launches
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
@@ -128,7 +128,7 @@ def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) 
     Raises:
         UsageError: it is no executor.
     """
-    question = Call(owner_here, opened, "the question which GPU a process owns")
+    question = ClusterCall(owner_here, opened, "the question which GPU a process owns")
     return CallQueue(cluster_of(executor), question, str(environment.device.target), environment.compiler.timeout_s)
 
 
@@ -154,7 +154,7 @@ def tune_elsewhere(
     sent = replace(options, executor=None, devices=None)
     work = partial(tune_here, grid=call.grid, arguments=pack_arguments(call.args, call.meta), options=sent)
     sent_work = RemoteWork(opened, owner.kind, version.name, version.closure, tuple(known), work)
-    tuning = _tuning_of_call(queue, Call(run_here, sent_work, f"The tuning of {launches.name}"))
+    tuning = _tuning_of_call(queue, ClusterCall(run_here, sent_work, f"The tuning of {launches.name}"))
     records.add([row for row in tuning.rows if before.get(row.config) != row])
     return replace(
         tuning,
@@ -164,7 +164,7 @@ def tune_elsewhere(
     )
 
 
-def _tuning_of_call(queue: CallQueue, call: Call) -> Tuning:
+def _tuning_of_call(queue: CallQueue, call: ClusterCall) -> Tuning:
     try:
         queue.put(0, call)
         result = queue.take()
@@ -235,7 +235,7 @@ class ClusterCases:
         self._requests[self._count] = request
         sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
         sent = RemoteWork(self.open, self.owner.kind, version.name, version.closure, known, work)
-        self.queue.put(self._count, Call(run_here, sent, f"The case {sizes}"))
+        self.queue.put(self._count, ClusterCall(run_here, sent, f"The case {sizes}"))
 
     def take(self) -> MeasuredCase:
         """Wait for the next case that ends, in any order; its rows are stored before it is returned."""

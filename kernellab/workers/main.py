@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from kernellab.workers.process import FORK, READY, Channel, ChannelClosedError, pack_message
-from kernellab.workers.worker import Call, failure_of
+from kernellab.workers.worker import WorkerCall, failure_of
 
 _PARENT_POLL_S = 1.0
 _LAST_WAIT_S, _LAST_POLL_S = 1.0, 0.002
@@ -40,7 +40,7 @@ def serve(channel: Channel) -> None:
     """Answer jobs until the other end is closed."""
     with contextlib.suppress(ChannelClosedError):
         while True:
-            call: Call = channel.receive()
+            call: WorkerCall = channel.receive()
             _send(channel, _answer(call, channel))
 
 
@@ -52,7 +52,7 @@ def _send(channel: Channel, answer: tuple[str, object]) -> None:
     channel.send(message)
 
 
-def _answer(call: Call, channel: Channel) -> tuple[str, object]:
+def _answer(call: WorkerCall, channel: Channel) -> tuple[str, object]:
     try:
         handler = getattr(importlib.import_module(call.module), call.function)
         return "result", handler(call.payload, lambda value: channel.send(pack_message(("progress", value))))

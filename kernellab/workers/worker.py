@@ -63,11 +63,11 @@ class Job(Generic[Request, Answer]):
 
     def message(self) -> bytes:
         """Return the job as bytes; the worker looks the function up by name."""
-        return pack_message(Call(self.handler.__module__, self.handler.__qualname__, self.payload))
+        return pack_message(WorkerCall(self.handler.__module__, self.handler.__qualname__, self.payload))
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorkerCall:
     """A job as a worker receives it: module and name of the function, and its payload."""
 
     module: str

@@ -15,7 +15,7 @@ import kernellab
 from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.registry import recorded_version, remember
-from kernellab.registry.recorded_launches import regenerated_inputs
+from kernellab.registry.launches_from_store import regenerated_inputs
 from kernellab.store.columns import Status
 from kernellab.views.graph import svg
 from tests.labs import shared_lab

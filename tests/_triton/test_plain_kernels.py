@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernellab._triton.plain_kernels import Watcher, outermost, watch_plain_kernels
+from kernellab._triton.plain_kernels import LaunchWatcher, outermost, watch_plain_kernels
 
 KINDS = (triton.JITFunction, Autotuner, Heuristics)
 
@@ -42,7 +42,7 @@ def made() -> list[Any]:
 
 
 def test_a_kernel_is_noted_with_each_of_its_decorators(made: list[Any]) -> None:
-    with watch_plain_kernels(Watcher(lambda kernel: None, made.append)):
+    with watch_plain_kernels(LaunchWatcher(lambda kernel: None, made.append)):
         tuned = triton.autotune([triton.Config({"BLOCK": 1})], key=[])(triton.jit(nothing))
         other = triton.jit(nothing)
     triton.jit(nothing)
@@ -52,7 +52,7 @@ def test_a_kernel_is_noted_with_each_of_its_decorators(made: list[Any]) -> None:
 
 def test_triton_is_its_own_again_where_watchers_end_in_another_order(made: list[Any]) -> None:
     before = [dict(vars(kind)) for kind in KINDS]
-    first, second = (watch_plain_kernels(Watcher(lambda kernel: None, made.append)) for _ in range(2))
+    first, second = (watch_plain_kernels(LaunchWatcher(lambda kernel: None, made.append)) for _ in range(2))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -68,7 +68,7 @@ def test_each_way_to_launch_goes_to_what_the_watcher_gives(monkeypatch: pytest.M
     monkeypatch.setattr(plain_kernels, "_leave_choice", lambda bound, kernel: None)
     kernel, launches = triton.jit(nothing), Launches()
     bind: Any = lambda each: launches  # noqa: E731
-    with watch_plain_kernels(Watcher(bind, lambda each: None)):
+    with watch_plain_kernels(LaunchWatcher(bind, lambda each: None)):
         kernel[(1,)](1, BLOCK=2)
         kernel.run(1, BLOCK=2, grid=(3,), warmup=False)
         kernel.warmup(1, BLOCK=2, grid=(4,))
@@ -80,6 +80,6 @@ def test_each_way_to_launch_goes_to_what_the_watcher_gives(monkeypatch: pytest.M
 def test_a_kernel_that_no_watcher_takes_is_launched_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(triton.JITFunction, "run", lambda kernel, *args, **meta: calls.append(args))
-    with watch_plain_kernels(Watcher(lambda kernel: None, lambda kernel: None)):
+    with watch_plain_kernels(LaunchWatcher(lambda kernel: None, lambda kernel: None)):
         triton.jit(nothing)[(1,)](7)
     assert calls == [(7,)]

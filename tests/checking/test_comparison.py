@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kernellab.checking.checked_run import require_equal
+from kernellab.checking.check_launch import require_equal
 from kernellab.checking.comparison import (
     EDGES,
     Check,

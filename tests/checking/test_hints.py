@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernellab.checking.comparison import ExpectedValue
-from kernellab.checking.hints import HintKind, Mismatch, TrialOutcome, hints_on
+from kernellab.checking.hints import HintKind, Mismatch, RepeatOutcome, hints_on
 from kernellab.checking.tolerance import FLOAT32
 from kernellab.ir.effects import NO_EFFECTS
 
@@ -152,6 +152,6 @@ def test_whole_numbers_are_no_sign_of_a_format_of_fewer_bits() -> None:
 
 
 def test_the_likeliest_comes_first_and_there_are_two_at_most() -> None:
-    outcome = TrialOutcome(strides=(("x", (2,)),))
+    outcome = RepeatOutcome(strides=(("x", (2,)),))
     assert list(hinted(X.T.reshape(48, 32).clone(), X, outcome=outcome)) == [HintKind.NOT_CONTIGUOUS]
     assert len(hinted((2 * X.to(torch.float16)).float(), X)) <= 2

@@ -19,7 +19,7 @@ from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.views.cards.tuning import tuning_card
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench

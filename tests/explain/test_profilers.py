@@ -11,7 +11,6 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.explain.asking import compile_call, recorded_call, reproducer_of
 from kernellab.explain.profilers import (
     METRICS,
     ProfilerRefusal,
@@ -23,6 +22,7 @@ from kernellab.explain.profilers import (
     profile_of,
     remedy,
 )
+from kernellab.explain.verbs import compile_call, recorded_call, reproducer_of
 from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Implementation

@@ -11,7 +11,7 @@ import triton
 import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.launcher import Switch
-from tests.tune.test_tuning import blocks, scale
+from tests.tune.test_run_tuning import blocks, scale
 
 
 class Runtime:

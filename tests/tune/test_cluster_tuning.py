@@ -15,10 +15,10 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import LaunchError, UsageError
 from kernellab.timing.launches import Launches
-from kernellab.tune.autotune import environment_of, remote_tuning, tune_and_launch
 from kernellab.tune.cluster_tuning import pack_arguments, unpack_arguments
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
+from kernellab.tune.verbs import environment_of, remote_tuning, tune_and_launch
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment
 

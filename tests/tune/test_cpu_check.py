@@ -19,7 +19,7 @@ from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.cpu_check import AGREES
 from kernellab.tune.options import Options
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.tune.fakes import Clock
 

@@ -23,7 +23,7 @@ from kernellab.tune.result import Row
 from kernellab.tune.search import Random, halve_for_registers, halve_within_space
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
-from tests.tune.test_tuning import FirstTwo
+from tests.tune.test_run_tuning import FirstTwo
 
 LIMITS = limits_of(parse_target("cuda:90"))
 A, B, C, D = config(64), config(128), config(256), config(512)

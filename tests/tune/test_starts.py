@@ -17,13 +17,13 @@ from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import key_of
 from kernellab.tune.options import Options
 from kernellab.tune.result import Row
+from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.tune.search import best_nearby, fastest_fitting
-from kernellab.tune.tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, config
 from tests.tune.frames import row
 from tests.tune.test_records import records
-from tests.tune.test_tuning import DEVICE, N, scale
+from tests.tune.test_run_tuning import DEVICE, N, scale
 
 A, B, C = config(64), config(128), config(256)
 

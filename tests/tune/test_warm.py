@@ -17,7 +17,7 @@ from kernellab.timing.launches import Bench, Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, MakeBench, tune_launches
+from kernellab.tune.run_tuning import Environment, MakeBench, tune_launches
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})

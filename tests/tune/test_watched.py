@@ -19,7 +19,7 @@ from kernellab.timing.provenance import Device
 from kernellab.tune.options import Options
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Row
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
 from tests.labs import shared_lab
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune

@@ -26,8 +26,8 @@ from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.options import Options
 from kernellab.tune.result import Row
+from kernellab.tune.run_tuning import Environment, known_rows, prepare_launches, run_tuning
 from kernellab.tune.search import longest_first
-from kernellab.tune.tuning import Environment, known_rows, prepare_launches, run_tuning
 from kernellab.workers.forks_and_interrupts import TICK_S, ProgressCallback, Work
 
 _BATCH = 4

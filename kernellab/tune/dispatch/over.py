@@ -18,7 +18,6 @@ from kernellab.registry import Session
 from kernellab.target import multiprocessors
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
-from kernellab.tune.autotune import environment_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, fit_rule, regrets_of
 from kernellab.tune.dispatch.result import (
@@ -30,10 +29,11 @@ from kernellab.tune.dispatch.result import (
     Watch,
 )
 from kernellab.tune.dispatch.rule import whole_number
-from kernellab.tune.dispatch.table import Table
+from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.progress import ignore_progress
 from kernellab.tune.result import Row
-from kernellab.tune.tuning import Environment, candidates_of
+from kernellab.tune.run_tuning import Environment, candidates_of
+from kernellab.tune.verbs import environment_of
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def tune_over(
     originals = candidates_of(launches, spec.configs)
     spec = replace(spec, given=arguments, configs=list(originals.values()))
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened)
-    table = Table(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
+    table = CaseTable(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
     reporter = session.runtime.dispatch_reporter
     try:
         with (
@@ -117,7 +117,7 @@ class OverSizes:
     """One tuning over sizes, and its progress."""
 
     kernel: str
-    table: Table
+    table: CaseTable
     plan: Plan
     measurer: CaseMeasurer
     clock: Callable[[], float] = time.perf_counter

@@ -21,7 +21,7 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.dispatch.result import CaseRequest, CoverStep, Forecast, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule, Term
-from kernellab.tune.dispatch.table import Array, Fit, Table, design_of
+from kernellab.tune.dispatch.table import Array, CaseTable, Fit, design_of
 from kernellab.tune.search import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm
@@ -69,7 +69,7 @@ class PlanPolicy:
             raise UsageError(f"max_configs is {value_text(self.max_configs)}; expected a positive integer.")
 
 
-class _Cell(NamedTuple):
+class _Untimed(NamedTuple):
     """A config that was not tried on a case, with the expected value of measuring it."""
 
     worth: float
@@ -86,7 +86,7 @@ class Plan:
     valuable cells, those of one case in one visit.
     """
 
-    table: Table
+    table: CaseTable
     policy: PlanPolicy = field(default_factory=PlanPolicy)
     _waiting: list[int] = field(default_factory=list)
     _round: list[CaseRequest] = field(default_factory=list)
@@ -185,7 +185,7 @@ class Plan:
             requests.append(self._request(case, forecasts, len(own), len(own), 1e-3))
         return requests
 
-    def _add_cells(self, cells: Sequence[_Cell], most: int, visited: dict[int, dict[int, None]]) -> None:
+    def _add_cells(self, cells: Sequence[_Untimed], most: int, visited: dict[int, dict[int, None]]) -> None:
         """Add cells to a round until it has ``most``, on no more cases than a round may visit."""
         cases = ceil(self.policy.revisited * len(self.table.cases))
         for cell in cells:
@@ -194,20 +194,22 @@ class Plan:
             if cell.case in visited or len(visited) < cases:
                 visited.setdefault(cell.case, {})[cell.place] = None
 
-    def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
+    def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_Untimed]:
         """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
-        cells = (_Cell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
+        cells = (_Untimed(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
         return [cell for cell in cells if cell.worth > _LEAST_GAIN]
 
-    def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Cell]:
+    def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Untimed]:
         """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
         times = self.table.times_of(case)
         best = log(min(times.values()))
         served = min((log(times[place]) for place in rule if place in times), default=inf)
         urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
         slower = np.maximum(0.0, logs - best) / self.policy.near
-        return [_Cell(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried_configs(case) if p in rule]
+        return [
+            _Untimed(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried_configs(case) if p in rule
+        ]
 
     def _untried_configs(self, case: int) -> list[int]:
         times = self.table.times_of(case)
@@ -247,7 +249,7 @@ def spread_out(design: Array, count: int) -> list[int]:
     return chosen
 
 
-def fit_rule(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
+def fit_rule(table: CaseTable, max_configs: int) -> tuple[Rule, Fit | None]:
     """Return the rule fitted to a table, with its model; if nothing was timed, a rule of the first config that fits."""
     names = tuple(table.cases[0])
     fit = table.fit()
@@ -267,7 +269,7 @@ def fit_rule(table: Table, max_configs: int) -> tuple[Rule, Fit | None]:
     return Rule(names, table.terms, costs, table.multiprocessors, known), fit
 
 
-def best_set(table: Table, fit: Fit, at_most: int) -> list[int]:
+def best_set(table: CaseTable, fit: Fit, at_most: int) -> list[int]:
     """Return the places of at most ``at_most`` configs with the least loss, on measured cases and sizes between.
 
     A greedy choice is improved by exchanges; the first place is the best single config. Configs without any time are
@@ -312,7 +314,7 @@ def _best_addition(losses: Array, left: Array, places: Sequence[int]) -> tuple[i
     return places[best], float(totals[best])
 
 
-def _losses(table: Table, fit: Fit) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
+def _losses(table: CaseTable, fit: Fit) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
     """Return the loss of each config as a logarithm, on sizes between the cases and on the cases."""
     between = table.features(_sizes_between(table.cases))
     logs = np.log((between * fit.weights_ms).sum(axis=2))
@@ -360,7 +362,7 @@ def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     return drawn
 
 
-def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
+def cover_steps(table: CaseTable, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
     """Return the losses of the first config, of the first two, and so on."""
     (between, *_), (cases, *_) = _losses(table, fit)
     steps = []
@@ -371,14 +373,14 @@ def cover_steps(table: Table, fit: Fit, chosen: Sequence[int]) -> tuple[CoverSte
     return tuple(steps)
 
 
-def regrets_of(table: Table, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
+def regrets_of(table: CaseTable, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
     """Return the regret of a rule on each case."""
     places = {config: place for place, config in enumerate(table.configs)}
     own = [places[config] for config in rule.configs]
     return tuple(_regret(table, rule, fit, case, own) for case in cases)
 
 
-def _regret(table: Table, rule: Rule, fit: Fit | None, case: MeasuredCase, own: Sequence[int]) -> Regret:
+def _regret(table: CaseTable, rule: Rule, fit: Fit | None, case: MeasuredCase, own: Sequence[int]) -> Regret:
     times = table.times_of(case.number)
     picked = rule.place(**case.sizes) if rule.costs else None
     config = None if picked is None else rule.configs[picked]
@@ -398,7 +400,7 @@ def _regret(table: Table, rule: Rule, fit: Fit | None, case: MeasuredCase, own: 
     )
 
 
-def _estimated_regret(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float | None:
+def _estimated_regret(table: CaseTable, fit: Fit, case: int, own: Sequence[int]) -> float | None:
     """Return the regret on a case for a rule fitted without it; None if no other case was timed.
 
     If the config that the rule picks was not measured on the case, its predicted time counts.

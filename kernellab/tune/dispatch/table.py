@@ -66,7 +66,7 @@ class Prior:
 
 
 @dataclass(slots=True)
-class Table:
+class CaseTable:
     """Cases by configs: times, rows, and a model that is fitted again after new measurements.
 
     ``cases`` are sizes by name, ``multiprocessors`` those of the device; ``terms`` are those of the model, in the order

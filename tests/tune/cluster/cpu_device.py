@@ -21,7 +21,7 @@ from kernellab.launch.runtime import Runtime
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.launches import Implementation, Launches, launch_on_copies, measure_singly
 from kernellab.timing.provenance import Device, device_of
-from kernellab.tune.tuning import Environment
+from kernellab.tune.run_tuning import Environment
 from tests.labs import shared_lab
 
 MODEL = "an interpreter on the CPU"

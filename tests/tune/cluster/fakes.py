@@ -10,7 +10,7 @@ from typing import Any
 
 from kernellab.target import parse_target
 from kernellab.timing.provenance import Device
-from kernellab.tune.cluster_calls import Call
+from kernellab.tune.cluster_calls import ClusterCall
 from kernellab.tune.executors import GpuOwner
 
 H100 = Device(parse_target("cuda:90"), "H100", "570", {"triton": "3.9.0", "host": "here"}, 0)
@@ -74,12 +74,12 @@ def asked(payload: None) -> str:
     return _QUESTION
 
 
-QUESTION = Call(asked, None, "the question")
+QUESTION = ClusterCall(asked, None, "the question")
 
 
-def call(function: Callable[[Any], Any], payload: Any = None) -> Call:
+def call(function: Callable[[Any], Any], payload: Any = None) -> ClusterCall:
     """Return a call."""
-    return Call(function, payload, "The tuning of scale")
+    return ClusterCall(function, payload, "The tuning of scale")
 
 
 @dataclass

@@ -20,11 +20,11 @@ import triton.language as tl
 import kernellab
 from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Launches
-from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.dispatch.measuring import CaseSpec
 from kernellab.tune.dispatch.over import tune_over
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
+from kernellab.tune.verbs import tune_and_launch
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 

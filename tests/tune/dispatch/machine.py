@@ -14,7 +14,7 @@ from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import CaseRequest, MeasuredCase
-from kernellab.tune.dispatch.table import Table
+from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.result import Row
 
 MULTIPROCESSORS = 16
@@ -98,7 +98,7 @@ class Formula:
 
 
 def over_sizes(machine: Formula, policy: PlanPolicy | None = None) -> OverSizes:
-    table = Table(machine.cases, CONFIGS, MULTIPROCESSORS)
+    table = CaseTable(machine.cases, CONFIGS, MULTIPROCESSORS)
     return OverSizes("product", table, Plan(table, policy or PlanPolicy()), machine)
 
 

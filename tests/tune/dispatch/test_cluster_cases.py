@@ -18,13 +18,13 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import key_of
-from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.over import measurer_of
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.result import Row, row_of
-from kernellab.tune.tuning import Environment
+from kernellab.tune.run_tuning import Environment
+from kernellab.tune.verbs import environment_of
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment
 

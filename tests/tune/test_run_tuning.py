@@ -20,7 +20,7 @@ from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches, moved_bytes
 from kernellab.timing.provenance import Device, key_fields
 from kernellab.tune.options import Options
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
 from tests.labs import shared_lab
 
 TARGET = Target("cuda", 90, 32)

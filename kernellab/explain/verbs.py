@@ -17,7 +17,7 @@ from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pa
 from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
-from kernellab.explain.gathering import facts_of, traffic_of_launch
+from kernellab.explain.launch_facts import facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
@@ -27,7 +27,7 @@ from kernellab.launch.calls import UserCall, require_launch
 from kernellab.launch.grids import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import Session, recorded_version, regenerated_inputs, values_of
-from kernellab.registry.described_launches import recorded_launch_of, result_of
+from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.target import device_name, multiprocessors
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.gpu_bench import gpu_bench

@@ -9,9 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
-from kernellab.explain.profile import Profile
-from kernellab.explain.reading import (
+from kernellab.explain.compiled_facts import (
     Line,
     accesses_of,
     atomics_of,
@@ -23,6 +21,8 @@ from kernellab.explain.reading import (
     reductions_of,
     runs_of,
 )
+from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
+from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.launch import resident_programs, traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file

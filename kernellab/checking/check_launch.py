@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import Check, ExpectedValue, agree, compare, wrong_elements
 from kernellab.checking.error_detail import detail_of
-from kernellab.checking.hints import MaskedLanes, Mismatch, TrialOutcome, UnreadElements, hints_on, stores_nothing
+from kernellab.checking.hints import MaskedLanes, Mismatch, RepeatOutcome, UnreadElements, hints_on, stores_nothing
 from kernellab.checking.reference import Reference, ReferenceFunction, check_of, reference_of
 from kernellab.errors import CheckFailed, KernellabError, UsageError
 from kernellab.launch.arguments import memory_of
@@ -210,20 +210,20 @@ class WrongLaunch:
 
 def explain_checks(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[Check, ...]:
     """Add hints and the errors in detail to the failed checks of a launch."""
-    accesses, outcome = _repeat_launch(launch, checks)
+    accesses, repeat = _repeat_launch(launch, checks)
     first = next((check for check in checks if not check.equal), None)
     return tuple(
-        check if check.equal else _explain_check(launch, check, accesses, outcome if check is first else TrialOutcome())
+        check if check.equal else _explain_check(launch, check, accesses, repeat if check is first else RepeatOutcome())
         for check in checks
     )
 
 
-def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses | None, outcome: TrialOutcome) -> Check:
+def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses | None, repeat: RepeatOutcome) -> Check:
     name, record = check.argument, launch.record
     got, want, never = launch.memory[name], launch.values[name], launch.unwritten.get(name)
     before = launch.before.get(name)
     effects = record.compiled.effects
-    mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, outcome)
+    mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, repeat)
     hints = tuple(hints_on(mismatch).values())
     wrong = wrong_elements(got, want)
     if never is not None and fill_of(got[never]) is None:  # else they count as their fill
@@ -235,20 +235,20 @@ def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses 
     return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
 
 
-def _repeat_launch(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, TrialOutcome]:
+def _repeat_launch(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, RepeatOutcome]:
     """Repeat a launch; return its accesses per element and the outcome of trials, None where that is impossible."""
     if not _is_repeatable(launch):
-        return None, TrialOutcome()
+        return None, RepeatOutcome()
     trials = _Trials(launch)
     try:
         accesses = trials.accesses()
         if accesses is None:
-            return None, TrialOutcome()
-        return accesses, TrialOutcome(
+            return None, RepeatOutcome()
+        return accesses, RepeatOutcome(
             trials.strides(), trials.lanes(accesses), tuple(_unread_elements(launch, checks, accesses))
         )
     except KernellabError:  # it takes too long, or the CPU cannot run it
-        return None, TrialOutcome()
+        return None, RepeatOutcome()
 
 
 def _is_repeatable(launch: WrongLaunch) -> bool:

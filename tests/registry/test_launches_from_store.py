@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernellab.registry import grid_text
-from kernellab.registry.recorded_launches import random_tensor
+from kernellab.registry.launches_from_store import random_tensor
 from kernellab.store import Argument, RecordedLaunch
 
 

@@ -20,7 +20,7 @@ from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Environment, tune_launches
+from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def tune_recorded_launches(
 
     Each tuning starts from the values before the launch. ``checks`` are references by the `id` of the record.
     """
-    from kernellab.checking.checked_run import starting_values  # most tunings need none of it
+    from kernellab.checking.check_launch import starting_values  # most tunings need none of it
 
     tunings: dict[int, Tuning] = {}
     for record in recorder.records.values():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.checking.checked_run import check_outputs
+from kernellab.checking.check_launch import check_outputs
 from kernellab.checking.reference import check_of, reference_of
 from kernellab.errors import CheckFailed
 from tests.checking import hinted_kernels as kernels
