@@ -135,7 +135,7 @@ def require_sendable(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
 def opaque_message(opaque: Opaque) -> str:
     """The rest of an error message about a value that cannot be sent."""
     return (
-        f"a {opaque.type}, which cannot be taken to the process that compiles or runs the kernel"
+        f"a {opaque.type}, which cannot be sent to the process that compiles or runs the kernel"
         f"{f' ({opaque.reason})' if opaque.reason else ''}. Give it as a number, string or dtype, an Enum member, a "
         "NamedTuple or frozen dataclass of these, or a function with source."
     )

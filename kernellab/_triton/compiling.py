@@ -209,7 +209,7 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
 
 
 def _size_of_log() -> int | None:
-    """The present size of standard error in bytes; None where that is no regular file."""
+    """The present size of standard error in bytes; None where that is not a regular file."""
     with suppress(OSError):
         status = os.fstat(2)
         return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -334,7 +334,7 @@ def prune_configs(
             estimates = [tuner.perf_model(**{**config.all_kwargs(), **named, **meta}) for config in kept]
             order = sorted(range(len(kept)), key=lambda index: estimates[index])
             for place, index in enumerate(order[count:], start=count + 1):
-                reasons[id(kept[index])] = f"perf_model puts it at place {place}, and top_k is {count}"
+                reasons[id(kept[index])] = f"perf_model ranks it {place}, and top_k is {count}"
             kept = [kept[index] for index in sorted(order[:count])]
     return kept, reasons
 
@@ -351,7 +351,7 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     """The text of a function from its ``def`` on, the line of that in its file, and its syntax tree.
 
     Raises:
-        SourceError: it cannot be found, or is no ``def`` statement.
+        SourceError: it cannot be found, or is not a ``def`` statement.
     """
     lines, first, node = _source_lines(owner)
     return "".join(lines[node.lineno - 1 : node.end_lineno]), first + node.lineno - 1, node

@@ -362,7 +362,7 @@ def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
 def constant_feature(value: Any) -> Any:
     """A key of a constant: two constants with equal keys compile alike.
 
-    Python has ``1 == 1.0 == True`` and ``0.0 == -0.0``, so the type takes part, and floats go by their digits.
+    Python has ``1 == 1.0 == True`` and ``0.0 == -0.0``, so the key has the type, and the digits of a float.
 
     Raises:
         TypeError: constants of this type have no key.

@@ -116,7 +116,7 @@ _COMPILED = tuple(COMPILED.split(", "))
 class Switch:
     """Counts the recorders of all threads; while there is one, all launches take the slow path.
 
-    In a thread where somebody wants to, ``send`` launches kernels in their place.
+    In a thread that sets ``send``, launches go through it.
     """
 
     def __init__(self) -> None:

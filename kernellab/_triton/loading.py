@@ -249,12 +249,12 @@ def _import_value(binding: Import) -> Any:
         for part in filter(None, binding.attribute.split(".")):
             value = getattr(value, part)
     except (ImportError, AttributeError) as exc:
-        raise SourceError(f"The kernel needs {name}, which is not here: {exc}.") from exc
+        raise SourceError(f"The kernel needs {name}, which cannot be imported here: {exc}.") from exc
     fingerprint = str(getattr(value, "cache_key", ""))
     if fingerprint and binding.fingerprint and fingerprint != binding.fingerprint and not is_of_triton(binding.module):
         raise SourceError(
-            f"The kernel needs {name} as it was when the kernel was taken, and here that is another function: its "
-            "package has changed, or chooses it as it is imported. Define the helper in a cell or file of your own."
+            f"{name} differs from the function that the kernel used when it was compiled or kept: its package has "
+            "changed, or chooses an implementation at import. Define the helper in a cell or file of your own."
         )
     return value
 

@@ -98,7 +98,7 @@ def _redirecting_launch(method: Any, name: str) -> Any:
         finally:
             _leave_choice(bound, kernel)
 
-    launch._torchdynamo_disable = True  # type: ignore[attr-defined]  # it is no code for a graph
+    launch._torchdynamo_disable = True  # type: ignore[attr-defined]  # it is not code for a graph
     return launch
 
 

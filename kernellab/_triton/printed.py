@@ -113,7 +113,7 @@ def _close(opened: list[PrintedOperation], line: str) -> None:
 def _operation_of(line: str, depth: int) -> PrintedOperation:
     match = _OPERATION.match(line)
     if match is None:
-        raise ValueError(f"printed IR: {line!r} is no operation; expected a name after the results.")
+        raise ValueError(f"printed IR: {line!r} is not an operation; expected a name after the results.")
     return PrintedOperation(match[1], depth, line[match.end() :])
 
 

@@ -166,7 +166,7 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
         hint = f"is {misspelt[0]} a misspelling?" if misspelt else f"it is declared as {signature}."
         unknown = [name for name in meta if name not in (*names, *option_names(parse_target(DEFAULT_TARGET)))]
         if unknown and not misspelt:
-            hint = f"{unknown[0]}, which is given, is none of its parameters: {hint}"
+            hint = f"it has no parameter {unknown[0]}: {hint}"
         return f"{function.__name__} is launched without {missing}; {hint}"
     return tensor_problem(function.__name__, {**dict(zip(names, args, strict=False)), **meta})
 
@@ -249,7 +249,7 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
     """Refuse a non-integer value of an integer option: Triton passes it on, and the compiler aborts.
 
     Raises:
-        UsageError: one is neither None nor an integer of 32 bits; or num_ctas is no power of 2, for which LLVM aborts.
+        UsageError: one is neither None nor an integer of 32 bits; or num_ctas is not a power of 2 (LLVM aborts).
     """
     for name in INTEGER_OPTIONS:
         value = constexpr_value(options.get(name))
@@ -263,7 +263,7 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
     """Refuse a tensor as a constant: its text, which is part of Triton's key, reads all of its memory.
 
     Raises:
-        UsageError: an option that counts something is no integer.
+        UsageError: an option that counts something is not an integer.
         LaunchError: a constexpr or another option is a tensor.
     """
     require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
@@ -272,7 +272,7 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
     for name, value in arguments.items():
         if name not in dynamic and hasattr(value, "data_ptr"):
             raise LaunchError(
-                f"{name} of {function.__name__} is a {type(value).__name__}, which cannot be taken for a constexpr or "
+                f"{name} of {function.__name__} is a {type(value).__name__}, which cannot be a constexpr or "
                 f"an option. Give it as a number, such as {name}.item() returns.",
                 kernel=function.__name__,
             )

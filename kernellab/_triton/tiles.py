@@ -39,10 +39,10 @@ def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidO
     """A tile in a layout of Gluon, for display: `gluon_tile(gl.BlockedLayout(...), [64, 64])`.
 
     Raises:
-        UsageError: it is no layout of Gluon, is impossible for a tile of this shape, or cannot be drawn.
+        UsageError: it is not a layout of Gluon, is impossible for a tile of this shape, or cannot be drawn.
     """
     if gluon_ir is None or not hasattr(layout, "_to_ir"):
-        raise UsageError(f"{value_text(layout)} is no layout of Gluon; expected one such as gl.BlockedLayout(...).")
+        raise UsageError(f"{value_text(layout)} is not a layout of Gluon; expected one such as gl.BlockedLayout(...).")
     context = _context()  # that the builder does not hold
     builder = gluon_ir.GluonOpBuilder(context)
     sizes = tuple(map(int, shape))
@@ -51,10 +51,10 @@ def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidO
         text, is_distributed = _mlir_type(builder, layout, sizes, element)
         registers = _registers_of(builder, layout, sizes) if is_distributed else None
     except RuntimeError as error:
-        raise UsageError(f"{value_text(layout)} is no layout: {str(error).strip()}") from error
+        raise UsageError(f"{value_text(layout)} is not a layout: {str(error).strip()}") from error
     kind = type_of(text, {})
     if kind is None:
-        raise UsageError(f"{value_text(layout)} is no layout that can be drawn: it reads {text}.")
+        raise UsageError(f"{value_text(layout)} is not a layout that can be drawn: it reads {text}.")
     return LaidOutValue("tile", type(layout).__name__, sizes, element, kind[3], None, "", registers=registers)
 
 
@@ -78,7 +78,7 @@ def _require_possible(layout: Any, shape: tuple[int, ...]) -> None:
     """Refuse layouts for which Triton would abort the process.
 
     Raises:
-        UsageError: a side is no power of two, axes are missing, or an instruction or a linear layout is impossible.
+        UsageError: a side is not a power of two, axes are missing, or an instruction or a linear layout is impossible.
     """
     if any(size <= 0 or size & (size - 1) for size in shape):
         raise UsageError(f"A tile of shape {list(shape)} has no layout; expected powers of two.")

@@ -356,7 +356,7 @@ def _grids_of(kernel: Kernel, grid: Any, named: Mapping[str, Any]) -> list[Any]:
 def _mutated_parameters(kernel: Kernel, named: Mapping[str, Any]) -> frozenset[str] | None:
     """The parameters that a kernel writes through, by torch's analysis.
 
-    None where it cannot tell, as where a constexpr is a symbol: what the kernel does may depend on its value.
+    None where that is unknown, as for a constexpr that is a symbol: what the kernel does may depend on its value.
     """
     import torch
     from torch._higher_order_ops.triton_kernel_wrap import get_mutated_tensors, kernel_side_table

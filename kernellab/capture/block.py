@@ -167,7 +167,7 @@ def _watch_launches(launches: Runtime, recorder: Any, unbound: dict[str, None]) 
 
 
 def record_kernel_launch(launched: BoundLaunch) -> RecordedKernelLaunch:
-    """Return the record of a launch, without its tensors, so that they live no longer than the user wants."""
+    """Return the record of a launch, without its tensors, so that it does not keep them alive."""
     kernel, effects = launched.kernel, launched.compiled.effects
     constants = {p.name: launched.arguments[p.name] for p in kernel.params if p.is_constexpr}
     closure, bindings = closure_of(kernel, tuple(constants.values()))
@@ -263,7 +263,7 @@ def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None,
         i for i, supplied in enumerate(supplied_by_config) if supplied == current and _has_options(configs[i], launched)
     ]
     if not ran or not _are_distinguishable(supplied_by_config, grids):
-        return None, "its configs cannot be told apart by what they set"
+        return None, "two of its configs set the same values"
     call_constants = {
         name: value for name, value in call.items() if name in constants or name not in launched.arguments
     }

@@ -130,13 +130,13 @@ def _refusal(step: Step, why: str) -> str:
     return (
         f"The program calls {step.words}, an operator {why}, and that a module cannot bring along. Make it by "
         "torch.library.custom_op or triton_op of a function whose source, kernels and helpers are Python, or call its "
-        "parts in the block in its place."
+        "parts in the block instead."
     )
 
 
 GRID_OF = '''\
 def grid_of(*configs):
-    """Return the grid of a launch as a function of its arguments, which tell the config that was chosen."""
+    """Return the grid of a launch as a function of its arguments, which determine the config that was chosen."""
     return lambda meta: next(
         grid for supplied, grid in configs if all(meta[name] == value for name, value in supplied.items())
     )'''
@@ -224,7 +224,7 @@ def _merged_tuner(tuner: Autotune, use: KernelUse, index_map: dict[int, int]) ->
 def _arguments_to_restore(use: KernelUse, tuner: Autotune, tensors: frozenset[str]) -> tuple[str, ...] | None:
     """Return the arguments to restore between timings of configs, but for those that the user named.
 
-    A kernel that reads what it writes would run on its own results. None if one of them is no plain tensor.
+    A kernel that reads what it writes would run on its own results. None if one of them is not a plain tensor.
     """
     if {"restore_value", "reset_to_zero"} & {name for name, _ in tuner.arguments}:
         return ()

@@ -1,7 +1,7 @@
 """A captured function: one program for each set of guards that its calls met.
 
-The arguments of a call that are no tensors have to be as at the capture of its program. Tensors that the function finds
-elsewhere (parameters of a module, globals) are looked up by name in each call.
+Arguments other than tensors have to be as at the capture of the program. Tensors that the function finds elsewhere
+(parameters of a module, globals) are looked up by name in each call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _CallKey:
-    """The part of a call that a program fixes: the arguments that are no tensors, and the modes of torch."""
+    """The part of a call that a program fixes: the arguments that are not tensors, and the modes of torch."""
 
     structure: Any
     others: tuple[Any, ...]
@@ -222,13 +222,13 @@ def _inputs_of(
 ) -> tuple[dict[str, Any], str]:
     """Return the inputs of a program for a call, and why it does not hold for them, or ""."""
     if not captured.call.is_like(call):
-        return {}, "the call has other arguments beside tensors, or other modes of torch, than that of the recording"
+        return {}, "its arguments other than tensors, or the modes of torch, differ from those of the recording"
     tensors_by_name = dict(named_tensors(scope)) if any(isinstance(each, str) for each in captured.sources) else {}
     tensors = [leaves[each] if isinstance(each, int) else tensors_by_name.get(each) for each in captured.sources]
     if missing := [each for each, tensor in zip(captured.sources, tensors, strict=True) if tensor is None]:
-        return {}, f"{missing[0]} is no tensor any more"
+        return {}, f"{missing[0]} is not a tensor any more"
     if _memory_sharing([*_tensors(leaves), *tensors]) != captured.shared:
-        return {}, "its tensors share memory in another way"
+        return {}, "its tensors share memory differently"
     inputs = dict(zip(captured.program.inputs, tensors, strict=True))
     return inputs, inputs_problem(captured.program.tape, inputs)
 
@@ -248,13 +248,13 @@ def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int
         return position
     if tensor is None:
         raise UsageError(
-            "The function takes memory that is of no tensor in particular: of arguments that overlap where neither "
-            "holds the other, or of a tensor that is gone. Pass one tensor, and make the others in the function."
+            "The function uses memory that belongs to no single tensor: arguments overlap and neither contains the "
+            "other, or a tensor was deleted. Pass one tensor, and make the others in the function."
         )
     name = name_in(scope, tensor)
     if not name:
         raise UsageError(
-            f"The function takes a tensor of shape {tuple(tensor.shape)} that is no argument of it and has no name in "
+            f"The function takes a tensor of shape {tuple(tensor.shape)} that is not an argument and has no name in "
             "the function or around it, so another call could not find it. Pass it as an argument."
         )
     return name

@@ -147,9 +147,9 @@ def require_read(*given: Any) -> None:
     *tensors, _, place = given
     if is_traced(tuple(tensors), {}):
         raise UsageError(
-            f"{place} reads values of a tensor, and the program holds for those alone, which torch's tracers cannot "
-            "ask. Compute with the tensor in place of its value (torch.where instead of a branch), or run the program "
-            "as it is."
+            f"{place} reads values of a tensor, and the program is valid for those values only, which torch's tracers "
+            "cannot check. Compute with the tensor instead of its value (torch.where instead of a branch), or run the "
+            "program as it is."
         )
     if problem := read_problem(*given):
         raise OtherValueRead(problem)
@@ -159,7 +159,8 @@ def require_read_in_dynamo(*given: Any) -> None:
     """Stand for `require_read`."""
     *_, place = given
     raise RuntimeError(  # of Python's own, as dynamo knows no others
-        f"{place} reads values of a tensor, and the program holds for those alone, which torch.compile cannot ask."
+        f"{place} reads values of a tensor, and the program is valid for those values only, which torch.compile cannot "
+        "check."
     )
 
 
@@ -180,8 +181,8 @@ def read_problem(*given: Any) -> str:
         return ""
     return (
         f"{place} reads {current!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
-        "recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the tensor "
-        "in place of its value (torch.where instead of a branch)."
+        "recorded, and what Python computed from it is fixed. Capture it again with such data, or compute with the "
+        "tensor instead of its value (torch.where instead of a branch)."
     )
 
 

@@ -3,8 +3,8 @@
 Tensors are known by their memory. A tensor in unknown memory existed before the block, and is an input. One that shares
 memory with a known tensor is a view of it. The recording keeps no tensor alive.
 
-A mode for torch's functions sees what is no operation: NumPy, storages, ``x.data = y``. Values that Python reads are
-noted, since what follows from them is fixed.
+A mode for torch's functions sees NumPy, storages and ``x.data = y``, which are not operations. Values that Python reads
+are noted, since what follows from them is fixed.
 """
 
 from __future__ import annotations
@@ -163,9 +163,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not effects.is_followed:
                 self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
             if effects.lost or indirect.tables & indirect.tensors.keys():
-                self.note(
-                    f"{name} goes to addresses in memory that the program does not make anew: they are the recorded"
-                )
+                self.note(f"{name} uses addresses of memory that the program does not allocate: they stay as recorded")
             constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
             self._being_launched = written
             self._before = {id(memory[n]): {"": sample} for n, sample in launched.before.items()}
@@ -207,7 +205,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(result, bool) and (source := random_source(self.recording, [ref.index for ref in refs])):
             raise UsageError(
                 f"{place_of_user()} reads {short_repr(result)}, a number that {source} draws at random: a run would "
-                "draw another, and what Python makes of a number is fixed. Draw it before the block, or let the "
+                "draw another, and what Python computes from a number is fixed. Draw it before the block, or let the "
                 "kernel load it from its tensor."
             )
         what = "values" if isinstance(result, list) else "a value"
@@ -220,8 +218,8 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             index = self.value_of(tensor)
         name = self._name_of(tensor) or self.recording.values[index].name or "a tensor"
         self.note(
-            f"{place_of_user()} puts other memory in the place of that of {name}, which the program does not do: it "
-            "gives that as an output, and leaves the memory that was there before as it is"
+            f"{place_of_user()} replaces the memory of {name}, and the program does not: it returns the new memory as "
+            "an output, and leaves the old memory as it is"
         )
 
     def record_exposure(self, tensor: Any, how: str, *, is_read: bool) -> None:
@@ -402,7 +400,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 base = next((i for i in same if self.recording.values[i].layout.covers(layout)), None)
                 if base is None:
                     raise UsageError(
-                        f"{place_of_user()} gives a tensor other or more memory in place, which a program cannot "
+                        f"{place_of_user()} resizes a tensor or replaces its memory in place, which a program cannot "
                         "record; make a new tensor instead."
                     )
                 self._add_view(base, tensor, layout)
@@ -416,7 +414,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FunctionRecorder(TorchFunctionMode):
-    """Reports calls of one thread that are no torch operations to its recorder."""
+    """Reports calls of one thread that are not torch operations to its recorder."""
 
     def __init__(self, recorder: OperationRecorder) -> None:
         super().__init__()

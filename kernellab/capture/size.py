@@ -161,7 +161,7 @@ class Sizes:
 def compile_expression(text: str) -> Any:
     """Return the compiled code of an expression; raise `UsageError` for more than arithmetic over sizes."""
     if not is_formula(f"lambda sizes: {text}", names_in(text)):
-        raise UsageError(f"{text[:200]} is no arithmetic over sizes, which is all that a program can hold.")
+        raise UsageError(f"{text[:200]} is not arithmetic over sizes, which is all that a program can hold.")
     return compile(text, "<size>", "eval")
 
 

@@ -45,7 +45,7 @@ from kernellab.capture.size import Guard, SizeSource
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
 from kernellab.source.text import USER_ERRORS
 
-# Results of these are no sizes: values of elements, which are fixed, and addresses.
+# Results of these are not sizes: values of elements, which are fixed, and addresses.
 _DATA_READS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__", "data_ptr", "__contains__"})
 _NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook", "__repr__", "__format__", "__str__"})
 
@@ -208,7 +208,7 @@ class SizeTracker(TorchFunctionMode):
         if not _are_same_operations(wanted, calls):
             calls = [call for call in calls if not call.is_identity]
         if not _are_same_operations(wanted, calls):
-            raise FakeMismatch("the operations are others")
+            raise FakeMismatch("the operations differ")
         measured: dict[Any, Any] = {}
         for index, step, call in zip(steps, wanted, calls, strict=True):
             self._take_step(index, step, call, measured)
@@ -271,16 +271,16 @@ class SizeTracker(TorchFunctionMode):
         """Note the fake tensors of a call's results; return symbolic numbers where the result is numbers."""
         leaves, fake_leaves = list(members_of(result)), list(members_of(fake))
         if len(leaves) != len(fake_leaves):
-            raise FakeMismatch("the results are others")
+            raise FakeMismatch("the results differ")
         tensors = [pair for pair in zip(leaves, fake_leaves, strict=True) if isinstance(pair[0], torch.Tensor)]
         for real, other in tensors:
             if not isinstance(other, torch.Tensor):
-                raise FakeMismatch("the results are others")
+                raise FakeMismatch("the results differ")
             self._note_fake(real, other, measured)
         if tensors:
             return result
         if [plain_value(number) for number in fake_leaves] != leaves:
-            raise FakeMismatch("the numbers are others")
+            raise FakeMismatch("the numbers differ")
         return fake if any(isinstance(number, SYMBOLIC) for number in fake_leaves) else result
 
     def _note_fake(self, real: Any, fake: Any, measured: Mapping[Any, Any]) -> None:
@@ -314,7 +314,7 @@ class SizeTracker(TorchFunctionMode):
         return fake
 
     def _first_layout(self, index: int) -> SymbolicLayout:
-        """Return the layout of a value that is no result of a call: an input, or a view from before the block."""
+        """Return the layout of a value that is not a result of a call: an input, or a view from before the block."""
         known = self.recording.values[index]
         layout, same = known.layout, [i for i in self.recorder.memory.of_storage[known.storage] if i != index]
         for other in same:
@@ -413,7 +413,7 @@ def _has_functorch_tensor(arguments: Any) -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Silence torch's log of failures on fake tensors, which fix sizes and are no errors of the user."""
+    """Silence torch's log of failures on fake tensors, which fix sizes and are not errors of the user."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:

@@ -64,7 +64,7 @@ class LaunchSizes:
             tracker.is_launching = False
         self._track_launch(kernel, arguments, tracked_grid)
         if any(index not in tracker.arguments for index in tracker.new_steps()):
-            tracker.fix_all("hooks of a launch work with sizes")
+            tracker.fix_all("hooks of a launch use sizes")
         tracker.mark_followed()
         return handle
 
@@ -93,7 +93,7 @@ class LaunchSizes:
                 if isinstance(number, torch.SymInt) and number.node.hint == 1:
                     bool(number == 1)  # Triton specializes on 1
                 elif isinstance(number, torch.SymFloat | torch.SymBool):
-                    tracker.fix(symbols_of(number), f"{name} takes a number that is no integer of it")
+                    tracker.fix(symbols_of(number), f"{name} takes a number computed from it that is not an integer")
         self._require_heuristics(kernel, arguments, record)
         _pin_untraceable_sizes(tracker, index, record)
 
@@ -108,12 +108,12 @@ class LaunchSizes:
         layer: Any = kernel
         while layer is not record.kernel and layer is not None:
             for name, heuristic in dict(getattr(layer, "values", None) or {}).items():
-                with tracker.env.because(f"the heuristic of {name} decides so"):
+                with tracker.env.because(f"the heuristic of {name} depends on it"):
                     try:
                         with tracker.follow_user_function():
                             decided = heuristic(values)
                     except USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
-                        reason = f"the heuristic of {name} cannot be asked for others"
+                        reason = f"the heuristic of {name} cannot run on other sizes"
                         tracker.fix(tracker.symbols_in(arguments), reason)
                         continue
                     require_constant(tracker, decided)
@@ -198,7 +198,7 @@ def _pin_untraceable_sizes(tracker: SizeTracker, index: int, record: RecordedKer
     compiled_constants = {n for n in record.constants.values() if type(n) is int and n > 1}
     if constants | compiled_constants:
         shown = ", ".join(map(str, sorted(constants or compiled_constants)))
-        reason = f"{name} takes {shown}, which follows from no size"
+        reason = f"{name} takes {shown}, which was not computed from a size"
         untracked = _untracked_sizes(tracked, symbols_of(layouts) - tracked, tracker, name)
         tracker.fix(untracked | {s for s in symbols_of(layouts) if tracker.hints.get(s) in constants}, reason)
     if any(isinstance(extent, SYMBOLIC) for extent in grid):
@@ -221,7 +221,7 @@ def _untracked_sizes(tracked: set[Any], untracked: set[Any], tracker: SizeTracke
         if not equal:
             others.add(symbol)
         else:
-            with tracker.env.because(f"{name} takes them for one"):
+            with tracker.env.because(f"{name} uses them as one size"):
                 tracker.require(sympy.Eq(symbol, equal[0]))
     return others
 

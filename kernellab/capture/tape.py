@@ -424,8 +424,8 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
         for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted_layout, found_layout, strict=True):
             if want != got:
                 return (
-                    f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
-                    "alone. Capture it again for another."
+                    f"The input {name} has the {what} {got}; the program was recorded with {want}, and is valid for "
+                    "that only. Capture it again for another."
                 )
     if not tape.apart or is_traced(tuple(inputs.values()), {}):  # traced tensors have no addresses
         return ""
@@ -444,7 +444,7 @@ def sharing_problem(inputs: Mapping[str, Any], apart: Collection[str]) -> str:
         for other, (begin, end) in spans.items():
             if one != other and one in spans and begin < spans[one][1] and spans[one][0] < end:
                 return (
-                    f"The inputs {one} and {other} share memory, and the program holds for tensors that do not. Pass a "
-                    "clone of one, or capture it again with such tensors."
+                    f"The inputs {one} and {other} share memory, and the program was recorded with tensors that do "
+                    "not. Pass a clone of one, or capture it again with such tensors."
                 )
     return ""

@@ -37,7 +37,7 @@ def layout_of(tensor: Any) -> TensorLayout:
     """Return the layout of a tensor in its storage; raise `UsageError` for one that is not plain and strided."""
     if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor).__torch_dispatch__ is not _PLAIN:
         kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
-        raise UsageError(f"A {kind} tensor takes part in the block; a program can hold plain strided tensors only.")
+        raise UsageError(f"The block uses a {kind} tensor; a program can hold plain strided tensors only.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = tuple(tensor.shape), tuple(tensor.stride())
     return TensorLayout(dtype, tensor.element_size(), *layout, tensor.storage_offset(), str(tensor.device))

@@ -163,7 +163,7 @@ def room(workspace, offset, count, dtype, device):
 
 
 def require_workspace(workspace, device):
-    """Raise ValueError for a workspace that is no piece of memory of that size on the device."""
+    """Raise ValueError for a workspace that is not a piece of memory of that size on the device."""
     if not isinstance(workspace, torch.Tensor):
         raise ValueError(f"The workspace is a {type(workspace).__name__}; expected a tensor: "
                          f"torch.empty({WORKSPACE_BYTES}, dtype=torch.uint8, device={str(device)!r}).")
@@ -176,7 +176,7 @@ def require_workspace(workspace, device):
 
 _REFUSE = '''\
 def refuse(problem):
-    """Raise ValueError for what a run finds and the program does not hold for; "" is no problem."""
+    """Raise ValueError for what a run finds and the program does not hold for; "" is not a problem."""
     if problem:
         raise ValueError(problem)'''
 
@@ -311,7 +311,7 @@ CHECKED = set()  # names of kernels whose launches are looked at for NaN that th
 
 
 def has_nan(tensors):
-    """Tell whether one of the tensors holds NaN."""
+    """Return whether one of the tensors holds NaN."""
     floats = (t.float() if t.element_size() == 1 else t for t in tensors if t.is_floating_point() or t.is_complex())
     return any(t.isnan().any().item() for t in floats)
 
@@ -377,4 +377,4 @@ def benchmark(arguments, rounds=20):
     for name, each_ms, each_bytes in [*rows, ("launches", all_ms, moved), ("program", time_ms, moved)]:
         rate = each_bytes / each_ms / 1e6 if each_ms else 0.0
         print(f"{name:<32} {each_ms * 1e3:10.1f} us {each_bytes:15,} bytes {rate:8.0f} GB/s")
-    print(f"It allocated {peak_bytes:,} bytes beside its inputs.")'''
+    print(f"It allocated {peak_bytes:,} bytes in addition to its inputs.")'''

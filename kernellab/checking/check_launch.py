@@ -140,7 +140,7 @@ def check_outputs(
     memory = memory_of(record.arguments)
     outputs = {name: tensor for name, tensor in memory.items() if name in effects.mutated}
     if not outputs and not effects.unknown:
-        raise CheckFailed(f"{kernel} gives nothing to compare. {stores_nothing(kernel)}", kernel=kernel)
+        raise CheckFailed(f"{kernel} has no output to compare. {stores_nothing(kernel)}", kernel=kernel)
     masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
     values = reference.of(outputs)
@@ -176,7 +176,7 @@ def require_equal(check: Check, kernel: str) -> None:
     else:
         if worst is not None:
             off = abs(worst.got - worst.expected)
-            how = f". {worst.place} is off by {off:.3g} where {worst.allowed:.3g} is allowed."
+            how = f". {worst.place} has an error of {off:.3g}, tolerance {worst.allowed:.3g}."
         if check.never_written:
             how += f" {check.never_written:,} of them were never written."
     text = f"{check.argument} of {kernel} differs from {check.expression}: "

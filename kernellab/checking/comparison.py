@@ -106,7 +106,7 @@ class Check:
 
     ``expression`` is the reference as the user wrote it, ``argument`` the output; ``max_error`` is the largest absolute
     difference; ``mismatched`` of ``elements`` exceed their bounds, and ``never_written`` of those are unwritten.
-    ``worst`` is the element with the largest error over bound, and ``tolerance`` its bound, or the largest bound of an
+    ``worst`` is the element with the greatest error over bound, and ``tolerance`` its bound, or the largest bound of an
     equal output. ``differences`` are the first wrong elements, ``extent`` the first and last index of wrong elements
     along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the dtype
     of an integer output with a floating-point reference. ``wide`` is ``tolerance`` as a share of the largest element of
@@ -142,15 +142,15 @@ class Check:
     def text(self) -> str:
         """How the output differs, in words."""
         never = f", {self.never_written:,} of them never written" if self.never_written else ""
-        by = "" if self.never_written == self.mismatched else f", by up to {self.max_error:.3g}"
+        by = "" if self.never_written == self.mismatched else f", max error {self.max_error:.3g}"
         count = f"{self.mismatched:,} of {self.elements:,} elements"
         return f"{self.argument} differs from {self.expression} in {count}{never}{by}"
 
 
 def error_text(checks: Sequence[Check]) -> str:
-    """Return the largest error of outputs in words, with the widest tolerance where one is wide."""
+    """Return the max error of outputs in words, with the widest tolerance where one is wide."""
     widest = max(checks, key=lambda check: check.wide)
-    largest = f"largest error {max(check.max_error for check in checks):.2g}"
+    largest = f"max error {max(check.max_error for check in checks):.2g}"
     if not widest.wide:
         return largest
     return f"{largest}; wide tolerance: {widest.tolerance:.2g}, {widest.wide:.2g} of the largest element"
@@ -284,7 +284,7 @@ def _count_differing(got: DeviceView, want: DeviceView) -> ElementDifference | N
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The mask of wrong elements, the largest difference, the largest bound, the place of the worst element or -1."""
+    """The mask of wrong elements, the max error, the greatest bound, the place of the worst element or -1."""
 
     wrong: Any
     largest: float

@@ -308,7 +308,7 @@ def _move_errors(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _bound_extremes(func: Any, args: Any, kwargs: Any) -> Any:
-    """Bound extremes and sorted values by the largest error among the operands."""
+    """Bound extremes and sorted values by the greatest error among the operands."""
     operand = args[0]
     result, unit = func(operand.value, *values_of(args[1:]), **kwargs), operand.errors.unit
     own = operand.error

@@ -219,7 +219,7 @@ def _hint_strides(facts: Mismatch) -> Iterator[str]:
 def _hint_masked_lanes(facts: Mismatch) -> Iterator[str]:
     for lanes in facts.outcome.lanes:
         where = "" if lanes.line is None else f" in line {lanes.line}"
-        why = "its other= is no neutral value" if lanes.has_other else "what they hold is not defined without other="
+        why = "its other= is not a neutral value" if lanes.has_other else "what they hold is not defined without other="
         yield (
             f"Masked lanes of the load of {lanes.argument}{where} reach the result, and {why}: with "
             f"other={lanes.fill}, {facts.argument} equals {facts.expression}."

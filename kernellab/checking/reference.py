@@ -89,11 +89,11 @@ def _parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError) as exc:
         name = getattr(function, "__name__", "function")
-        raise UsageError(f"{value_text(function)} does not tell what it takes; wrap it: lambda x: {name}(x).") from exc
+        raise UsageError(f"{value_text(function)} does not list its parameters; wrap it: lambda x: {name}(x).") from exc
 
 
 def invalid_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
-    """Return the error for text that is no valid Python, worded on the user's text alone."""
+    """Return the error for text that is not valid Python, worded on the user's text alone."""
     reason = exc.msg
     try:
         ast.parse(text.strip())
@@ -110,7 +110,7 @@ _RULES = 2  # the version of the tolerance rules; increase it when a verdict may
 ANONYMOUS = "the expression"
 """The name of a reference without one."""
 THE_FUNCTION = "The function"
-"""The name of a reference that is no ``check=``."""
+"""The name of a reference that is not a ``check=``."""
 _MODULES = frozenset({"torch", "triton", "math"})
 
 
@@ -130,7 +130,7 @@ class ReferenceFunction:
         """Raise where an argument is missing that the reference needs.
 
         Raises:
-            UsageError: it uses a name that is no argument.
+            UsageError: it uses a name that is not an argument.
         """
         _require(self.needs, arguments, "check", "the kernel has")
 
@@ -219,7 +219,7 @@ def check_in(text: str, namespace: Mapping[str, Any]) -> ReferenceFunction:
     """Return the reference of an expression over the names of a notebook.
 
     Raises:
-        UsageError: it is no expression, or uses an undefined name.
+        UsageError: it is not an expression, or uses an undefined name.
     """
     missing = [name for name in _names_in(text, "check") if name not in namespace]
     if missing:
@@ -231,7 +231,7 @@ def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check"
     """Return the reference of an option's expression, evaluated with the names of a notebook.
 
     Raises:
-        UsageError: it is no expression.
+        UsageError: it is not an expression.
     """
     names = [name for name in _names_in(text, option) if name in namespace]
     sources = {name: namespace[name] for name in names if memory_of({name: namespace[name]})}
@@ -244,10 +244,10 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
     """Compute a reference, in float64 and with bounds where its operations allow it; arguments stay unchanged.
 
     The values have memory of their own, so a launch that changes an argument in place leaves them as they are. Inputs
-    that are no arguments, such as results of earlier cells, count as inexact.
+    that are not arguments, such as results of earlier cells, count as inexact.
 
     Raises:
-        UsageError: it cannot be computed, or is no tensor, tuple or dict of them, or an argument has no data.
+        UsageError: it cannot be computed, or is not a tensor, tuple or dict of them, or an argument has no data.
     """
     check.require(arguments)
     for name, tensor in memory_of(arguments).items():
@@ -327,7 +327,7 @@ def _names_in(text: str, option: str) -> tuple[str, ...]:
     """Return the free names of an expression.
 
     Raises:
-        UsageError: it is no expression.
+        UsageError: it is not an expression.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")

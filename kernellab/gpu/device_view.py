@@ -172,7 +172,7 @@ def _function(name: str, device: int, element: str, **constants: bool) -> Device
 
 @dataclass(frozen=True, slots=True)
 class ElementDifference:
-    """The number of differing elements and their largest difference; infinity if only one of a pair is finite."""
+    """The number of differing elements and their max difference; infinity if only one of a pair is finite."""
 
     count: int
     largest: float

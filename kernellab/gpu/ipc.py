@@ -171,7 +171,7 @@ class IpcExport:
         tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
         if not isinstance(tensor, torch.Tensor):  # a null pointer
             if value.data_ptr():
-                raise CannotExport(f"{name} is no tensor but an address")
+                raise CannotExport(f"{name} is not a tensor but an address")
             return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
         self._check(name, tensor)
         storage = tensor.untyped_storage()

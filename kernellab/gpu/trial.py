@@ -155,10 +155,10 @@ class GpuTrials:
         device, effects = torch.cuda.current_device(), launch.compiled.effects
         passed = launch.handle.hash, device
         if torch.cuda.is_current_stream_capturing():
-            return TrialResult(("the first launch was captured into a CUDA graph and not tried before",))
+            return TrialResult(("the first launch was captured into a CUDA graph, without a trial launch",))
         if effects.lost is not None:
             self._passed.add(passed)
-            return TrialResult((f"the first launch was not tried before: {effects.lost}",))
+            return TrialResult((f"the first launch ran without a trial launch: {effects.lost}",))
         behind = reached_memory(launch.arguments, effects, "cuda")
         mutated = effects.mutated | behind.mutated if effects.is_followed else None
         exported = IpcExport(device, mutated, behind=behind)

@@ -61,7 +61,7 @@ class Descriptor:
         for stride in strides[:-1]:
             if int(stride.data.item()) * itemsize % _ALIGNMENT:
                 raise InterpretedCheckFailed(
-                    f"a stride of {int(stride.data.item())} elements in a tensor descriptor is no multiple of 16 bytes"
+                    f"a stride of {int(stride.data.item())} elements in a descriptor is not a multiple of 16 bytes"
                 )
         if int(strides[-1].data.item()) != 1:
             raise InterpretedCheckFailed("the last stride of a tensor descriptor must be 1")

@@ -4,8 +4,8 @@ Triton's ``InterpreterBuilder`` computes on bf16 and fp8 as if they were integer
 that their type can represent, and every operation rounds its result. 32-bit integer arithmetic tracks the lanes
 that overflowed, until the value reaches a pointer.
 
-Device queries are emulated: launch options come from the launch, program n runs on multiprocessor n modulo their
-number, and clocks return nanoseconds of this machine, so they grow but measure the interpreter.
+Device queries are emulated: launch options come from the launch, program n runs on SM n modulo their number,
+and clocks return nanoseconds of this machine, so they grow but measure the interpreter.
 """
 
 from __future__ import annotations

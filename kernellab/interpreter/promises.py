@@ -76,7 +76,7 @@ class Promises:
             checked = min(divisor & -divisor, _MOST_BYTES_ALIGNED) if is_pointer else divisor
             firsts = _firsts(multiples, axis)
             if checked > 1 and (strays := firsts[firsts % firsts.dtype.type(checked) != 0]).size:
-                detail = f"{_value_text(value, strays[0], multiples.argument)} is no multiple"
+                detail = f"{_value_text(value, strays[0], multiples.argument)} is not a multiple"
                 name = f"tl.multiple_of({divisor})"
                 self._report(name, detail, strays.size, multiples.argument, multiples.place)
 

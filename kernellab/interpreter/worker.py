@@ -234,7 +234,7 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
 
 def _notes(used: set[str], *, reads_device_registers: bool) -> tuple[str, ...]:
     arithmetic = f"{', '.join(sorted(used))} arithmetic is emulated in float32 and rounded after each operation"
-    registers = "no GPU: multiprocessors are counted through program by program, clocks are those of this machine"
+    registers = "no GPU: each program gets the next SM number, and clocks are this machine's"
     return ((arithmetic,) if used else ()) + ((registers,) if reads_device_registers else ())
 
 

@@ -328,7 +328,7 @@ def is_formula(text: str, names: Collection[str]) -> bool:
 
 
 def formula_problem(text: str, names: Collection[str]) -> str:
-    """Return the reason why a text is no formula over parameters with these names; "" if it is one."""
+    """Return the reason why a text is not a formula over parameters with these names; "" if it is one."""
     try:
         _formula(text, names)
     except ValueError as exc:
@@ -360,7 +360,7 @@ def _formula(text: str, names: Collection[str]) -> ast.Lambda:
     try:
         body = parse_python(text).body if len(text) <= _LENGTH else []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        raise ValueError(f"the grid is no Python: {exc}") from exc
+        raise ValueError(f"the grid is not Python: {exc}") from exc
     node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     parameters = node.args if isinstance(node, ast.Lambda) else ast.arguments([], [], None, [], [], None, [])
     others = parameters.posonlyargs or parameters.kwonlyargs or parameters.vararg or parameters.kwarg
@@ -417,7 +417,7 @@ class _OperatorGuard(ast.NodeTransformer):
 
 def _apply_operator(kind: str, left: Any, right: Any) -> Any:
     if not all(isinstance(value, int | float) for value in (left, right)):
-        raise TypeError(f"{left!r} and {right!r} are no numbers")
+        raise TypeError(f"{left!r} and {right!r} are not numbers")
     if kind in {"Pow", "LShift"} and not (abs(left) < 2**_BITS and abs(right) < _BITS):
         raise OverflowError("the grid is too large")
     return OPERATORS[getattr(ast, kind)](left, right)

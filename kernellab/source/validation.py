@@ -107,7 +107,7 @@ def parse_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEX
     except RecursionError as exc:
         raise MalformedData(f"it is nested deeper than {_DEPTH} levels") from exc
     except ValueError as exc:
-        raise MalformedData(f"it is no JSON: {exc}") from exc
+        raise MalformedData(f"it is not JSON: {exc}") from exc
     if _SURROGATE.search(text) and _UNENCODABLE.search(json.dumps(value, ensure_ascii=False)):
         raise MalformedData("it has a text that cannot be encoded")
     if text.count("[") + text.count("{") < _DEPTH:
@@ -243,15 +243,14 @@ def _problem_of_text(text: str, kind: FunctionKind) -> str:
     try:
         body = parse_python(wrapped).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        return f"is no Python: {exc}"
+        return f"is not Python: {exc}"
     node: Any = body[0] if len(body) == 1 else None
     if kind == "class":
         return "" if isinstance(node, ast.ClassDef) else "is not one class statement"
     if kind == "lambda":
         inner = node.value if isinstance(node, ast.Expr) else None
-        return (
-            "" if isinstance(inner, ast.Lambda) and ast.get_source_segment(wrapped, inner) == text else "is no lambda"
-        )
+        is_lambda = isinstance(inner, ast.Lambda) and ast.get_source_segment(wrapped, inner) == text
+        return "" if is_lambda else "is not a lambda"
     return "" if isinstance(node, ast.FunctionDef) and not node.decorator_list else "is not one bare def statement"
 
 

@@ -1,6 +1,6 @@
 """Child processes with their own interpreter, started here and waited for at the latest at exit.
 
-An orphan that has ended stays as a zombie if nothing reaps it, as in a container whose first process is no init. So
+An orphan that has ended stays as a zombie if nothing reaps it, as in a container whose first process is not init. So
 every process waits for its children: this one for its workers and fork servers, a server for its forks and their
 children (`kernellab.workers.main`).
 """

@@ -1,7 +1,7 @@
 """The main program of a worker process, started with ``worker FD PARENT MODULE...``.
 
 It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
-the process that started it. Called with ``forkserver`` in the place of ``worker``, it imports the modules and forks a
+the process that started it. Called with ``forkserver`` instead of ``worker``, it imports the modules and forks a
 worker for each request on FD.
 """
 

@@ -335,7 +335,7 @@ def require_seconds(timeout_s: float) -> None:
     """Refuse an invalid time limit.
 
     Raises:
-        UsageError: it is no number, or not above 0.
+        UsageError: it is not a number, or not above 0.
     """
     if not timeout_s > 0 or math.isinf(timeout_s):
         raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")

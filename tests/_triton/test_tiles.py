@@ -79,7 +79,7 @@ def test_a_tile_in_a_layout_of_gluon_tells_who_holds_it() -> None:
             "no instruction has the shape",
         ),
         ("gl.DistributedLinearLayout([[0, 3]], [[1, 0]], [[2, 0]], [], [4, 4])", [4, 4], "does not reach each element"),
-        ("'blocked'", [64], "is no layout of Gluon"),
+        ("'blocked'", [64], "is not a layout of Gluon"),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused_and_the_process_lives(layout: str, shape: list[int], words: str) -> None:

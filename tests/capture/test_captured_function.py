@@ -75,7 +75,7 @@ def test_arguments_that_share_memory_are_not_taken_for_others(lab: kernellab.Lab
         torch.testing.assert_close(captured(*make(torch.arange(9.0))), function(*make(torch.arange(9.0))))
     assert len(captured.programs) == 3
     x = torch.arange(9.0)
-    with pytest.raises(UsageError, match="arguments that overlap where neither holds the other"):
+    with pytest.raises(UsageError, match="arguments overlap and neither contains the other"):
         captured(x[:-1], x[1:])
 
 
@@ -123,7 +123,7 @@ def test_an_array_is_refused_since_it_can_change_unseen(lab: kernellab.Lab) -> N
 
 def test_a_tensor_that_no_call_could_find_again_is_refused(lab: kernellab.Lab) -> None:
     hidden = iter([torch.ones(3)])
-    with pytest.raises(UsageError, match=r"a tensor of shape \(3,\) that is no argument.*Pass it"):
+    with pytest.raises(UsageError, match=r"a tensor of shape \(3,\) that is not an argument.*Pass it"):
         lab.capture(lambda x: x + next(hidden))(torch.ones(3))
 
 

@@ -77,4 +77,4 @@ def test_what_a_program_cannot_make_anew_is_noted(lab: kernellab.Lab) -> None:
     bound = lab.bind(pointers.add_through_two_tables)
     with lab.capture() as program:
         bound[(1,)](outer, 1.0, BLOCK=16)
-    assert any("goes to addresses in memory that the program does not make anew" in note for note in program.notes)
+    assert any("uses addresses of memory that the program does not allocate" in note for note in program.notes)

@@ -188,7 +188,7 @@ def test_other_memory_in_place_of_a_tensors_own_is_what_is_computed_with(lab: ke
     with lab.capture() as program:
         z.data = x * 2
         y = z + 1
-    assert any("puts other memory in the place of that of z" in note for note in program.notes)
+    assert any("replaces the memory of z" in note for note in program.notes)
     torch.testing.assert_close(program.only("y")(torch.ones(100)), torch.full((100,), 3.0))
     torch.testing.assert_close(y, body(x, torch.zeros(100)))
 
@@ -199,7 +199,7 @@ def test_other_memory_that_is_not_used_again_is_an_output(lab: kernellab.Lab) ->
         y = z + 1
         z.data = x * 2
     assert {"y", "z"} <= {name.removesuffix("_1") for name in program.outputs}
-    assert any("puts other memory" in note for note in program.notes)
+    assert any("replaces the memory" in note for note in program.notes)
     assert torch.equal(y, torch.ones(100))
 
 
@@ -299,7 +299,7 @@ def write_and_launch(lab: kernellab.Lab, x: torch.Tensor, out: torch.Tensor, arr
 )
 def test_more_or_other_memory_in_place_is_refused(lab: kernellab.Lab, body: Body) -> None:
     x = torch.arange(100.0)
-    with pytest.raises(UsageError, match="other or more memory in place"), lab.capture() as program:
+    with pytest.raises(UsageError, match="resizes a tensor or replaces its memory in place"), lab.capture() as program:
         body(x)
     assert not program.is_complete
 

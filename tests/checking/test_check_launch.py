@@ -76,7 +76,7 @@ def test_an_other_that_is_not_neutral_is_to_blame_too(lab: kernellab.Lab) -> Non
     x = 1 + X[:500].abs().view(5, 100)
     launch = kernels.smallest_of_rows, (5,), x, torch.zeros(5), 100
     said = failure(lab, *launch, check=lambda x_ptr: x_ptr.amin(1), BLOCK=128)
-    assert 'its other= is no neutral value: with other=float("inf"), out_ptr equals' in said
+    assert 'its other= is not a neutral value: with other=float("inf"), out_ptr equals' in said
     said = failure(lab, *launch, check=lambda x_ptr: x_ptr.amin(1) + 1, BLOCK=128)
     assert "neutral" not in said
 

@@ -120,10 +120,10 @@ def test_a_block_that_wraps_around_is_not_contiguous(launch: Launch) -> None:
 def test_of_loaded_indices_each_has_to_be_a_multiple_unless_they_are_said_to_be_contiguous(launch: Launch) -> None:
     index, x, out = integers(0, 1, 2, 3, 8, 9, 10, 11), block(16), block(8)
     (finding,) = launch(promises_of_loaded_indices, (1,), index, x, out, BLOCK=8).findings
-    assert finding.detail == "tl.multiple_of(4) does not hold: 1 is no multiple (6 lanes of 1 program)"
+    assert finding.detail == "tl.multiple_of(4) does not hold: 1 is not a multiple (6 lanes of 1 program)"
     assert launch(groups_of_loaded_indices, (1,), index, x, out, BLOCK=8).findings == ()
     (finding,) = launch(groups_of_loaded_indices, (1,), index + 2, x, out, BLOCK=8).findings
-    assert finding.detail == "tl.multiple_of(4) does not hold: 2 is no multiple (2 lanes of 1 program)"
+    assert finding.detail == "tl.multiple_of(4) does not hold: 2 is not a multiple (2 lanes of 1 program)"
 
 
 def test_rows_with_gaps_are_silent_where_the_mask_is_right(launch: Launch) -> None:

@@ -339,7 +339,7 @@ def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.La
 def test_a_tensor_is_no_constant(lab: kernellab.Lab) -> None:
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
     for call in (bound[(1,)], lambda *args, **meta: lab.compile(samples.add_kernel, *args, **meta)):
-        with pytest.raises(LaunchError, match="BLOCK of add_kernel is a Tensor, which cannot be taken for a constexpr"):
+        with pytest.raises(LaunchError, match="BLOCK of add_kernel is a Tensor, which cannot be a constexpr"):
             call(x, x, x, 4, BLOCK=hollow())
         with pytest.raises(UsageError, match="num_stages of add_kernel is a"):
             call(x, x, x, 4, BLOCK=16, num_stages=hollow())

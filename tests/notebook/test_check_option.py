@@ -126,7 +126,7 @@ def test_long_products_pass_and_the_bound_told_is_that_of_the_element(notebook: 
     assert notebook.triton(PRODUCT.format(name="dotted", end="K"), '--check "a @ b"').error is None
     ran = notebook.triton(PRODUCT.format(name="cut_short", end="K - 64"), '--check "a @ b"')
     assert isinstance(ran.error, CheckFailed)
-    told = re.search(r"elements\. \[\d+, \d+\] is off by (\S+) where (\S+) is allowed", str(ran.error))
+    told = re.search(r"elements\. \[\d+, \d+\] has an error of (\S+), tolerance (\S+)\.", str(ran.error))
     assert told is not None
     assert float(told[1]) > float(told[2])
 

@@ -398,7 +398,7 @@ NAME = CANDIDATE.name
 
 @pytest.mark.parametrize("there", [FakeTransport(False, LaunchTimes(bad_hook="ModuleNotFoundError")), None])
 def test_what_the_worker_cannot_reach_is_timed_here_from_then_on(there: FakeTransport | None) -> None:
-    there = there or FakeTransport(False, error=CannotExport("x is no tensor"))
+    there = there or FakeTransport(False, error=CannotExport("x is not a tensor"))
     here = FakeTransport(True)
     bench = GpuBench(BenchOptions("copy", 1.0), there, instead=here)
     for _ in range(2):
@@ -418,8 +418,8 @@ def test_without_another_process_what_cannot_be_reached_is_said() -> None:
 
 
 def test_another_device_than_the_current_one_cannot_be_timed_here() -> None:
-    there = FakeTransport(False, error=CannotExport("x is no tensor"), device=1)
-    with pytest.raises(LaunchError, match="cannot be timed on device 1: x is no tensor"):
+    there = FakeTransport(False, error=CannotExport("x is not a tensor"), device=1)
+    with pytest.raises(LaunchError, match="cannot be timed on device 1: x is not a tensor"):
         GpuBench(BenchOptions("copy", 1.0), there, instead=FakeTransport(True)).measure(CANDIDATE, 4, None)
 
 

@@ -83,7 +83,7 @@ def test_configs_that_differ_from_a_reference_are_wrong_with_how_much(lab: kerne
     configs = [*moods(1, 2, 3, 0), triton.Config({"BLOCK": 256, "MOOD": 1})]
     tuning = lab.tune(moody, grid, x, out, N, configs=configs, check=same)
     assert list(tuning.frame.status) == ["wrong", "wrong", "wrong", "ok", "wrong"]
-    assert f"out_ptr differs from the reference in {N:,} of {N:,} elements, by up to 2" in tuning.frame.reason[0]
+    assert f"out_ptr differs from the reference in {N:,} of {N:,} elements, max error 2" in tuning.frame.reason[0]
     assert f"in {N // 4:,} of {N:,} elements, {N // 4:,} of them never written" in tuning.frame.reason[1]
     assert "in 1 of" in tuning.frame.reason[2]
     assert tuning.frame.time_ms.notna().sum() == 1

@@ -133,7 +133,7 @@ def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> N
     assert list(frame.BLOCK) == [16, 64, 128]
     assert list(frame.reason) == [
         "early_config_prune left it out",
-        "perf_model puts it at place 2, and top_k is 1",
+        "perf_model ranks it 2, and top_k is 1",
         "not measured: there is no GPU",
     ]
 

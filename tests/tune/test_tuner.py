@@ -123,7 +123,7 @@ def test_outputs_that_differ_from_most_do_not_win_however_fast_and_are_timed_lik
 
 
 def test_outputs_that_differ_from_a_reference_are_wrong_even_if_most_agree() -> None:
-    says = "out differs from the reference in 3 of 8 elements, by up to 2"
+    says = "out differs from the reference in 3 of 8 elements, max error 2"
     bench = FakeBench({A: 1.0, B: 0.5, C: 0.5}, differences={B: says, C: says})
     outcome = tune([A, B, C], bench, reference="it")
     assert outcome.winner == A

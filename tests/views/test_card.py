@@ -143,7 +143,7 @@ def test_resources_are_told_in_words(report: Reports, changes: dict[str, object]
 
 @pytest.mark.parametrize(
     ("equal", "words"),
-    [(True, "equals torch.softmax(x, -1): yes, largest error 1.2e-07"), (False, "differs from torch.softmax(x, -1)")],
+    [(True, "equals torch.softmax(x, -1): yes, max error 1.2e-07"), (False, "differs from torch.softmax(x, -1)")],
 )
 def test_the_check_is_told(report: Reports, equal: bool, words: str) -> None:
     check = Check("torch.softmax(x, -1)", "out_ptr", equal, 1.2e-7, 1e-6, 0 if equal else 17, 100)
@@ -157,7 +157,7 @@ def test_outputs_that_equal_one_reference_share_a_sentence(report: Reports) -> N
     checks = tuple(Check("expected", name, True, error, 1.0, 0, 100) for name, error in errors.items())
     wrong = Check("expected", "y_ptr", False, 2.0, 1.0, 3, 100)
     text = cell_card(cell_of(report("add", checks=(*checks, wrong)))).text()
-    assert "x_ptr, out_ptr equal expected: yes, largest error 0.5" in text
+    assert "x_ptr, out_ptr equal expected: yes, max error 0.5" in text
     assert "y_ptr differs from expected: 3 of 100 elements" in text
 
 
