@@ -81,7 +81,7 @@ __all__ = list(_LAZY)
 __all__ += ["KernellabError", "__version__", "current_lab", "errors"]
 
 
-_HOOK.install(lambda: importlib.import_module("kernellab.views.bundles").bundle_of)
+_HOOK.install(lambda: importlib.import_module("kernellab.views.rendering"))
 
 
 def current_lab() -> Lab:

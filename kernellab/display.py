@@ -1,4 +1,4 @@
-"""How results show themselves, in any front end.
+"""How results show themselves in any front end, are drawn as figures, and are saved.
 
 IPython (so Jupyter, VS Code, Colab and nbclient) asks an object for ``_repr_mimebundle_`` and ``_repr_html_``
 (https://ipython.readthedocs.io/en/stable/config/integrating.html), marimo for ``_mime_``
@@ -10,31 +10,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Bundle = dict[str, Any]
 """What a result shows, by MIME type; ``text/plain`` is always there."""
 
 
-class DisplayHook:
-    """Finds the renderer of a result. ``find`` returns a function from a result to its bundle.
+class Views(Protocol):
+    """The views of results: `kernellab.views.rendering`."""
 
-    ``on_show`` is told of each result that is about to be shown.
-    """
+    def bundle_of(self, result: Any, /) -> Bundle:
+        """Return the display of a result."""
+
+    def figure_of(self, result: Any, kind: str | None, /, *, dark: bool, **options: Any) -> Figure:
+        """Return a figure of a result."""
+
+    def page_of(self, result: Any, /) -> str:
+        """Return a result as an HTML page."""
+
+    def save_result(self, result: Any, path: str | Path, /, **options: Any) -> Path:
+        """Write a result as a file."""
+
+
+class DisplayHook:
+    """Finds the views of results; ``find`` returns them. ``on_show`` is told of each result that is about to show."""
 
     def __init__(self) -> None:
-        self._find: Callable[[], Callable[[Any], Bundle]] | None = None
+        self._find: Callable[[], Views] | None = None
         self.on_show: Callable[[object], None] | None = None
 
-    def install(self, find: Callable[[], Callable[[Any], Bundle]]) -> None:
-        """Set the function that finds renderers."""
+    def install(self, find: Callable[[], Views]) -> None:
+        """Set the function that finds the views."""
         self._find = cache(find)
+
+    @property
+    def views(self) -> Views:
+        """The views; the package installs them."""
+        assert self._find is not None, "import kernellab installs the views"
+        return self._find()
 
     def bundle(self, result: object) -> Bundle:
         """Return the display of a result; its `repr` where nothing is installed."""
         if self.on_show is not None:
             self.on_show(result)
-        return {"text/plain": repr(result)} if self._find is None else self._find()(result)
+        return {"text/plain": repr(result)} if self._find is None else self.views.bundle_of(result)
 
 
 HOOK = DisplayHook()
@@ -59,3 +82,35 @@ class Displayable:
         bundle = HOOK.bundle(self)
         kind = "text/html" if "text/html" in bundle else "text/plain"
         return kind, str(bundle[kind])
+
+
+class Drawable(Displayable):
+    """A result that can be drawn as a figure and saved as a file."""
+
+    __slots__ = ()
+
+    def plot(self, kind: str | None = None, *, dark: bool = False, **options: Any) -> Figure:
+        """Draw the result as a matplotlib figure, on white or, with ``dark``, on black.
+
+        ``kind`` names one of several figures, and ``options`` are those of that figure; the page of results lists both.
+        The first kind is the default. It can always be drawn: where there is nothing to draw, it says why.
+
+        Raises:
+            UsageError: there is no such kind or option, or a figure that was named has nothing to show.
+        """
+        return HOOK.views.figure_of(self, kind, dark=dark, **options)
+
+    def to_html(self) -> str:
+        """Return the result as one HTML page, light or dark as its reader's system, which needs no network."""
+        return HOOK.views.page_of(self)
+
+    def save(self, path: str | Path, kind: str | None = None, *, dark: bool = False, **options: Any) -> Path:
+        """Write the result as a file and return its path; the suffix decides what is written.
+
+        ``.html`` is the page of `to_html`, ``.png`` and ``.svg`` the figure of `plot` with its options, ``.csv`` the
+        rows as a table, ``.json`` all fields as ``--json`` prints them. A file that exists is replaced as a whole.
+
+        Raises:
+            UsageError: the suffix is another one, the figure cannot be drawn, or the file cannot be written.
+        """
+        return HOOK.views.save_result(self, path, kind=kind, dark=dark, **options)

@@ -225,6 +225,19 @@ def occupancy(
     ``scalar_registers`` are those of a wave of AMD's.
     """
     warps = -(-threads // limits.warp_threads)
+    bounds = block_bounds(
+        limits, threads=threads, registers=registers, shared_bytes=shared_bytes, scalar_registers=scalar_registers
+    )
+    limiter = min(bounds, key=lambda name: bounds[name])
+    blocks = bounds[limiter]
+    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
+
+
+def block_bounds(
+    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
+) -> dict[str, int]:
+    """Return how many blocks each resource lets one multiprocessor hold; arguments as for `occupancy`."""
+    warps = -(-threads // limits.warp_threads)
     bounds = {
         "registers": _blocks_by_registers(limits, warps, registers),
         "shared memory": _blocks_by_shared(limits, shared_bytes),
@@ -233,9 +246,7 @@ def occupancy(
     }
     if limits.scalar_registers is not None and scalar_registers:
         bounds["scalar registers"] = limits.scalar_registers // scalar_registers * _WARP_GROUP // warps
-    limiter = min(bounds, key=lambda name: bounds[name])
-    blocks = bounds[limiter]
-    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
+    return bounds
 
 
 def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:

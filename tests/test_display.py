@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_views_are_looked_for_when_the_first_result_shows() -> None:
 
     def find() -> Any:
         asked.append("find")
-        return lambda result: {"text/plain": f"drawn {result}"}
+        return SimpleNamespace(bundle_of=lambda result: {"text/plain": f"drawn {result}"})
 
     hook = DisplayHook()
     assert hook.bundle(1) == {"text/plain": "1"}

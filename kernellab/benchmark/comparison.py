@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kernellab.checking.comparison import Check, ExpectedValue, compare
 from kernellab.checking.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
 from kernellab.compile.types import Compiled
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments
@@ -51,7 +51,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Displayable):
+class Comparison(Drawable):
     """A comparison of two sides. ``sources`` are their texts, ``effects`` the differences of their effects, in words.
 
     ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not

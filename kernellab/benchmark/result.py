@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernellab.benchmark.spec import BenchmarkSpec, Formula, ImplementationSpec, table_value
 from kernellab.checking.reference import call_by_name
 from kernellab.compile.types import Compiled
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import KernellabError, UsageError, plural, value_text
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import Measurement
@@ -86,7 +86,7 @@ class BenchmarkRow(OutcomeRow):
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark(Displayable):
+class Benchmark(Drawable):
     """The result of a benchmark.
 
     ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the

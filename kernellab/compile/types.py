@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of, plain_bindings, require_sendable
 from kernellab.compile import STAGES
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import StoreError, UsageError
 from kernellab.settings import compiler_environment
 from kernellab.source import (
@@ -189,7 +189,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Compiled(Displayable):
+class Compiled(Drawable):
     """A kernel compiled for one target with one specialization and one set of options.
 
     ``folder`` holds Triton's files, under its names: a text for each of ``ttir``, ``ttgir``,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.explain.causes import CONSEQUENCES, STALLS, UNDERSTATED, PerformanceFinding, figure_text
 from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
@@ -26,7 +26,7 @@ from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
 @dataclass(frozen=True)
-class Explanation(Displayable):
+class Explanation(Drawable):
     """The bottleneck of a launch, and what to change.
 
     ``findings`` are sorted by gain, the largest first, five at most. None may be left; ``summary`` then says how close

@@ -19,7 +19,7 @@ from math import sqrt
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import RunError
 from kernellab.explain.proton import instruction_address
 from kernellab.ir.graph import Location, calls_of
@@ -249,7 +249,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Profile(Displayable):
+class Profile(Drawable):
     """The samples and counters of a launch.
 
     ``lines`` and ``instructions`` are sorted by samples; ``instructions`` is empty where only lines are known. They

@@ -218,11 +218,12 @@ def _escape_formulas(frame: Any) -> Any:
     escaped = frame.copy()
     for column, kind in enumerate(frame.dtypes):
         if str(kind) in {*_TEXTUAL, "category"}:
-            escaped.isetitem(column, frame.iloc[:, column].astype(object).map(_escape_text))
-    return escaped.rename(columns=_escape_text)
+            escaped.isetitem(column, frame.iloc[:, column].astype(object).map(escape_formula))
+    return escaped.rename(columns=escape_formula)
 
 
-def _escape_text(value: Any) -> Any:
+def escape_formula(value: Any) -> Any:
+    """Return a cell of a CSV; a text that a spreadsheet would compute begins with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
 from kernellab.ir.graph import Graph, Location, Operation
 from kernellab.ir.operations import MEMORY, Access
@@ -78,7 +78,7 @@ class UnknownEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Effects(Displayable):
+class Effects(Drawable):
     """The memory effects of a kernel on its arguments, by name; ``outs[1]`` for the member of a tuple.
 
     ``arguments`` are all that name memory, touched or not. ``unknown`` is empty when the answer is complete.

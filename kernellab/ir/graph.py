@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import UsageError
 
 
@@ -156,7 +156,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph(Displayable):
+class Graph(Drawable):
     """A whole module. Element i of each tuple has the index i."""
 
     functions: tuple[Function, ...]

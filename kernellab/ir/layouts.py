@@ -18,7 +18,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Displayable
+from kernellab.display import Displayable, Drawable
 from kernellab.errors import UsageError
 from kernellab.ir.graph import short_file
 from kernellab.ir.lines import stage_lines
@@ -322,7 +322,7 @@ class LaidOutValue(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class Layouts(Displayable):
+class Layouts(Drawable):
     """The values of a kernel that have a layout, in the order of its TTGIR; ``target`` is what it was compiled for."""
 
     kernel: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import RunError, plural, warn_user
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, memory_of
@@ -101,7 +101,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Displayable):
+class Run(Drawable):
     """One successful launch.
 
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that

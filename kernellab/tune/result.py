@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
@@ -89,7 +89,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning(Displayable):
+class Tuning(Drawable):
     """The result of tuning one kernel for one set of arguments.
 
     ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time;

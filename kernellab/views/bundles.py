@@ -61,28 +61,32 @@ def _uid(kind: str) -> str:
     return f"{kind}.{next(_numbers)}"
 
 
-_cell = _bundle(cell_card)
+CARDS: dict[type, Callable[[Any], Card]] = {
+    Compiled: lambda compiled: results.compiled_card(compiled, uid=_uid("shown")),
+    Dispatch: dispatch_card,
+    Effects: results.effects_card,
+    Graph: results.graph_card,
+    Layouts: lambda layouts: layouts_card(layouts, _uid("layouts")),
+    LaidOutValue: layout_card,
+    Run: results.run_card,
+    Tuning: tuning_card,
+    Benchmark: benchmark_card,
+    Listing: listing_card,
+    LoadedVersion: loaded_card,
+    Explanation: explanation_card,
+    Comparison: comparison_card,
+    Merged: merged_card,
+    Profile: profile_card,
+    Program: program_card,
+    Regressions: regressions_card,
+    Traffic: traffic_card,
+}
+"""The card of each type of result that is drawn as one."""
 
+_cell = _bundle(cell_card)
 BUNDLES: dict[type, Callable[[Any], Bundle]] = {
+    **{kind: _bundle(card_of) for kind, card_of in CARDS.items()},
     CellReport: lambda report: {**_cell(report), SUMMARY_MIME: summary(report)},
-    Compiled: _bundle(lambda compiled: results.compiled_card(compiled, uid=_uid("shown"))),
-    Dispatch: _bundle(dispatch_card),
-    Effects: _bundle(results.effects_card),
-    Graph: _bundle(results.graph_card),
-    Layouts: _bundle(lambda layouts: layouts_card(layouts, _uid("layouts"))),
-    LaidOutValue: _bundle(layout_card),
-    Run: _bundle(results.run_card),
-    Tuning: _bundle(tuning_card),
-    Benchmark: _bundle(benchmark_card),
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
-    Listing: _bundle(listing_card),
-    LoadedVersion: _bundle(loaded_card),
-    Explanation: _bundle(explanation_card),
     Exported: lambda exported: {"text/plain": results.exported_card(exported).text()},
-    Comparison: _bundle(comparison_card),
-    Merged: _bundle(merged_card),
-    Profile: _bundle(profile_card),
-    Program: _bundle(program_card),
-    Regressions: _bundle(regressions_card),
-    Traffic: _bundle(traffic_card),
 }

@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
     from kernellab.explain.explanation import Explanation
+    from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
     from kernellab.ir.effects import Effects
+    from kernellab.ir.graph import Graph
+    from kernellab.ir.layouts import Layouts
     from kernellab.launch.run import Run
     from kernellab.registry.listing import Listing
     from kernellab.registry.regressions import Regressions
+    from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
 
 _PROVENANCE = ("device", "driver", "target", "triton", "torch")
@@ -105,7 +110,7 @@ def effects_data(effects: Effects) -> dict[str, Any]:
     }
 
 
-def run_data(run: Run, reference: str | None) -> dict[str, Any]:
+def run_data(run: Run, reference: str | None = None) -> dict[str, Any]:
     """Return a run; ``reference`` names what its outputs equal, None where nothing was compared."""
     fields = ("grid", "seconds", "where", "changed", "findings", "output", "notes")
     return {**selected_fields(run, *fields), "equals": reference}
@@ -148,9 +153,77 @@ def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
     }
 
 
-def _measurement_data(result: Tuning | Benchmark, *names: str) -> dict[str, Any]:
+def _measurement_data(result: Tuning | Benchmark | Dispatch, *names: str) -> dict[str, Any]:
     provenance = {name: plain(result.provenance.get(name)) for name in _PROVENANCE}
     return {**selected_fields(result, *names, "seconds"), "provenance": provenance, "notes": list(result.notes)}
+
+
+def dispatch_data(dispatch: Dispatch) -> dict[str, Any]:
+    """Return a dispatch: the rule, a row per case and config as `Dispatch.frame` has it, and its regrets."""
+    return {
+        "rule": plain(dispatch.rule.as_json),
+        "regret": records(dispatch.regret),
+        "rows": records(dispatch.frame),
+        **_measurement_data(dispatch),
+    }
+
+
+def profile_data(profile: Profile) -> dict[str, Any]:
+    """Return a profile: a row per source line and instruction as `Profile.frame` has it, and the counters."""
+    fields = ("target", "device", "grid", "samples", "launches", "sessions", "seconds", "counters", "refused", "notes")
+    return {**selected_fields(profile, *fields), "rows": records(profile.frame)}
+
+
+def layouts_data(layouts: Layouts) -> dict[str, Any]:
+    """Return the layouts of a kernel: a row per value as `Layouts.frame` has it."""
+    return {"target": layouts.target, "rows": records(layouts.frame)}
+
+
+def graph_data(graph: Graph) -> dict[str, Any]:
+    """Return a graph: its operations in order, each with its place and the types that it takes and gives."""
+    return {
+        "operations": [
+            {
+                **selected_fields(operation, "index", "name"),
+                **selected_fields(operation.location, "file", "line"),
+                "operands": " ".join(f"v{value}" for value in operation.operands),
+                "results": " ".join(f"v{value}" for value in operation.results),
+                "types": ", ".join(graph.values[value].type for value in operation.results),
+            }
+            for operation in graph.operations
+        ]
+    }
+
+
+def compiled_rows(compiled: Compiled) -> list[dict[str, Any]]:
+    """Return the one row of a compiled kernel: kernel, target, and its resources."""
+    return [{"kernel": compiled.kernel, "target": str(compiled.target), **plain(compiled.resources)}]
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison: outputs, effects, timing, the resources of both sides, and the difference of the sources."""
+    return {
+        **selected_fields(comparison, "names", "equal", "same_inputs", "effects", "outputs", "timing"),
+        "why_no_timing": comparison.why_no_timing,
+        "failures": [None if failure is None else str(failure) for failure in comparison.failures],
+        "resources": [None if side is None else plain(side.resources) for side in comparison.compiled],
+        "source_diff": comparison.source_diff,
+    }
+
+
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a row per side of a comparison: its name, its time, and its resources where it compiled."""
+    timing = comparison.timing
+    times = (None, None) if timing is None else (timing.left_ms, timing.right_ms)
+    names = [field.name for side in comparison.compiled if side for field in dataclasses.fields(side.resources)]
+    return [
+        {
+            "name": name,
+            "time_ms": time_ms,
+            **{field: plain(getattr(side.resources, field)) if side else None for field in dict.fromkeys(names)},
+        }
+        for name, time_ms, side in zip(comparison.names, times, comparison.compiled, strict=True)
+    ]
 
 
 def listing_data(listing: Listing) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def _chooser(found: Layouts, uid: str) -> str:
     if not found.values:
         return Message("No value of its TTGIR has a layout.").html()
     tiles = tiles_of(found, MOST_TILES)
-    numbers, first = {key: number for number, key in enumerate(tiles)}, max(found.values, key=_interest)
+    numbers, first = {key: number for number, key in enumerate(tiles)}, most_interesting(found)
     labels = []
     for value in found.values:
         number = numbers.get(tile_key(value))
@@ -241,6 +241,11 @@ def tiles_of(found: Layouts, most: int) -> dict[Key, LaidOutValue]:
 
 _PRODUCTS = {"nvidia_mma": 4, "amd_mfma": 4, "amd_wmma": 4, "tensor_memory_encoding": 4}
 _INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # what lies in shared memory comes between
+
+
+def most_interesting(found: Layouts) -> LaidOutValue:
+    """Return the value to show first: a result or an operand of tensor cores, if there is one."""
+    return max(found.values, key=_interest)
 
 
 def _interest(value: LaidOutValue) -> tuple[bool, int]:

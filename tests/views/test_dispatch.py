@@ -12,7 +12,7 @@ from kernellab.timing.config import Config
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.result import CoverStep, Regret
 from kernellab.views.cards.tuning import dispatch_card
-from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
+from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from tests.tune.dispatch.tuned import LARGE, SMALL, dispatch_of
 
 KNOWN = {(16, 64): 0, (16, 4096): 1, (4096, 64): 0, (4096, 4096): 1}
@@ -63,12 +63,12 @@ def test_without_times_the_card_claims_none() -> None:
     assert "nothing was timed" in html
     assert "<svg" not in html
     assert "def choose" not in html
-    assert winners_figure(untimed()) is regret_figure(untimed()) is cover_figure(untimed()) is None
+    assert plane_figure(untimed()) is regret_figure(untimed()) is cover_figure(untimed()) is None
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_winners_are_drawn_over_two_sizes_with_the_best_of_each_case(dark: bool) -> None:
-    figure = winners_figure(found(), dark=dark)
+    figure = plane_figure(found(), dark=dark)
     assert figure is not None
     (axes,) = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "N")
@@ -79,7 +79,7 @@ def test_winners_are_drawn_over_two_sizes_with_the_best_of_each_case(dark: bool)
 
 def test_the_plane_has_what_the_rule_picks_without_its_known_cases() -> None:
     made = found()
-    figure = winners_figure(made)
+    figure = plane_figure(made)
     assert figure is not None
     mesh = figure.axes[0].collections[0]
     columns, rows = (np.unique(mesh.get_coordinates()[..., axis]) for axis in (0, 1))
@@ -89,22 +89,22 @@ def test_the_plane_has_what_the_rule_picks_without_its_known_cases() -> None:
 
 
 def test_the_sizes_of_the_plane_can_be_named() -> None:
-    figure = winners_figure(found(), across="N", down="M")
+    figure = plane_figure(found(), across="N", down="M")
     assert figure is not None
     assert figure.axes[0].get_xlabel() == "N"
     with pytest.raises(UsageError, match="Q"):
-        winners_figure(found(), across="Q")
+        plane_figure(found(), across="Q")
 
 
 def test_a_third_size_has_a_panel_for_small_middle_and_large_values() -> None:
     known = {(m, n, k): 0 for m in (16, 64) for n in (16, 64) for k in (1, 10, 100, 1000, 10000)}
-    figure = winners_figure(dispatch_of("scale", None, None, known, ("M", "N", "K")))
+    figure = plane_figure(dispatch_of("scale", None, None, known, ("M", "N", "K")))
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["K = 1", "K = 100", "K = 10000"]
 
 
 def test_one_size_has_no_plane() -> None:
-    assert winners_figure(dispatch_of("scale", None, None, {(16,): 0, (64,): 1}, ("M",))) is None
+    assert plane_figure(dispatch_of("scale", None, None, {(16,): 0, (64,): 1}, ("M",))) is None
 
 
 def test_losses_are_drawn_as_measured_and_as_estimated() -> None:

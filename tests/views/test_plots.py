@@ -74,12 +74,12 @@ def test_of_many_configs_without_times_the_first_are_drawn_and_called_so() -> No
     figure = timings_figure(many.frame)
     assert len(figure.axes[0].get_yticklabels()) == 24
     assert "theoretical occupancy, %; the first 24 of 400" in texts(figure)
-    assert "64 registers, 8,192 B shared, spills 0" in texts(figure)
+    assert "64 registers, 8 KiB shared memory" in texts(figure)
 
 
 def test_without_times_the_resources_are_drawn() -> None:
     found = texts(timings_figure(untimed_tuning().frame))
-    assert "64 registers, 8,192 B shared, spills 0" in found
+    assert "64 registers, 8 KiB shared memory" in found
     assert parameters_figure(untimed_tuning().frame) is None
 
 

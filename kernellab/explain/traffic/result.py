@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.explain.traffic.accesses import MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.execution import AccessOperation
@@ -87,7 +87,7 @@ class UnknownTraffic:
 
 
 @dataclass(frozen=True)
-class Traffic(Displayable):
+class Traffic(Drawable):
     """The memory traffic of a launch. ``share`` is the counted part of its programs.
 
     A part consists of the first, the last and random programs, and counts are scaled. ``notes`` are remarks on the

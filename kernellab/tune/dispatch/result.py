@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernellab.display import Displayable
+from kernellab.display import Drawable
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.launch.grids import Grid3
@@ -138,7 +138,7 @@ class CoverStep:
 
 
 @dataclass(frozen=True, repr=False)
-class Dispatch(Displayable):
+class Dispatch(Drawable):
     """The result of tuning a kernel over sizes: a few configs, and a rule that picks one for given sizes.
 
     ``regrets`` are the rule's losses on the ``cases``, both in the order of ``over``. ``originals`` are the

@@ -33,7 +33,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.elements import interval, number
 from kernellab.views.figures.canvas import device_words, figure_block
-from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
+from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
 
@@ -228,7 +228,7 @@ def dispatch_card(dispatch: Dispatch) -> Card:
     blocks: list[Block] = [
         Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
         _configs(dispatch),
-        figure_block(partial(winners_figure, dispatch), "configs over two sizes"),
+        figure_block(partial(plane_figure, dispatch), "configs over two sizes"),
         figure_block(partial(regret_figure, dispatch), "what the rule loses over the sizes"),
         figure_block(partial(cover_figure, dispatch), "what each further config buys"),
         TextOnly(["", *shown.lines(), *more]),

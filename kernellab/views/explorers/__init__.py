@@ -247,6 +247,11 @@ def explorer_script() -> str:
     return "\n".join([graph_script(), tiles_script(), file_text(__package__, "explorer.js")])
 
 
+def page_script() -> str:
+    """Return the element that adds search, keys and linked scrolling to the explorers of a page."""
+    return _SCRIPT.format(script=explorer_script())
+
+
 def explorer_page(
     compiled: Compiled,
     text: SourceText | None = None,
@@ -256,7 +261,7 @@ def explorer_page(
     """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
     body = explorer_html(compiled, text, opened=opened, graph=True, tiles=MOST_TILES)
     title = f"{compiled.kernel} for {compiled.target}"
-    return html_page(title, _STYLE, f"{body}\n{_SCRIPT.format(script=explorer_script())}")
+    return html_page(title, _STYLE, f"{body}\n{page_script()}")
 
 
 STAGE_BYTES_AT_MOST = 100_000

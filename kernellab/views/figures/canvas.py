@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.blocks import Drawing
 from kernellab.views.elements import minify
-from kernellab.views.palette import Theme
+from kernellab.views.palette import DARK, LIGHT, Theme
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotSpec
 
 # The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
 # round; hues stay.
@@ -29,6 +31,7 @@ _THEMES = minify("""
   }
 }
 """)
+_SENTENCE = 100  # characters of a line of `sentences_figure`
 LINE_INCHES = 0.17  # of text below the axes
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -36,9 +39,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 def new_figure(width: float, height: float, theme: Theme) -> Figure:
     """Return an empty figure of a width and height in inches."""
     import_uninterrupted("matplotlib.figure")
-    from matplotlib.figure import Figure  # keeps `import kernellab` light
+    from kernellab.views.figures.shown import ShownFigure  # loads matplotlib
 
-    return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
+    return ShownFigure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
+
+
+def theme_of(dark: bool) -> Theme:
+    """Return the colours of a figure on white, or on black."""
+    return DARK if dark else LIGHT
 
 
 def single_axes(width: float, height: float, theme: Theme) -> tuple[Figure, Axes]:
@@ -47,9 +55,16 @@ def single_axes(width: float, height: float, theme: Theme) -> tuple[Figure, Axes
     return figure, new_axes(figure, theme)
 
 
-def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
-    """Return axes in the colours of a theme; ``place`` is (rows, columns, number)."""
-    axes = figure.add_subplot(*place)
+def stacked_axes(width: float, heights: Sequence[float], theme: Theme, more: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """Return a figure with axes of some heights in inches below each other, and ``more`` inches for text."""
+    figure = new_figure(width, sum(heights) + more, theme)
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=list(heights))
+    return figure, [new_axes(figure, theme, grid[row, 0]) for row in range(len(heights))]
+
+
+def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] | SubplotSpec = (1, 1, 1)) -> Axes:
+    """Return axes in the colours of a theme; ``place`` is (rows, columns, number), or a cell of a grid."""
+    axes = figure.add_subplot(*place) if isinstance(place, tuple) else figure.add_subplot(place)
     axes.set_facecolor(theme.background)
     axes.tick_params(colors=theme.text, labelsize=7.5, length=2)
     axes.grid(visible=True, color=theme.faint, linewidth=0.6)
@@ -102,6 +117,13 @@ def add_legend(place: Axes | Figure, theme: Theme, **options: Any) -> None:
     legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
 
 
+def write_beside(axes: Axes, at: float, row: float, words: str, theme: Theme) -> None:
+    """Write words to the right of a bar, over the lines of the grid."""
+    place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+    box = {"facecolor": theme.background, "edgecolor": "none", "pad": 1}
+    axes.annotate(words, (at, row), **place, color=theme.text, fontsize=7.5, bbox=box)
+
+
 def write_below(figure: Figure, lines: Sequence[str], colour: str) -> None:
     """Write lines below the axes of a figure, which leave them the room: `LINE_INCHES` each."""
     height = LINE_INCHES / figure.get_figheight()
@@ -109,6 +131,21 @@ def write_below(figure: Figure, lines: Sequence[str], colour: str) -> None:
         figure.text(0.01, 0.012 + place * height, line, color=colour, fontsize=7.5)
     bottom = height * len(lines)
     figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
+
+
+def sentences_figure(title: str, sentences: Sequence[str], theme: Theme) -> Figure:
+    """Return a figure of sentences: what a result has to say where it has nothing to draw."""
+    lines = [line for sentence in sentences for line in textwrap.wrap(sentence, _SENTENCE) or [""]]
+    heads = textwrap.wrap(title, _SENTENCE - 10)
+    figure = new_figure(8.0, 0.35 + 0.25 * len(heads) + 0.2 * len(lines), theme)
+    figure.set_layout_engine("none")
+    height = figure.get_figheight()
+    for place, line in enumerate(heads):
+        figure.text(0.02, 1 - (0.25 + 0.25 * place) / height, line, color=theme.text, fontsize=10)
+    for place, line in enumerate(lines):
+        below = 0.3 + 0.25 * len(heads) + 0.2 * place
+        figure.text(0.02, 1 - below / height, line, color=theme.text, fontsize=8.5)
+    return figure
 
 
 def value_text(value: Any) -> str:

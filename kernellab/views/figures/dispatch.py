@@ -21,9 +21,11 @@ from kernellab.views.figures.canvas import (
     new_figure,
     series_style,
     single_axes,
+    theme_of,
     use_logarithm,
 )
-from kernellab.views.palette import DARK, LIGHT, Theme
+from kernellab.views.figures.tuning import resources_figure
+from kernellab.views.palette import Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,16 @@ _NAMES = 64
 _MANY = 1e4  # between the least and the most: beyond, only powers of ten have numbers
 
 
-def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: bool = False) -> Figure | None:
+def dispatch_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure:
+    """Draw the rule's config over two sizes; over one size, what it loses; without times, what each config needs."""
+    figure = plane_figure(dispatch, dark=dark) or regret_figure(dispatch, dark=dark)
+    if figure is not None:
+        return figure
+    frame = dispatch.frame.drop(columns=[*dispatch.rule.names]).assign(rank=None)
+    return resources_figure(frame.drop_duplicates([*frame.columns[: frame.columns.get_loc("status")]]), dark=dark)
+
+
+def plane_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: bool = False) -> Figure | None:
     """Draw the rule's config over two sizes, and the measured best ones.
 
     ``across`` and ``down`` name the sizes, the first two that vary if they are not given. Of a third one, small, middle
@@ -54,7 +65,7 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
     timed = [regret for regret in dispatch.regrets if regret.best is not None]
     if len(chosen) < 2 or not timed:
         return None
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     across, down, *others = [*([across] if across else []), *([name for name in chosen if name != across])]
     values: list[int | None] = [None]
     if others:
@@ -84,7 +95,7 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     timed = [regret for regret in dispatch.regrets if regret.regret is not None or regret.estimated is not None]
     if not timed:
         return None
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     figure, axes = single_axes(7.2, 3.0, theme)
     work = [prod(regret.sizes.values()) for regret in timed]
     for name, values, marker, colour in (
@@ -106,7 +117,7 @@ def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     """Draw the loss with one config, two, and so on; None without times or with one config."""
     if len(dispatch.cover) < 2:
         return None
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     figure, axes = single_axes(4.6, 2.8, theme)
     counts = [step.configs for step in dispatch.cover]
     series = {

@@ -24,7 +24,7 @@ from functools import lru_cache
 from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from xml.etree import ElementTree
 from xml.etree.ElementTree import ParseError
 
@@ -76,11 +76,11 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     from PIL import Image, ImageDraw  # keeps `import kernellab` light
 
     root = ElementTree.fromstring(svg)
-    left, top, width, height = _view_box(root)
+    left, top, width, height = view_box(root)
     scale = min(SCALE, WIDEST_PX / max(width, 1.0))
     image = Image.new("RGB", (max(1, round(width * scale)), max(1, round(height * scale))), _PAPER)
-    painter = _Painter(ImageDraw.Draw(image), scale, (left, top))
-    painter.paint(root, {"fill": INK, "stroke-width": "1"}, 1.0)
+    painter = Painter(_Image(ImageDraw.Draw(image)), scale, (left, top))
+    painter.paint(root)
     palette = Image.new("P", (1, 1))
     # Paper, what was painted, and what the edges of letters blend of ink.
     blends = (_blend(tones(INK), share) for share in (0.25, 0.5, 0.75))
@@ -91,7 +91,8 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     return buffer.getvalue(), (math.ceil(width), math.ceil(height))
 
 
-def _view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
+def view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
+    """Return the left, top, width and height of a picture in its own units."""
     given = root.get("viewBox")
     if given is None:
         return 0.0, 0.0, float(root.get("width", 100)), float(root.get("height", 100))
@@ -99,12 +100,48 @@ def _view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
     return left, top, width, height
 
 
-class _Painter:
-    def __init__(self, canvas: Any, scale: float, origin: Point) -> None:
-        self._canvas, self._scale, self._origin = canvas, scale, origin
+class Surface(Protocol):
+    """What a picture is painted on; colours are red, green and blue from 0 to 255, sizes are in its units."""
+
+    def polygon(self, points: list[Point], color: Color) -> None:
+        """Fill a polygon."""
+
+    def line(self, points: list[Point], color: Color, width: float) -> None:
+        """Draw a line through points."""
+
+    def text(self, place: Point, words: str, color: Color, size: float, *, is_bold: bool, anchor: str) -> None:
+        """Write a line of text on its base line; ``anchor`` is "start", "middle" or "end"."""
+
+
+class _Image:
+    """A surface of Pillow."""
+
+    def __init__(self, canvas: Any) -> None:
+        self._canvas = canvas
+
+    def polygon(self, points: list[Point], color: Color) -> None:
+        self._canvas.polygon(points, fill=color)
+
+    def line(self, points: list[Point], color: Color, width: float) -> None:
+        self._canvas.line(points, fill=color, width=max(1, round(width)), joint="curve")
+
+    def text(self, place: Point, words: str, color: Color, size: float, *, is_bold: bool, anchor: str) -> None:
+        letters = {"middle": "ms", "end": "rs"}.get(anchor, "ls")
+        self._canvas.text(place, words, fill=color, font=_font(round(size), is_bold=is_bold), anchor=letters)
+
+
+class Painter:
+    """Paints one of our pictures on a surface, in ``ink`` on ``paper`` where the picture names no colour."""
+
+    def __init__(self, surface: Surface, scale: float, origin: Point, ink: str = INK, paper: Color = _PAPER) -> None:
+        self._surface, self._scale, self._origin, self._ink, self._paper = surface, scale, origin, ink, paper
         self.colors: set[Color] = set()
 
-    def paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
+    def paint(self, root: ElementTree.Element) -> None:
+        """Paint a whole picture."""
+        self._paint(root, {"fill": self._ink, "stroke-width": "1"}, 1.0)
+
+    def _paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
         """Paint an element and what it holds, as ``look`` and ``opacity`` say that its surroundings look."""
         tag = element.tag.rpartition("}")[2]
         mine = dict(look)
@@ -114,7 +151,7 @@ class _Painter:
         opacity *= float(element.get("opacity", 1))
         if tag in ("g", "svg"):
             for child in element:
-                self.paint(child, mine, opacity)
+                self._paint(child, mine, opacity)
         elif tag == "text":
             self._text(element, mine, opacity)
         else:
@@ -127,21 +164,22 @@ class _Painter:
     def _shape(self, points: list[Point], look: Mapping[str, str], opacity: float, *, is_closed: bool) -> None:
         inside = self._color(look, "fill", opacity)
         if inside is not None and len(points) > 2:
-            self._canvas.polygon(points, fill=inside)
+            self._surface.polygon(points, inside)
         line = self._color(look, "stroke", opacity)
         if line is not None and len(points) > 1:
-            width = max(1, round(float(look["stroke-width"]) * self._scale))
+            width = float(look["stroke-width"]) * self._scale
             whole = [*points, points[0]] if is_closed else points
             dashes = [float(each) * self._scale for each in look.get("stroke-dasharray", "").split()]
             for part in _dashes(whole, dashes) if dashes else (whole,):
-                self._canvas.line(part, fill=line, width=width, joint="curve")
+                self._surface.line(part, line, width)
 
     def _color(self, look: Mapping[str, str], part: str, opacity: float) -> Color | None:
         """Return the colour of a part, "fill" or "stroke"; None for none."""
         name = look.get(part, "none")
         if name == "none":
             return None
-        color = _blend(tones(INK if name == "currentColor" else name), opacity * float(look.get(f"{part}-opacity", 1)))
+        own = tones(self._ink if name in ("currentColor", INK) else name)
+        color = _blend(own, opacity * float(look.get(f"{part}-opacity", 1)), self._paper)
         self.colors.add(color)
         return color
 
@@ -150,10 +188,9 @@ class _Painter:
         words = "".join([element.text or "", *(child.tail or "" for child in element)])
         if color is None or look.get("visibility") == "hidden":
             return
-        font = _font(round(float(look.get("font-size", 11)) * self._scale), is_bold=look.get("font-weight") == "600")
-        anchor = {"middle": "ms", "end": "rs"}.get(look.get("text-anchor", ""), "ls")
         place = self._place((float(element.get("x", 0)), float(element.get("y", 0))))
-        self._canvas.text(place, words, fill=color, font=font, anchor=anchor)
+        size, is_bold = float(look.get("font-size", 11)) * self._scale, look.get("font-weight") == "600"
+        self._surface.text(place, words, color, size, is_bold=is_bold, anchor=look.get("text-anchor", "start"))
 
 
 @lru_cache(maxsize=32)
@@ -168,9 +205,9 @@ def _font(size_px: int, *, is_bold: bool) -> Any:
         return ImageFont.load_default(max(1, size_px))
 
 
-def _blend(color: Color, share: float) -> Color:
+def _blend(color: Color, share: float, paper: Color = _PAPER) -> Color:
     """Return a translucent colour as it shows on the paper."""
-    return tuple(round(paper + (tone - paper) * share) for tone, paper in zip(color, _PAPER, strict=True))
+    return tuple(round(below + (tone - below) * share) for tone, below in zip(color, paper, strict=True))
 
 
 def _outlines(tag: str, element: ElementTree.Element) -> Iterator[tuple[list[Point], bool]]:

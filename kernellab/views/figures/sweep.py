@@ -23,11 +23,12 @@ from kernellab.views.figures.canvas import (
     scale_times,
     series_style,
     single_axes,
+    theme_of,
     use_logarithm,
     value_text,
 )
-from kernellab.views.figures.tuning import config_text, heat_map, varying
-from kernellab.views.palette import DARK, LIGHT, Theme
+from kernellab.views.figures.tuning import config_text, heat_map, resources_figure, varying
+from kernellab.views.palette import Theme
 
 if TYPE_CHECKING:
     import pandas
@@ -50,6 +51,20 @@ def main_metric(frame: pandas.DataFrame) -> Metric:
     return "gbps" if timed["gbps"].notna().any() else "time_ms"
 
 
+def benchmark_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark: bool = False) -> Figure:
+    """Return `sweep_figure`; where nothing was timed, what each row needs.
+
+    Raises:
+        UsageError: there is no such metric.
+    """
+    return sweep_figure(frame, metric=metric, dark=dark) or resources_figure(frame, dark=dark)
+
+
+def speedup_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
+    """Return the speedup over the reference; None without times or without a reference."""
+    return sweep_figure(frame, metric="speedup", dark=dark) if frame.attrs.get("reference") else None
+
+
 def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark: bool = False) -> Figure | None:
     """Return a metric over the first swept number, a line per implementation, with intervals and the ceiling.
 
@@ -65,7 +80,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     metric = metric or main_metric(frame)
     if timed.empty or timed[metric].isna().all():
         return None
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     # Along the first swept number that changes what is computed.
     sizes = [name for name in frame.attrs["swept"] if name not in VARIANTS and _is_number(timed[name])]
     across = next((name for name in sizes if timed[name].nunique() > 1), None)
@@ -250,7 +265,7 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
     """Return the rows of a frame by flops per byte and TFLOP/s, the fastest marked; None where that is not known."""
     if not has_roofline(frame):
         return None
-    theme, ceilings, points = DARK if dark else LIGHT, frame.attrs["ceilings"], _points(frame)
+    theme, ceilings, points = theme_of(dark), frame.attrs["ceilings"], _points(frame)
     figure, axes = single_axes(6.4, 3.9, theme)
     roofs = _roofs(ceilings, points)
     ridges = [1000 * rate / ceilings["memory_gbps"] for rate in roofs.values()] or [1000 / ceilings["memory_gbps"]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import UsageError, plural
 from kernellab.store.columns import UNMEASURED, Status
-from kernellab.views.elements import shorten
+from kernellab.views.elements import bytes_words, shorten
 from kernellab.views.figures.canvas import (
     LINE_INCHES,
     add_legend,
@@ -22,13 +22,15 @@ from kernellab.views.figures.canvas import (
     new_axes,
     new_figure,
     scale_times,
+    sentences_figure,
     single_axes,
+    theme_of,
     use_logarithm,
     use_plain_numbers,
     value_text,
     write_below,
 )
-from kernellab.views.palette import BLACK, DARK, LIGHT, WHITE, Theme
+from kernellab.views.palette import BLACK, WHITE, Theme
 
 if TYPE_CHECKING:
     import pandas
@@ -50,19 +52,17 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     Configs that cannot win, since their outputs differ from most, follow those that can. Up to 40 configs have a line
     each, with its config; more are a curve over their rank.
     """
-    theme = DARK if dark else LIGHT
     # Those with a rank, then those that differ from most, by their times.
     ranked = frame[frame["rank"].notna()].sort_values("rank")
     differing = frame[(frame["status"] == Status.DIFFERS) & frame["time_ms"].notna()].sort_values("time_ms")
     timed = frame.loc[[*ranked.index, *differing.index]]
-    failures = _failure_lines(frame)
-    has_lines = len(timed) <= _MOST_LABELLED
-    lines = len(timed) or min(len(frame), _MOST_UNTIMED)
-    height = 1.1 + (0.21 * lines if has_lines else 2.6) + LINE_INCHES * len(failures)
-    figure, axes = single_axes(8.0, max(height, 1.6), theme)
     if timed.empty:
-        _draw_resources(axes, frame[frame["registers"].notna()], theme)
-    elif has_lines:
+        return resources_figure(frame, dark=dark)
+    theme, failures = theme_of(dark), failure_lines(frame)
+    has_lines = len(timed) <= _MOST_LABELLED
+    height = 1.1 + (0.21 * len(timed) if has_lines else 2.6) + LINE_INCHES * len(failures)
+    figure, axes = single_axes(8.0, max(height, 1.6), theme)
+    if has_lines:
         _draw_lines(axes, frame, timed, theme)
     else:
         _draw_curve(axes, frame, timed, theme)
@@ -73,7 +73,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
 
 def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
     """Return the time by the value of each parameter that varies, a panel each; None where nothing was timed."""
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     timed = frame[frame["rank"].notna()]
     names = varying(timed)
     if not names:
@@ -88,16 +88,20 @@ def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure 
     return figure
 
 
-def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = False) -> Figure:
+def heat_map(frame: pandas.DataFrame, across: str = "", down: str = "", *, dark: bool = False) -> Figure:
     """Return the best time for each pair of values of two parameters; pairs that were not timed stay empty.
+
+    ``across`` and ``down`` name the parameters, by default the first two that vary.
 
     Raises:
         UsageError: the frame has no such parameter, or no config of it was timed.
     """
     from numpy import ndenumerate
 
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     timed = frame[frame["rank"].notna()]
+    free = [name for name in varying(timed) if name not in (across, down)]
+    across, down = across or (free.pop(0) if free else ""), down or (free.pop(0) if free else "")
     for name in (across, down):
         if name not in timed.columns or timed.empty:
             known = ", ".join(varying(timed)) or "none that varies"
@@ -155,22 +159,38 @@ def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
     add_legend(axes, theme)
 
 
-def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> None:
-    """Draw the occupancy of the first configs, with what they need: all that is known where nothing was timed."""
-    shown = compiled[:_MOST_UNTIMED]
-    names = varying(compiled)
+def resources_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the theoretical occupancy of the first configs, with what each needs: all that is known without times."""
+    theme, failures = theme_of(dark), failure_lines(frame)
+    compiled = frame[frame["registers"].notna()]
+    shown, names = compiled[:_MOST_UNTIMED], varying(compiled)
+    title = f"{frame.attrs.get('kernel', 'kernel')} for {frame.attrs.get('target', 'its target')}: occupancy by config"
+    if shown.empty:
+        return sentences_figure(title, failures or ["No config was compiled."], theme)
+    figure, axes = single_axes(8.0, 1.0 + 0.23 * len(shown) + LINE_INCHES * len(failures), theme)
+    axes.grid(visible=False)
+    axes.vlines([25, 50, 75, 100], *(-0.6, len(shown) - 0.4), color=theme.faint, linewidth=0.6, zorder=0)
     axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
-    axes.set_yticks(range(len(shown)), [config_text(row, names) for _, row in shown.iterrows()])
+    axes.set_yticks(range(len(shown)), [shorten(config_text(row, names), 56) for _, row in shown.iterrows()])
     for place, (_, row) in enumerate(shown.iterrows()):
-        needs_of = (row[name] for name in ("registers", "shared_bytes", "spill_bytes"))
-        registers, shared, spills = ("-" if value_text(need) == "-" else f"{need:,}" for need in needs_of)
-        needs = f"{registers} registers, {shared} B shared, spills {spills}"
-        axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
-    axes.set_xlim(0, 200)  # half of the width for the text
+        axes.text(103, place, _needs(row), color=theme.text, fontsize=7, va="center")
+    axes.set(xlim=(0, 200), ylim=(len(shown) - 0.4, -0.6))  # half of the width for the text
     axes.set_xticks([0, 25, 50, 75, 100])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
     part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
-    label(axes, theme, x=f"theoretical occupancy, %{part}")
+    label(axes, theme, title=title)
+    axes.set_xlabel(f"theoretical occupancy, %{part}", color=theme.text, fontsize=8, loc="left")
+    write_below(figure, failures, theme.failed)
+    return figure
+
+
+def _needs(row: Any) -> str:
+    """Return what a config needs, without what it does not: ``40 registers, 32 KiB shared memory``."""
+    needs = [f"{row['registers']:,} registers"]
+    if value_text(row["shared_bytes"]) not in ("-", "0"):
+        needs.append(f"{bytes_words(int(row['shared_bytes']))} shared memory")
+    if value_text(row["spill_bytes"]) not in ("-", "0"):
+        needs.append(f"{row['spill_bytes']:,} B spilled")
+    return ", ".join(needs)
 
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -218,7 +238,7 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
     return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
 
 
-def _failure_lines(frame: pandas.DataFrame) -> list[str]:
+def failure_lines(frame: pandas.DataFrame) -> list[str]:
     """Return a line per config that did not run well, or one per status where there are many."""
     failed = frame[~frame["status"].isin([Status.OK, Status.DIFFERS])]
     if frame["rank"].isna().all():
@@ -271,7 +291,7 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
     found = frame.attrs.get("agreement")
     if not found or not found["disagrees"]:
         return None
-    theme = DARK if dark else LIGHT
+    theme = theme_of(dark)
     bands, names = _bands(frame, found), _pair_lines(found)
     figure, axes = single_axes(8.0, 1.1 + 0.42 * len(bands) + LINE_INCHES * len(names), theme)
     for place, (_, labels) in enumerate(bands):

@@ -1,0 +1,229 @@
+"""Figures of one launch: what limits occupancy, the time of each unit, samples by line, two kernels side by side."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.benchmark.comparison import Comparison
+from kernellab.checking.comparison import Check
+from kernellab.compile.types import Compiled
+from kernellab.errors import plural
+from kernellab.explain.explanation import Explanation
+from kernellab.explain.model import floor_seconds
+from kernellab.explain.profile import LineSamples, Profile, Stall
+from kernellab.ir.graph import short_file
+from kernellab.target import block_bounds, limits_of
+from kernellab.views.elements import grid_words, percent, resource_facts, seconds_words, shorten
+from kernellab.views.figures.canvas import (
+    LINE_INCHES,
+    add_legend,
+    label,
+    sentences_figure,
+    single_axes,
+    theme_of,
+    write_below,
+    write_beside,
+)
+from kernellab.views.palette import Theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINE = 118  # characters of a line of text below the axes
+_ROW_INCHES = 0.27
+_MOST_LINES = 16
+_MOST_STALLS = 5
+_LEAST_SHOWN = 0.01
+
+
+def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
+    """Draw how many blocks each resource lets an SM hold; the smallest number limits occupancy."""
+    theme, resources, limits = theme_of(dark), compiled.resources, limits_of(compiled.target)
+    facts = [fact for fact in resource_facts(resources) if fact.value != "none" and fact.name != "occupancy"]
+    needs = [shorten("; ".join(f"{fact.name} {fact.value} {fact.detail}".strip() for fact in facts), _LINE)]
+    if limits is None or resources.registers is None or not resources.fits:
+        why = resources.why_not or "the limits of this target are not known"
+        return sentences_figure(f"{compiled.kernel} for {compiled.target}: no occupancy, {why}", needs, theme)
+    bounds = block_bounds(
+        limits,
+        threads=resources.threads,
+        registers=resources.registers,
+        shared_bytes=resources.shared_bytes,
+        scalar_registers=resources.scalar_registers or 0,
+    )
+    least = min(bounds.values())
+    end = 2.5 * max(least, 2)
+    figure, axes = single_axes(8.0, 0.9 + _ROW_INCHES * len(bounds) + LINE_INCHES * len(needs), theme)
+    for place, blocks in enumerate(bounds.values()):
+        axes.barh(place, min(blocks, end), height=0.6, color=theme.failed if blocks == least else theme.tied)
+        write_beside(axes, min(blocks, end), place, f"{blocks}", theme)
+    axes.axvline(least, color=theme.failed, linewidth=1, linestyle="--")
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(bounds)), list(bounds))
+    axes.set(xlim=(0, 1.1 * end), ylim=(len(bounds) - 0.4, -0.6))
+    share = "" if resources.occupancy is None else f"occupancy {percent(resources.occupancy)}"
+    limiter = f", limited by {resources.limiter}" if resources.limiter and (resources.occupancy or 0) < 1 else ""
+    title = f"{compiled.kernel} for {compiled.target}: {share}{limiter}"
+    label(axes, theme, x="blocks per SM that each resource allows", title=title)
+    write_below(figure, needs, theme.text)
+    return figure
+
+
+def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figure:
+    """Draw the time that each unit would take alone, beside the launch's time and its roofline bound.
+
+    The findings stand below with their estimated speedups.
+    """
+    theme, facts, times = theme_of(dark), explanation.facts, explanation.times
+    is_measured, total_s, floor_s = facts.time_s is not None, facts.time_s or times.total, floor_seconds(facts)
+    units = sorted(times.terms.items(), key=lambda pair: -pair[1])
+    units = [(unit, seconds) for unit, seconds in units if seconds > _LEAST_SHOWN * total_s] or units[:1]
+    lines = [
+        shorten(f"{place}. {finding.cause}{_at_line(finding.line)}: {_speedup(finding.gain)}", _LINE)
+        for place, finding in enumerate(explanation.findings, 1)
+    ] or ["No suggestion."]
+    figure, axes = single_axes(8.0, 1.25 + _ROW_INCHES * len(units) + LINE_INCHES * len(lines), theme)
+    for place, (unit, seconds) in enumerate(units):
+        axes.barh(place, seconds * 1e6, height=0.62, color=theme.failed if unit is times.largest else theme.tied)
+        write_beside(axes, seconds * 1e6, place, seconds_words(seconds), theme)
+    took = f"{'measured' if is_measured else 'estimated'} {seconds_words(total_s)}"
+    axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
+    bound = f"roofline bound {seconds_words(floor_s)}"
+    axes.axvline(floor_s * 1e6, color=theme.winner, linewidth=1.4, linestyle="--", label=bound)
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(units)), [str(unit) for unit, _ in units])
+    longest = max(total_s, floor_s, units[0][1]) * 1e6
+    axes.set(xlim=(0, 1.15 * longest), ylim=(len(units) - 0.4, -0.6))
+    title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
+    label(axes, theme, x="us that each unit would take alone", title=title)
+    add_legend(figure, theme, loc="outside upper right", ncols=2)
+    write_below(figure, lines, theme.text)
+    return figure
+
+
+def _at_line(line: int | None) -> str:
+    return "" if line is None else f", line {line}"
+
+
+def _speedup(gain: tuple[float, float]) -> str:
+    low, high = gain
+    return f"estimated speedup {f'up to {high:.3g}' if low < 1.01 else f'{low:.3g} to {high:.3g}'}"
+
+
+def profile_figure(profile: Profile, *, dark: bool = False) -> Figure:
+    """Draw the share of samples of each source line, by stall reason, with 99 % intervals."""
+    theme = theme_of(dark)
+    where = profile.device or profile.target
+    title = f"{profile.kernel}: samples by source line ({where}, grid {grid_words(profile.grid)})"
+    if not profile.samples:
+        said = [profile.refused or "The launch was not sampled.", *profile.notes]
+        return sentences_figure(title, [shorten(line, 3 * _LINE) for line in said], theme)
+    lines = [line for line in profile.lines if line.samples][:_MOST_LINES]
+    stalls = list(profile.reasons)[:_MOST_STALLS]
+    notes = [shorten(note, _LINE) for note in profile.notes]
+    figure, axes = single_axes(8.6, 1.3 + _ROW_INCHES * len(lines) + LINE_INCHES * len(notes), theme)
+    _draw_stalls(axes, profile, lines, stalls, theme)
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(lines)), [_line_name(line) for line in lines], family="monospace")
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.set_xlim(0, 115 * max(line.share.high for line in lines))
+    counted = f"{profile.samples:,} samples of {plural(profile.launches, 'launch')}"
+    label(axes, theme, x=f"% of {counted}, with 99 % interval", title=title)
+    add_legend(figure, theme, loc="outside lower center", ncols=3)
+    write_below(figure, notes, theme.text)
+    return figure
+
+
+def _draw_stalls(
+    axes: Axes, profile: Profile, lines: Sequence[LineSamples], stalls: Sequence[Stall], theme: Theme
+) -> None:
+    left = [0.0] * len(lines)
+    total = profile.samples
+    for number, name in enumerate([*map(str, stalls), "all other states"]):
+        counts = [
+            line.reasons.get(stalls[number], 0)
+            if number < len(stalls)
+            else sum(count for stall, count in line.reasons.items() if stall not in stalls)
+            for line in lines
+        ]
+        widths = [100 * count / total for count in counts]
+        colour = theme.series[number] if number < len(stalls) else theme.other
+        if any(widths):
+            axes.barh(range(len(lines)), widths, left=left, height=0.62, color=colour, label=name)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    for place, line in enumerate(lines):
+        axes.plot([100 * line.share.low, 100 * line.share.high], [place, place], color=theme.text, linewidth=1.2)
+
+
+def _line_name(line: LineSamples) -> str:
+    if line.line is None:
+        return "line not known"
+    text = linecache.getline(line.file or "", line.line).strip()
+    return shorten(f"{short_file(line.file)}:{line.line}  {text}".strip(), 52)
+
+
+def comparison_figure(comparison: Comparison, *, dark: bool = False) -> Figure:
+    """Draw time and resources of two kernels side by side; how their outputs compare stands below."""
+    theme = theme_of(dark)
+    one, two = comparison.names
+    pairs = _number_pairs(comparison)
+    lines = [shorten(line, _LINE) for line in _outcome_lines(comparison)]
+    title = f"{shorten(one, 48)} vs {shorten(two, 48)}"
+    if not pairs:
+        return sentences_figure(title, lines, theme)
+    figure, axes = single_axes(8.0, 1.15 + 0.42 * len(pairs) + LINE_INCHES * len(lines), theme)
+    for place, (_, left, right, unit) in enumerate(pairs):
+        largest = max(left, right) or 1.0
+        for side, value in enumerate((left, right)):
+            at, name = place - 0.2 + 0.4 * side, shorten(comparison.names[side], 60) if place == 0 else None
+            axes.barh(at, value / largest, height=0.36, color=theme.series[side], label=name)
+            write_beside(axes, value / largest, at, f"{value:,.4g}{unit}", theme)
+    axes.grid(visible=False)
+    axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs])
+    axes.set_xticks([])
+    axes.set(xlim=(0, 1.25), ylim=(len(pairs) - 0.45, -0.55))
+    label(axes, theme, title=title)
+    add_legend(figure, theme, loc="outside upper right", ncols=2)
+    write_below(figure, lines, theme.text)
+    return figure
+
+
+def _number_pairs(comparison: Comparison) -> list[tuple[str, float, float, str]]:
+    """Return name, left and right value and unit of each number that both sides have."""
+    pairs: list[tuple[str, float, float, str]] = []
+    if comparison.timing is not None:
+        pairs.append(("time", comparison.timing.left_ms, comparison.timing.right_ms, " ms"))
+    left, right = comparison.compiled
+    if left is None or right is None:
+        return pairs
+    for name, unit in (("registers", ""), ("spill_bytes", " B"), ("shared_bytes", " B"), ("occupancy", " %")):
+        values = [getattr(side.resources, name) for side in (left, right)]
+        if None not in values and any(values):
+            scale = 100 if name == "occupancy" else 1
+            words = {"spill_bytes": "spills", "shared_bytes": "shared memory"}.get(name, name)
+            pairs.append((words, *(scale * float(value) for value in values), unit))  # type: ignore[arg-type]
+    return pairs
+
+
+def _outcome_lines(comparison: Comparison) -> list[str]:
+    lines = [_check_words(check) for check in comparison.outputs]
+    lines += [f"{comparison.names[1]} {words}." for words in comparison.effects]
+    failures = zip(comparison.names, comparison.failures, strict=True)
+    lines += [f"{name} failed: {failure}" for name, failure in failures if failure is not None]
+    if comparison.timing is None and comparison.why_no_timing:
+        lines.append(f"Not timed: {comparison.why_no_timing}.")
+    elif comparison.timing is not None:
+        timing = comparison.timing
+        ratio = f"{timing.ratio:.3f}x the time, 99 % interval {timing.low:.3f} to {timing.high:.3f}"
+        lines.append(f"{comparison.names[1]} takes {ratio}: {timing.verdict}.")
+    return lines or ["No outputs were compared."]
+
+
+def _check_words(check: Check) -> str:
+    if check.equal:
+        return f"{check.argument} matches; max error {check.max_error:.3g}."
+    wrong = f"{check.mismatched:,} of {plural(check.elements, 'element')}"
+    return f"{check.argument} differs in {wrong}; max error {check.max_error:.3g}."
