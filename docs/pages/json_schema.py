@@ -149,7 +149,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
                 "array of objects",
                 (
                     "what to change, the largest gain first: `cause`, `line` (or null), `text`, `evidence` (figures by "
-                    "name), `gain` (two factors: how many times faster at least and at most)"
+                    "name), `gain` (the least and the largest estimated speedup)"
                 ),
             ),
             ("unknown", "array of strings", "what could not be known"),

@@ -19,23 +19,23 @@ class Cause(StrEnum):
 
     UNCOALESCED = "uncoalesced access"
     NARROW = "narrow access"
-    REREAD = "memory read several times"
-    ORDER = "order of programs"
+    REREAD = "repeated loads"
+    ORDER = "program order"
     TILES = "tiles too small"
     CONFLICTS = "bank conflicts"
-    SPILLS = "spills"
-    FEW_PROGRAMS = "too few programs"
-    LAST_WAVE = "the last wave"
-    NO_PIPELINE = "latency of loads in a loop"
-    OCCUPANCY = "too few warps to hide latency"
+    SPILLS = "register spills"
+    FEW_PROGRAMS = "grid too small"
+    LAST_WAVE = "partial last wave"
+    NO_PIPELINE = "loads not pipelined"
+    OCCUPANCY = "low occupancy"
     SMALL_BLOCK = "block too small"
-    SHARED_LOADS = "every program loads the same"
+    SHARED_LOADS = "same loads in every program"
     MASKED = "masked lanes"
     NO_TENSOR_CORES = "no tensor cores"
     WIDE_OPERANDS = "operands wider than their data"
     ARITHMETIC = "slow arithmetic"
-    REDUCTION = "reduction in every round"
-    ATOMICS = "atomics on one address"
+    REDUCTION = "reduction in every iteration"
+    ATOMICS = "contended atomics"
     LAUNCH = "launch overhead"
 
 
@@ -59,6 +59,38 @@ class PerformanceFinding:
 def figure_text(value: float) -> str:
     """Format a number with four digits; from 1000 on as a whole number: ``262,144``."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def count_text(count: float) -> str:
+    """Format a count for reading: ``640``, ``4,096``, ``16.8 M``."""
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= max(1e4, scale):
+            return f"{_three_digits(count / scale)} {unit}"
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """Format a size for reading: ``32 KiB``, ``2.3 MiB``."""
+    for scale, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= scale:
+            number = size_bytes / scale
+            return f"{number:.2g} {unit}" if number < 100 else f"{number:,.0f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def time_text(seconds: float) -> str:
+    """Format a time for reading: ``3.3 us``, ``14.9 us``, ``1.33 ms``."""
+    scale, unit = next((pair for pair in ((1.0, "s"), (1e-3, "ms")) if seconds >= pair[0] * 0.9995), (1e-6, "us"))
+    return f"{_three_digits(seconds / scale)} {unit}"
+
+
+def share_text(share: float) -> str:
+    """Format a share for reading: ``3.7 %``, ``42 %``."""
+    return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
 
 
 # The model of time underestimates these, so that unexplained time is likely theirs.

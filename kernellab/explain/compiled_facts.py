@@ -61,6 +61,10 @@ class Runs:
         """Return the average runs of an operation per program."""
         return self.of(operation) / self.programs
 
+    def knows(self, operation: Operation) -> bool:
+        """Whether the runs of an operation are counted; else its loops are assumed to run 8 times."""
+        return operation.index in self.counts
+
 
 def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
     """Return the runs of the operations of a launch; ``arguments`` are its own by name."""
@@ -192,6 +196,7 @@ def _access_facts(
         width_bytes=width or element,
         owned_bytes=size // threads,
         trips=runs.trips(operation),
+        knows_trips=runs.knows(operation),
         is_async=is_async,
         is_replicated=1 < size // element < threads,
         element_bytes=element,
@@ -225,6 +230,7 @@ def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessF
         before,
         **{name: getattr(before, name) + getattr(access, name) for name in sums},
         trips=max(before.trips, access.trips),
+        knows_trips=before.knows_trips and access.knows_trips,
         in_loop=before.in_loop or access.in_loop,
     )
 
@@ -365,6 +371,7 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
             as_product=operation.name == "tt.reduce" and _is_product(graph, operation),
             flops=2.0 * math.prod(graph.values[operation.operands[0]].shape) * runs.of(operation),
             accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
+            knows_trips=runs.knows(operation),
         )
         for operation in graph.operations
         if operation.name in {"tt.reduce", "tt.scan"}

@@ -6,9 +6,17 @@ import math
 from dataclasses import replace
 
 from kernellab.errors import plural
-from kernellab.explain.causes import Cause, PerformanceFinding, figure_text
+from kernellab.explain.causes import Cause, PerformanceFinding, count_text, share_text, time_text
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
+from kernellab.explain.memory_rules import iterations_text
+from kernellab.explain.model import (
+    ROUND_S,
+    Bottleneck,
+    bound_of,
+    last_wave_loss,
+    times_of,
+    with_measured_latency,
+)
 
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
 _LEAST_SHARE = 0.3
@@ -22,9 +30,8 @@ def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
     if dots:
         worst = max(dots, key=lambda dot: dot.flops)
         text = (
-            f"the product in line {worst.line} runs without the tensor cores, by ordinary multiplications: "
-            f"its operands are {worst.kind}, multiplied exactly. Let tl.dot take input_precision='tf32' (or 'tf32x3' "
-            "for nearly full precision), or give it fp16 or bf16 operands."
+            f"tl.dot in line {worst.line} does not use the tensor cores: it multiplies {worst.kind} exactly. Use "
+            "input_precision='tf32' (or 'tf32x3' for nearly full precision), or fp16 or bf16 operands."
         )
         kind = "tf32" if worst.kind == "fp32" else worst.kind
         on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
@@ -36,8 +43,8 @@ def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
         return None
     heaviest = max(products, key=lambda each: each.flops)
     text = (
-        f"line {heaviest.line} sums the products of two broadcast tiles: a product of matrices without the tensor "
-        "cores. Write it as tl.dot (with tiles of 16 at least)."
+        f"Line {heaviest.line} sums the products of two broadcast tiles: a matrix product without the tensor cores. "
+        "Use tl.dot (tiles of at least 16)."
     )
     lines = {each.line for each in products}
     tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32))
@@ -60,9 +67,9 @@ def wide_operands(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(wide, key=lambda dot: dot.flops)
     text = (
-        f"line {worst.line} multiplies as {worst.kind} what was loaded as {worst.was_narrower}: the tensor cores take "
-        f"{worst.was_narrower} at a multiple of that rate, and it fills half the shared memory. Leave the conversion "
-        "out: tl.dot sums in fp32 anyway."
+        f"Line {worst.line} converts {worst.was_narrower} operands to {worst.kind}: the tensor cores are several times "
+        f"faster in {worst.was_narrower}, and it takes half the shared memory. Drop the conversion; tl.dot accumulates "
+        "in fp32 anyway."
     )
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
     shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
@@ -72,17 +79,17 @@ def wide_operands(facts: Facts) -> PerformanceFinding | None:
 
 
 # By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
-_IN_FP32 = "Write its constants and casts in fp32 (tl.float32): one fp64 operand widens all"
-_BY_AXES = "a tl.constexpr where it is known, or take the two parts from two axes of the grid"
+_IN_FP32 = "Write constants and casts in fp32 (tl.float32): one fp64 operand widens all"
+_BY_AXES = "a tl.constexpr, or take the two parts from two axes of the grid"
 _ARITHMETIC = {
     "fp64": (0.25, "double precision", _IN_FP32),
-    "pow": (0.12, "a power by libdevice", "Multiply instead, or write tl.exp2(y * tl.log2(x))"),
-    "division64": (0.15, "a 64-bit division by what only the launch tells", f"Divide 32-bit integers, by {_BY_AXES}"),
-    "division": (0.4, "an integer division by what only the launch tells", f"Divide by {_BY_AXES}"),
+    "pow": (0.12, "pow by libdevice", "Multiply instead, or write tl.exp2(y * tl.log2(x))"),
+    "division64": (0.15, "64-bit division by a runtime value", f"Divide 32-bit integers, by {_BY_AXES}"),
+    "division": (0.4, "integer division by a runtime value", f"Divide by {_BY_AXES}"),
     "precise": (
         0.5,
-        "division or roots rounded exactly",
-        "Take / and tl.sqrt, which are approximate, where that will do",
+        "exactly rounded division or roots",
+        "Use the approximate / and tl.sqrt where that is enough",
     ),
 }
 
@@ -100,14 +107,12 @@ def slow_arithmetic(facts: Facts) -> PerformanceFinding | None:
     word = _slow_word(worst)
     left, what, remedy = _ARITHMETIC.get(word, (0.4, f"{word.removeprefix('libdevice ')} by libdevice", _CHEAPER))
     share = _line_weight(worst) / total
-    text = f"line {worst.line} executes {share:.0%} of the instructions, for {what}. {remedy}."
+    text = f"Line {worst.line} executes {share_text(share)} of the instructions, for {what}. {remedy}."
     fixed = _without_lines(facts, {worst.line}, left)
-    return PerformanceFinding(
-        Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, fixed
-    )
+    return PerformanceFinding(Cause.ARITHMETIC, worst.line, text, {"of all instructions": share}, fixed)
 
 
-_CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
+_CHEAPER = "Use a cheaper form: tl.exp2 and tl.log2, or a polynomial"
 _FP64_WEIGHT = 4.0  # of an instruction, relative to fp32
 
 
@@ -131,13 +136,13 @@ def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(reductions, key=lambda each: each.trips)
     text = (
-        f"line {worst.line} reduces over all threads in each of {worst.trips:.3g} rounds, with a barrier each time. "
-        "Accumulate the tile itself in the loop (acc += x), and reduce once after it."
+        f"Line {worst.line} reduces over all threads in {iterations_text(worst)}, with a barrier each time. "
+        "Accumulate the tile in the loop (acc += x), and reduce once after it."
     )
     lines = {each.line for each in reductions}
     kept = tuple(each for each in facts.reductions if each not in reductions)
     fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
-    return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, fixed)
+    return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"iterations": worst.trips}, fixed)
 
 
 def register_spills(facts: Facts) -> PerformanceFinding | None:
@@ -148,9 +153,9 @@ def register_spills(facts: Facts) -> PerformanceFinding | None:
     worst = max(facts.lines, key=lambda line: line.slow.get("spill", 0.0), default=None)
     wider = min(32, 2 * facts.warps)
     text = (
-        f"each thread spills {facts.spill_bytes:,} bytes of registers to memory"
-        + (f", most of it in line {worst.line}" if worst is not None and worst.line is not None else "")
-        + f". Spread the block over more threads (num_warps={wider}), take a smaller block, or lift maxnreg."
+        f"Each thread spills {facts.spill_bytes:,} B of registers"
+        + (f", mostly in line {worst.line}" if worst is not None and worst.line is not None else "")
+        + f". Use more threads (num_warps={wider}), a smaller block, or a larger maxnreg."
     )
     without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
     fixed = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
@@ -165,9 +170,9 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     if facts.programs > 0.75 * many or times.longest < times.launch:
         return None
     text = (
-        f"the grid has {facts.programs:,} programs for {many} multiprocessors: {1 - facts.programs / many:.0%} of "
-        "the device idles. Make a larger grid: smaller blocks, or split the loop over programs (split-K, partial "
-        "sums, one atomic per program)."
+        f"{plural(facts.programs, 'program')} for {many} SMs: {share_text(1 - facts.programs / many)} of the SMs idle. "
+        "Make the grid larger: smaller blocks, or split the loop over programs (split-K, partial sums, one atomic per "
+        "program)."
     )
     more = many * (2 if facts.dots else 8)
     share = facts.programs / more
@@ -178,8 +183,8 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
         loop_trips=facts.loop_trips * share,
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
     )
-    figures = {"programs": float(facts.programs), "multiprocessors": float(many)}
-    return PerformanceFinding(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, fixed)
+    figures = {"programs": float(facts.programs), "SMs": float(many)}
+    return PerformanceFinding(Cause.FEW_PROGRAMS, None, text, figures, fixed)
 
 
 def last_wave(facts: Facts) -> PerformanceFinding | None:
@@ -191,16 +196,15 @@ def last_wave(facts: Facts) -> PerformanceFinding | None:
         return None
     waves = math.ceil(facts.programs / many)
     text = (
-        f"{plural(facts.programs, 'program')} on {plural(many, 'multiprocessor')} take {plural(waves, 'round')}, "
-        "the last of which fills "
-        f"{facts.programs - (waves - 1) * many} of them: {loss:.0%} of the time they idle. Choose blocks so that the "
-        f"number of programs is just below a multiple of {many}, or many times it; or let {many} programs "
-        "loop over the tiles."
+        f"{facts.programs:,} programs on {many} SMs take {waves} waves; the last fills "
+        f"{facts.programs - (waves - 1) * many} SMs, so SMs idle {share_text(loss)} of the time. Choose blocks so that "
+        f"the grid is just below a multiple of {many} or many times larger, or loop over the tiles in {many} "
+        "persistent programs."
     )
     factor = 8
     fixed = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
-    figures = {"programs": float(facts.programs), "multiprocessors": float(many), "idle": loss}
-    return PerformanceFinding(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, fixed)
+    figures = {"programs": float(facts.programs), "SMs": float(many), "idle": loss}
+    return PerformanceFinding(Cause.LAST_WAVE, None, text, figures, fixed)
 
 
 def small_block(facts: Facts) -> PerformanceFinding | None:
@@ -214,11 +218,10 @@ def small_block(facts: Facts) -> PerformanceFinding | None:
     if elements * max(1.0, largest.trips) >= 2 * threads:
         return None
     factor = max(2, int(8 * threads / elements))
-    doing = "several threads do the same" if elements < threads else "each thread does little"
+    doing = "threads repeat each other's work" if elements < threads else "each thread does little"
     text = (
-        f"each program takes {figure_text(elements)} elements with {threads} threads: {doing}, and {facts.programs:,} "
-        f"programs start and end. Take a larger block ({int(elements) * factor:,} elements), "
-        "or fewer threads (num_warps=1)."
+        f"Each of {count_text(facts.programs)} programs has {count_text(elements)} elements for {threads} threads: "
+        f"{doing}. Use a larger block ({int(elements) * factor:,} elements), or fewer threads (num_warps=1)."
     )
     fixed = replace(
         facts,
@@ -240,8 +243,8 @@ def masked_lanes(facts: Facts) -> PerformanceFinding | None:
     elements = worst.tile_bytes / worst.element_bytes
     used = elements * (1 - worst.lanes_off)
     text = (
-        f"the mask of line {worst.line} switches {worst.lanes_off:.0%} of the lanes off: the block has "
-        f"{figure_text(elements)} elements and about {figure_text(used)} are there. Take a smaller block "
+        f"The mask of line {worst.line} disables {share_text(worst.lanes_off)} of the lanes: the block has "
+        f"{count_text(elements)} elements, about {count_text(used)} in bounds. Use a smaller block "
         "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
@@ -251,7 +254,7 @@ def masked_lanes(facts: Facts) -> PerformanceFinding | None:
         resident=max(facts.resident, int(facts.resident / left)),
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}
-    return PerformanceFinding(Cause.MASKED, worst.line, text.replace("%", " %"), figures, fixed)
+    return PerformanceFinding(Cause.MASKED, worst.line, text, figures, fixed)
 
 
 def low_occupancy(facts: Facts) -> PerformanceFinding | None:
@@ -261,8 +264,8 @@ def low_occupancy(facts: Facts) -> PerformanceFinding | None:
     if warps > _FEW_WARPS or facts.programs < 2 * facts.slots or facts.dots or times.latency < 0.7 * times.longest:
         return None
     text = (
-        f"{plural(warps, 'warp')} fit on a multiprocessor, limited by {facts.limiter or 'the binary'}: too few to work "
-        "while others wait for memory. Take a smaller block, more num_warps, or fewer stages."
+        f"{plural(warps, 'warp')} per SM, limited by {facts.limiter or 'the binary'}: too few to hide memory latency. "
+        "Use a smaller block, more num_warps, or fewer stages."
     )
     fixed = replace(facts, resident=2 * facts.resident)
     return PerformanceFinding(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, fixed)
@@ -270,14 +273,13 @@ def low_occupancy(facts: Facts) -> PerformanceFinding | None:
 
 def launch_overhead(facts: Facts) -> PerformanceFinding | None:
     """Launch overhead takes longer than the kernel."""
-    times = times_of(facts)
+    times = with_measured_latency(facts, times_of(facts))
     if bound_of(facts, times) is not Bottleneck.LAUNCH:
         return None
     measured = facts.time_s or times.total
     text = (
-        f"an empty launch takes {times.launch * 1e6:.2g} us on this device, and what this one does about "
-        f"{times.longest * 1e6:.2g} us. Do more per launch: fuse it with its neighbours, give one launch the work of "
-        "many (another axis of the grid), or replay a CUDA graph."
+        f"Launch overhead is {time_text(times.launch)} of {time_text(measured)}. Do more per launch (a larger grid, "
+        "fused kernels), or replay a CUDA graph."
     )
     fixed = replace(facts, device=replace(facts.device, launch_s=0.0))
     return PerformanceFinding(

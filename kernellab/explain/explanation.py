@@ -8,8 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.display import Drawable
-from kernellab.explain.causes import CONSEQUENCES, STALLS, UNDERSTATED, PerformanceFinding, figure_text
-from kernellab.explain.compute_rules import COMPUTE_RULES
+from kernellab.errors import plural
+from kernellab.explain.causes import (
+    CONSEQUENCES,
+    STALLS,
+    UNDERSTATED,
+    Cause,
+    PerformanceFinding,
+    figure_text,
+    share_text,
+    time_text,
+)
+from kernellab.explain.compute_rules import COMPUTE_RULES, launch_overhead
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import (
@@ -69,6 +79,8 @@ RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
 _LEAST_GAIN = 1.08
 _NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
+_MOSTLY_OVERHEAD = 0.6  # launch overhead over the time of a launch; above it, nothing else is worth a change
+_GRID_CAUSES = {Bottleneck.PROGRAMS: Cause.FEW_PROGRAMS, Bottleneck.WAVE: Cause.LAST_WAVE}
 
 
 def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
@@ -78,8 +90,10 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
     """
     times = with_measured_latency(facts, times_of(facts))
     share = share_of_limit(facts)
-    findings = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts)
+    findings = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts, times)
     bound = bound_of(facts, times)
+    if bound in _GRID_CAUSES and all(finding.cause is not _GRID_CAUSES[bound] for finding in findings):
+        bound = times.largest  # another grid would gain nothing
     return Explanation(
         kernel=facts.kernel,
         target=facts.target,
@@ -94,9 +108,14 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
     )
 
 
-def findings_of(facts: Facts) -> list[PerformanceFinding]:
-    """Return the findings of all rules, the largest gain first; a consequence follows its root cause."""
-    findings = [_with_gain(finding, facts) for rule in RULES if (finding := rule(facts)) is not None]
+def findings_of(facts: Facts, times: Times) -> list[PerformanceFinding]:
+    """Return the findings of all rules, the largest gain first; a consequence follows its root cause.
+
+    A launch that is mostly overhead has that finding alone.
+    """
+    is_overhead = times.launch > _MOSTLY_OVERHEAD * (facts.time_s or times.total)
+    rules = (launch_overhead,) if is_overhead else RULES
+    findings = [_with_gain(finding, facts) for rule in rules if (finding := rule(facts)) is not None]
     waiting = [finding for finding in findings if finding.gain[1] >= _LEAST_GAIN]
     waiting.sort(key=lambda finding: -_weight(finding, facts))
     ordered: list[PerformanceFinding] = []
@@ -136,32 +155,31 @@ def share_of_limit(facts: Facts) -> float | None:
 def summary_of(
     facts: Facts, times: Times, bound: Bottleneck, share: float | None, findings: Sequence[PerformanceFinding]
 ) -> str:
-    """Return one sentence on the bottleneck of a launch and how close to it the launch is."""
-    device = facts.device
-    known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"
-    floor = floor_seconds(facts)
-    if share is not None and not findings:
-        if floor < 2 * device.launch_s:
-            return f"It takes about as long as a launch takes ({(facts.time_s or 0.0) * 1e6:.3g} us)."
-        memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
-        has_products = any(dot.flops for dot in facts.dots)
-        what = "the tensor cores" if has_products and memory < floor - device.launch_s else "the memory"
-        return f"At {share:.0%} of what {what} can do, {known}.".replace("%", " %")
-    took = facts.time_s if facts.time_s is not None else times.total
-    time_text = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
-    best = f"{floor * 1e6:,.4g} us at least ({known})"
-    end = "" if findings else "; no rule finds what to change"
-    largest = "" if bound is times.largest else f" (most of the time is {times.largest})"
-    return f"Limited by {bound}{largest}: {time_text}, where its bytes and products need {best}{end}."
+    """Return the bottleneck of a launch, its time, and its roofline bound, in two or three sentences."""
+    device, floor = facts.device, floor_seconds(facts)
+    rates = f"rates measured on {device.name}" if device.is_measured else f"{device.name} data sheet"
+    roofline = f"roofline bound {time_text(floor)} ({rates})"
+    end = "" if findings else " No suggestion."
+    if facts.time_s is None:
+        took = f"Estimated {time_text(times.total)}"
+    else:
+        reached = "" if share is None else f", {share_text(share)} of the roofline"
+        took = f"Measured {time_text(facts.time_s)}{reached}"
+    return f"{_bound_sentence(facts, times, bound)} {took}; {roofline}.{end}"
+
+
+def _bound_sentence(facts: Facts, times: Times, bound: Bottleneck) -> str:
+    """Return ``Limited by DRAM.``; of a grid that does not fill the device, its programs and SMs."""
+    if bound is times.largest:
+        return f"Limited by {bound}."
+    reason = "Grid too small" if bound is Bottleneck.PROGRAMS else "Partial last wave"
+    programs = f"{plural(facts.programs, 'program')} for {facts.device.multiprocessors} SMs"
+    return f"{reason}: {programs}; most of the time is {times.largest}."
 
 
 def _unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
     sentences = list(facts.unknown)
     if not facts.has_traffic:
         why = f" ({why_no_traffic})" if why_no_traffic else ""
-        sentences.append(
-            f"How addresses lie was not worked out{why}: every access counts as coalesced, without bank conflicts."
-        )
-    if facts.time_s is None:
-        sentences.append("Without a GPU, the time is a model's, of one device by its data sheet; gains are its ratios.")
+        sentences.append(f"Addresses are unknown{why}: all accesses count as coalesced, without bank conflicts.")
     return tuple(dict.fromkeys(sentences))

@@ -58,11 +58,11 @@ class AccessFacts:
     possible; ``requests`` counts instructions of warps. ``touched_bytes`` are those of the argument that any line
     reads, or writes, each once. ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of
     the tile, whose size is ``tile_bytes``. ``lanes_off`` is the share of the tile that a mask switches off, ``trips``
-    how often a program executes the line. ``is_async`` is True for asynchronous copies to shared memory,
-    ``is_replicated`` if several threads access the same element. ``lane_step_bytes`` is the distance between the
-    addresses of neighbouring threads; ``axes`` are the grid axes that the addresses depend on. ``argument_bytes`` is
-    the size of the argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the reasons for a narrow
-    access.
+    how often a program executes the line, a guess without ``knows_trips``. ``is_async`` is True for asynchronous copies
+    to shared memory, ``is_replicated`` if several threads access the same element. ``lane_step_bytes`` is the distance
+    between the addresses of neighbouring threads; ``axes`` are the grid axes that the addresses depend on.
+    ``argument_bytes`` is the size of the argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the
+    reasons for a narrow access.
     """
 
     line: int | None
@@ -77,6 +77,7 @@ class AccessFacts:
     owned_bytes: int = 0
     lanes_off: float = 0.0
     trips: float = 1.0
+    knows_trips: bool = True
     is_async: bool = False
     is_replicated: bool = False
     element_bytes: int = 4
@@ -187,7 +188,7 @@ class LineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReductionFacts:
-    """A reduction over the threads of a program, and how often each program runs it.
+    """A reduction over the threads of a program, and how often each program runs it: a guess without ``knows_trips``.
 
     ``as_product`` is True if it sums the products of two broadcast tiles, as a dot does; ``flops`` counts them.
     ``accumulates`` is True if its result is added to a loop-carried value.
@@ -199,6 +200,7 @@ class ReductionFacts:
     as_product: bool = False
     flops: float = 0.0
     accumulates: bool = False
+    knows_trips: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +326,7 @@ def device_of_table(target: Target) -> DeviceRates:
     if rates is not None:
         return rates
     other = _SHEETS["cuda:90"]
-    return replace(other, name=f"{other.name} in the place of {target}, of which none is known")
+    return replace(other, name=f"{other.name} in place of {target}")
 
 
 def measured_device(table: DeviceRates, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> DeviceRates:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from kernellab.explain.causes import share_text
 from kernellab.explain.compiled_facts import (
     Line,
     accesses_of,
@@ -79,7 +80,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         atomics=atomics_of(compiled, runs),
         footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
         loop_trips=loop_rounds(compiled, runs, accesses, stages),
-        unknown=tuple(f"How often some lines run is not known: {reason}." for reason in [*reasons.values()][:1]),
+        unknown=tuple(f"Trip counts are assumed to be 8: {reason}." for reason in [*reasons.values()][:1]),
     )
 
 
@@ -137,7 +138,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     known = replace(facts, accesses=accesses)
     unknown = list(_unknown_sentences(traffic))
     if traffic.share < 1:
-        unknown.append(f"Traffic is that of {traffic.share:.1%} of the programs, scaled.".replace("%", " %"))
+        unknown.append(f"Traffic extrapolated from {share_text(traffic.share)} of the grid.")
     footprint, fetched = facts.footprint_bytes, 0.0
     if traffic.arguments:
         footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)

@@ -5,15 +5,15 @@ A rule is a function of a launch's facts; it returns a proposal, or None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from kernellab.errors import plural
-from kernellab.explain.causes import Cause, PerformanceFinding, figure_text
+from kernellab.explain.causes import Cause, PerformanceFinding, bytes_text, count_text, share_text
 from kernellab.explain.facts import (
     WARP_THREADS,
     AccessFacts,
     Facts,
+    ReductionFacts,
     WidthLimit,
     is_repeated,
 )
@@ -40,11 +40,12 @@ def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
     if not facts.has_traffic or not wasteful:
         return None
     worst = max(wasteful, key=lambda access: access.sectors - access.ideal_sectors)
-    waste = worst.sectors / worst.ideal_sectors
-    wanted = "loads" if worst.operation == "load" else "stores"
+    equal = [access for access in wasteful if access.sectors > 0.9 * worst.sectors and access.line == worst.line]
+    sectors, ideal = (sum(getattr(each, name) for each in equal) for name in ("sectors", "ideal_sectors"))
     text = (
-        f"line {worst.line} {wanted} {worst.argument} at addresses that lie apart: it moves {waste:.3g} times "
-        f"the bytes that it uses. {_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
+        f"Line {worst.line} {_accesses_text(equal)} with scattered addresses: {count_text(sectors)} sectors, "
+        f"{count_text(ideal)} ideal; {_part_text(sectors / total)} of the kernel's traffic. "
+        f"{_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
     fixed = _with_accesses(facts, wasteful, _coalesce_access)
     if worst.in_loop and not worst.leaves_gaps:  # an iteration then uses whole sectors
@@ -58,14 +59,26 @@ def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
 
 
 _REMEDY_OF_ORDER = (
-    "Let neighbouring threads take neighbouring elements: the axis with stride 1 last in the tile (another order of "
-    "axes in the offsets, a tile of rows and columns in place of a row per thread, or a tile that is transposed by "
-    "tl.trans)."
+    "Make neighbouring lanes access neighbouring elements: put the axis with stride 1 last in the tile (swap the axes "
+    "of the offsets, load a tile of rows and columns instead of a row per thread, or transpose the tile by tl.trans)."
 )
 _REMEDY_OF_GAPS = (
-    "No program touches what lies between, so no other order of threads helps. The gain is that of another layout: "
-    "what is used together side by side (an array for each field, a contiguous copy that is used many times)."
+    "No program uses the bytes between, so another order of lanes does not help. Change the data layout: store what is "
+    "used together contiguously (one array per field, or a packed copy)."
 )
+
+
+def _accesses_text(accesses: Sequence[AccessFacts]) -> str:
+    """Return ``loads x and stores y``."""
+    by_verb: dict[str, list[str]] = {}
+    for access in accesses:
+        by_verb.setdefault("loads" if access.operation == "load" else "stores", []).append(access.argument)
+    return " and ".join(f"{verb} {', '.join(dict.fromkeys(names))}" for verb, names in by_verb.items())
+
+
+def _part_text(share: float) -> str:
+    """Return a share in words: ``all``, ``half``, ``12 %``."""
+    return "all" if share > 0.99 else "half" if abs(share - 0.5) < 0.01 else share_text(share)
 
 
 def _coalesce_access(access: AccessFacts) -> AccessFacts:
@@ -89,8 +102,8 @@ def narrow_access(facts: Facts) -> PerformanceFinding | None:
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
     wide = worst.possible_bytes
     text = (
-        f"line {worst.line} moves {plural(worst.width_bytes, 'byte')} of {worst.argument} per thread and instruction "
-        f"where {wide} would fit: {_why_narrow(worst, wide // max(1, worst.element_bytes))}"
+        f"Line {worst.line} {_accesses_text([worst])} {worst.width_bytes} B per thread and instruction; {wide} B fit. "
+        f"{_why_narrow(worst, wide // max(1, worst.element_bytes))}"
     )
     fixed = _with_accesses(facts, slow, _widen_access)
     factor = worst.width_bytes / wide
@@ -111,11 +124,11 @@ def _why_narrow(access: AccessFacts, elements: int) -> str:
     """Return why an access is narrow, and a remedy for each reason; ``elements`` would fit one instruction."""
     if access.limits is None:
         return (
-            "the compiler does not know that the addresses are aligned. Say so with "
+            "The compiler cannot prove that the addresses are aligned. Declare it with "
             f"tl.multiple_of(offset, {elements}) (and tl.max_contiguous), or make strides and starts divisible by 16."
         )
     if not access.limits:
-        return "why is not known here."
+        return "The reason is unknown."
     return " ".join(_remedy_of_limit(limit, access.argument, elements) for limit in access.limits)
 
 
@@ -123,26 +136,26 @@ def _remedy_of_limit(limit: WidthLimit, argument: str, elements: int) -> str:
     source, value = limit.source, limit.value
     if limit.part == "base":
         return (
-            f"{argument} starts at an address that is not divisible by 16. Pass a tensor that does: a copy, or a view "
-            "whose offset is a multiple of 16 bytes."
+            f"The address of {argument} is not divisible by 16. Pass an aligned tensor: a copy, or a view whose "
+            "offset is a multiple of 16 bytes."
         )
     if limit.part == "mask":
         named = f"{source} ({value:,})" if value is not None else source or "a value"
         return (
-            f"the mask compares with {named}, which is not known to be a multiple of {elements}, so that neighbours "
-            "may differ in it; tl.multiple_of on the offset changes nothing. "
-            f"{_divisible(limit, elements, 'pad the data so that it is')}, or take blocks that lie inside as a whole "
-            "without a mask, by a branch."
+            f"The mask compares with {named}, not known to be a multiple of {elements}, so it may end between two "
+            f"elements of a thread; tl.multiple_of on the offset does not help. "
+            f"{_divisible(limit, elements, f'pad the data to a multiple of {elements}')}, or load full blocks without "
+            "a mask, in a branch of their own."
         )
     if value is None:
-        because = f", since {source} takes part in it" if source else ""
+        because = f": it depends on {source}" if source else ""
         return (
-            f"the compiler does not know that the offset is a multiple of {elements}{because}. If it is, say so with "
-            f"tl.multiple_of(offset, {elements})."
+            f"The compiler cannot prove that the offset is a multiple of {elements}{because}. If it is, declare it "
+            f"with tl.multiple_of(offset, {elements})."
         )
     return (
-        f"{source} is {value:,}, and the compiler looks only whether an argument is divisible by 16. "
-        f"{_divisible(limit, elements, 'pad the rows so that it is')}"
+        f"{source} = {value:,} is not divisible by 16, the only divisibility that Triton checks. "
+        f"{_divisible(limit, elements, 'pad the rows to a multiple of 16')}."
     )
 
 
@@ -173,9 +186,8 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     later = sorted(group, key=lambda access: access.line or 0)[1:]
     times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
     text = (
-        f"{name} is loaded {times:.2g} times over, the last time in line {later[-1].line}. Keep it in registers "
-        "between the passes: one block that holds the whole row (a larger BLOCK with more num_warps), or one pass "
-        "that carries what the later ones need (an online maximum and sum)."
+        f"{name} is loaded {times:.2g} times, the last time in line {later[-1].line}. Keep it in registers: one block "
+        "for the whole row (a larger BLOCK with more num_warps), or a single pass (an online maximum and sum)."
     )
     again = {id(access) for access in later}
     kept = tuple(access for access in facts.accesses if id(access) not in again)
@@ -206,11 +218,10 @@ def shared_loads(facts: Facts) -> PerformanceFinding | None:
     whole = worst.argument_bytes
     is_whole = whole is not None and (worst.touched_bytes or 0.0) > 0.99 * whole
     text = (
-        f"each of {facts.programs:,} programs loads {'all' if is_whole else 'most'} of {worst.argument} in "
-        f"line {worst.line}: {figure_text(times)} times over, {figure_text(worst.bytes / 1e6)} MB where there are "
-        f"{figure_text((worst.touched_bytes or 0.0) / 1e6)}. Let a program work out several results from what it has "
-        f"loaded ({each_takes} of them, as rows of a tile), or work out once what is the same for all, in a launch of "
-        "its own."
+        f"Each of {count_text(facts.programs)} programs loads {'all' if is_whole else 'most'} of {worst.argument} in "
+        f"line {worst.line}: {bytes_text(worst.bytes)} loaded, {bytes_text(worst.touched_bytes or 0.0)} distinct. "
+        f"Compute several results per program from one load ({each_takes} rows of a tile), or compute the common part "
+        "once, in a kernel of its own."
     )
     accesses = _with_accesses(facts, loads, lambda access: _scale_traffic(access, 1 / each_takes))
     fixed = replace(accesses, programs=facts.programs // each_takes)
@@ -235,9 +246,9 @@ def program_order(facts: Facts) -> PerformanceFinding | None:
     worst = max(repeated, key=lambda each: each.bytes - (each.touched_bytes or each.bytes))
     times = facts.dram_bytes / facts.footprint_bytes
     text = (
-        f"line {worst.line} loads each byte of {worst.argument} {_reuse(worst):.3g} times, in programs that run far "
-        f"apart: memory moves {times:.3g} times what is there. Let programs that share data follow each other: swap "
-        "the axes of the grid, or number the tiles in groups (tl.swizzle2d, GROUP_M)."
+        f"Line {worst.line} loads each byte of {worst.argument} {_reuse(worst):.3g} times, in programs that run far "
+        f"apart: DRAM traffic is {times:.2g}x the footprint. Run programs that share data one after the other: swap "
+        "the axes of the grid, or group the tiles (tl.swizzle2d, GROUP_M)."
     )
     fixed = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
     return PerformanceFinding(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, fixed)
@@ -256,9 +267,9 @@ def bank_conflicts(facts: Facts) -> PerformanceFinding | None:
     worst = max(wasteful, key=lambda each: each.wavefronts - each.ideal_wavefronts)
     ways = worst.wavefronts / worst.ideal_wavefronts
     text = (
-        f"line {worst.line} takes {ways:.3g} turns where one would do: the threads of a warp want different words of "
-        "one bank of shared memory. Spread the indices over the banks (another order of axes, an odd stride), or "
-        "keep the values in registers."
+        f"Line {worst.line}: {ways:.2g}-way bank conflicts ({count_text(worst.wavefronts)} wavefronts, "
+        f"{count_text(worst.ideal_wavefronts)} ideal). Spread the indices over the banks of shared memory (another "
+        "order of axes, an odd stride), or keep the values in registers."
     )
     chosen = {id(each) for each in wasteful}
     shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
@@ -277,23 +288,43 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
         return None
     worst = max(waiting, key=lambda each: (each.tile_bytes, -(each.line or 0)))
-    remedy = (
-        f"num_stages={_STAGES - 1} or more (it is {facts.stages})"
-        if any(dot.in_loop for dot in facts.dots)
-        else f"tl.range(..., num_stages={_STAGES}), a larger block, or more programs"
-    )
     text = (
-        f"line {worst.line} waits for {worst.argument} in each of {worst.trips:.3g} rounds, with "
-        f"{bytes_in_flight(facts) / 1024:,.4g} KiB under way where the memory takes "
-        f"{needed_bytes_in_flight(facts) / 1024:,.4g} KiB at a time. Load rounds ahead: {remedy}."
+        f"Line {worst.line} waits for {worst.argument} in {iterations_text(worst)}: "
+        f"{bytes_text(bytes_in_flight(facts))} in flight; about {bytes_text(needed_bytes_in_flight(facts))} needed to "
+        f"hide latency. {_prefetch_text(worst, facts)}"
     )
     fixed = replace(
         facts,
         loop_trips=facts.loop_trips / _STAGES,
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
-    figures = {"rounds": worst.trips, "KiB under way": bytes_in_flight(facts) / 1024}
+    figures = {"iterations": worst.trips, "KiB in flight": bytes_in_flight(facts) / 1024}
     return PerformanceFinding(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
+
+
+def iterations_text(repeated: AccessFacts | ReductionFacts) -> str:
+    """Return ``each of 64 iterations``; without the number where it is a guess."""
+    return f"each of {count_text(repeated.trips)} iterations" if repeated.knows_trips else "every iteration"
+
+
+_LEAST_ASYNC_BYTES = 4  # of cp.async. PTX ISA, "cp.async"
+
+
+def _prefetch_text(access: AccessFacts, facts: Facts) -> str:
+    """Return how to load iterations ahead, by what the launch has not tried yet."""
+    if 0 < access.width_bytes < _LEAST_ASYNC_BYTES:
+        return (
+            f"It loads {access.width_bytes} B per instruction, and cp.async takes {_LEAST_ASYNC_BYTES} at least: align "
+            "its rows, or take a larger block or more programs."
+        )
+    if not any(dot.in_loop for dot in facts.dots):
+        return f"Prefetch with tl.range(..., num_stages={_STAGES}), or take a larger block or more programs."
+    if facts.stages < _STAGES - 1:
+        return f"Prefetch with num_stages={_STAGES - 1} or more (now {facts.stages})."
+    return (
+        f"num_stages={facts.stages} does not pipeline it: feed the load to tl.dot directly, or take a larger block or "
+        "more programs."
+    )
 
 
 def small_tiles(facts: Facts) -> PerformanceFinding | None:
@@ -305,9 +336,9 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
     m, n, _ = worst.tile
     times = times_of(facts)
     slowest = max(_PACED_BY_TILES, key=lambda unit: times.units[unit])
-    paced, pace = times.units[slowest], f"and most of the time is {slowest}"
+    paced, pace = times.units[slowest], f"most of the time is {slowest}"
     if m * n < _TINY_TILE and times.arithmetic > paced:
-        paced, pace = times.arithmetic, "and its addresses and masks are worked out for few products"
+        paced, pace = times.arithmetic, "most of the time is address and mask arithmetic"
     if paced < 0.7 * times.longest or not worst.in_loop:
         return None
     wide = next((each for each in _TILES if _fits_tile(facts, m * n, each[0] * each[1])), None)
@@ -316,9 +347,8 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
     wide = (max(wide[0], m), max(wide[1], n))
     factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
     text = (
-        f"the tile of the product in line {worst.line} is {m} x {n}: each operand is fetched once per tile, "
-        f"{pace}. A larger block, such as {wide[0]} x {wide[1]} with num_warps=8, fetches "
-        f"{1 / factor:.2g} times less."
+        f"The tile of tl.dot in line {worst.line} is {m} x {n}; {pace}. A larger one, such as {wide[0]} x {wide[1]} "
+        f"with num_warps=8, loads {1 / factor:.2g}x less."
     )
     accesses = tuple(_scale_traffic(each, factor) if each.in_loop else each for each in facts.accesses)
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
@@ -356,11 +386,11 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(contended, key=lambda atomic: atomic.updates_per_address)
     many, count = worst.updates / facts.programs, worst.addresses or 1
-    where = "one address" if count == 1 else f"{figure_text(count)} addresses"
+    where = "one address" if count == 1 else f"{count_text(count)} addresses"
     text = (
-        f"line {worst.line} updates {worst.argument} {figure_text(worst.updates)} times at {where}, "
-        f"{figure_text(many)} times from each program; updates of one address wait for each other. Combine them "
-        "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
+        f"Line {worst.line}: {count_text(worst.updates)} atomic updates of {worst.argument} at {where}, "
+        f"{count_text(many)} per program; updates of one address are serialized. Reduce first, with tl.sum (or "
+        "tl.histogram) over the block, then one atomic per program."
     )
     changed = (
         replace(each, updates=min(each.updates, float(facts.programs) * max(1.0, each.addresses or 1.0)))

@@ -35,15 +35,15 @@ class Bottleneck(StrEnum):
 
     DRAM = "DRAM"
     L2 = "L2"
-    LOADS = "load and store units"
+    LOADS = "load/store units"
     SHARED = "shared memory"
     TENSOR = "tensor cores"
-    ARITHMETIC = "other arithmetic"
+    ARITHMETIC = "arithmetic"
     ATOMICS = "atomics"
     LATENCY = "latency"
-    PROGRAMS = "too few programs"
+    PROGRAMS = "grid size"
     WAVE = "the last wave"
-    SPILLS = "spills"
+    SPILLS = "register spills"
     LAUNCH = "launch overhead"
 
 

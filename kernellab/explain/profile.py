@@ -41,7 +41,7 @@ class Stall(StrEnum):
     MEMORY = "waits for memory", "a value from global or local memory has not arrived (long scoreboard)"
     MEMORY_QUEUE = (
         "queue to memory full",
-        "more accesses to global memory are under way than the unit takes (LG throttle)",
+        "more global memory accesses are in flight than the LSU takes (LG throttle)",
     )
     STORES = "waits for its stores", "the warp is done and its stores are not out yet (drain)"
     SHARED = (
@@ -50,7 +50,7 @@ class Stall(StrEnum):
     )
     SHARED_QUEUE = (
         "queue to shared memory full",
-        "more accesses to shared memory are under way than the unit takes (MIO throttle)",
+        "more shared memory accesses are in flight than the unit takes (MIO throttle)",
     )
     BARRIER = "waits for a barrier", "other warps of the program have not reached the barrier yet"
     FENCE = "waits for a memory fence", "memory has to be in order first (membar)"

@@ -133,7 +133,7 @@ def with_counters(profile: Profile, owner: Kernel, implementation: Implementatio
             path.write_text(reproducer_of(owner, implementation), encoding="utf-8")
             return replace(profile, counters=counters_of(path, implementation.kernel.kernel, timeout_s))
         except KernellabError as exc:
-            why_not = f"The launch cannot be made again in another process: {exc.message}"
+            why_not = f"No counters: the launch cannot be repeated in another process: {exc.message}"
         except ProfilerRefusal as exc:
             why_not = str(exc)
     return replace(profile, notes=(*profile.notes, why_not))
@@ -211,7 +211,7 @@ def launch_seconds(session: Session, implementation: Implementation, timeout_s: 
     return median(played[0]) / 1e3
 
 
-_NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a machine with one, the same call samples."
+_NO_GPU = "No GPU of {target} here, so there are no samples; the same call samples on a machine with one."
 
 
 def profile_with_explanation(session: Session, call: UserCall, timeout_s: float, *, counters: bool) -> Profile:

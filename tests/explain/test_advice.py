@@ -51,15 +51,15 @@ def test_a_copy_that_is_narrow_by_its_mask_gets_wide_by_what_is_advised(lab: ker
     n = BLOCK * 8 + 8
     slow = copied(lab, advised.copy_masked, n)
     text = proposed(narrow_access, slow).text
-    assert "the mask compares with n (65,544)" in text
+    assert "The mask compares with n (65,544)" in text
     assert "alignment" not in text
-    assert "multiple_of on the offset changes nothing" in text
+    assert "multiple_of on the offset does not help" in text
     assert requests(copied(lab, advised.copy_masked_with_hints, n)) == requests(slow)
     assert "Pad the data" in text
     padded = copied(lab, advised.copy_masked, n + 8)
     assert requests(padded) < requests(slow) / 12
     assert narrow_access(padded.facts) is None
-    assert "by a branch" in text
+    assert "in a branch of their own" in text
     assert requests(copied(lab, advised.copy_by_branch, n)) < requests(slow) / 8
 
 
@@ -74,7 +74,7 @@ def test_a_length_that_is_a_multiple_of_what_fits_is_to_be_a_constexpr(lab: kern
 @pytest.mark.slow
 def test_a_constant_length_that_is_no_multiple_is_named(lab: kernellab.Lab) -> None:
     text = proposed(narrow_access, copied(lab, advised.copy_of_known_length, BLOCK + 4)).text
-    assert "the mask compares with the constant 8,196" in text
+    assert "The mask compares with the constant 8,196" in text
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_tensor_that_starts_off_is_told_from_an_unknown_offset(lab: kernellab.
     n = BLOCK * 4
     slow = copied(lab, advised.copy_masked, n, first=1)
     text = proposed(narrow_access, slow).text
-    assert "x starts at an address that is not divisible by 16" in text
+    assert "The address of x is not divisible by 16" in text
     assert "multiple_of" not in text
     assert narrow_access(copied(lab, advised.copy_masked, n, first=16).facts) is None
 
@@ -97,8 +97,8 @@ def test_rows_of_an_uneven_stride_are_to_be_padded(lab: kernellab.Lab, stride: i
 
     slow = why(stride, columns)
     text = proposed(narrow_access, slow).text
-    assert "stride is 1,001" in text
-    assert ("the mask compares with columns" in text) == (columns == 1001)
+    assert "stride = 1,001" in text
+    assert ("The mask compares with columns" in text) == (columns == 1001)
     assert "pad the rows" in text.lower()
     assert narrow_access(why(1008, 1008).facts) is None
 
@@ -108,7 +108,7 @@ def test_a_start_that_is_loaded_is_to_be_declared_aligned(lab: kernellab.Lab) ->
     pair = PAIRS["rows of unknown start, int8"]
     slow, fixed = halves(lab, pair)
     text = proposed(narrow_access, slow).text
-    assert "since what is loaded takes part in it" in text
+    assert "it depends on what is loaded" in text
     assert "tl.multiple_of(offset" in text
     assert narrow_access(fixed.facts) is None
 
@@ -121,10 +121,10 @@ def test_no_order_of_threads_is_promised_to_help_a_gather_whose_gaps_nobody_read
 
     slow = why(advised.gather_with_stride, 16)
     text = proposed(uncoalesced_access, slow).text
-    assert "no other order of threads helps" in text
-    assert "Let neighbouring threads" not in text
+    assert "another order of lanes does not help" in text
+    assert "Make neighbouring lanes" not in text
     assert sectors(why(advised.gather_in_another_order, 16)) >= sectors(slow)
-    assert "another layout" in text
+    assert "Change the data layout" in text
     side_by_side = why(advised.gather_with_stride, 1)
     assert sectors(side_by_side) == sum(each.ideal_sectors for each in slow.facts.accesses)
     assert uncoalesced_access(side_by_side.facts) is None
@@ -138,7 +138,7 @@ def test_a_row_per_thread_is_uncoalesced_and_a_tile_is_not(lab: kernellab.Lab, c
     meta = {"COLUMNS": columns, "BLOCK": 128}
     slow = lab.explain(advised.sums_by_thread, (rows // 128,), x, y, **meta)
     assert slow.findings[0].cause is Cause.UNCOALESCED
-    assert "a tile of rows and columns in place of a row per thread" in slow.findings[0].text
+    assert "a tile of rows and columns instead of a row per thread" in slow.findings[0].text
     tiled = lab.explain(advised.sums_by_tile, (rows // 128,), x, y, PART=min(columns, 32), **meta)
     assert sectors(tiled) < 1.2 * sum(each.ideal_sectors for each in slow.facts.accesses)
     assert all(each.cause is not Cause.UNCOALESCED for each in tiled.findings)
@@ -155,8 +155,8 @@ def test_programs_that_each_load_all_are_told_and_gain_by_several_results_each(l
 
     slow = why(1)
     found = next(each for each in slow.findings if each.cause is Cause.SHARED_LOADS)
-    assert "each of 4,096 programs loads all of x" in found.text
-    assert "16 of them" in found.text
+    assert "Each of 4,096 programs loads all of x" in found.text
+    assert "16 rows of a tile" in found.text
     loads = [sum(e.bytes for e in w.facts.accesses if e.argument == "x") for w in (slow, why(16))]
     assert loads[0] == pytest.approx(16 * loads[1], rel=0.01)
 

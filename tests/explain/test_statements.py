@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import RULES, Explanation, explain_facts
 from kernellab.explain.model import Bottleneck, Times, times_of
 from tests.explain.planted import KernelCall
@@ -26,16 +28,18 @@ def require_consistent(why: Explanation) -> None:
     require_largest_term(why)
     require_gains_within_terms(why)
     require_unknown_once(why)
+    require_iterations_known(why)
+    require_possible_advice(why)
 
 
 def require_largest_term(why: Explanation) -> None:
     terms = why.times.terms
     largest = max(terms, key=lambda term: terms[term])
     if why.bound in {Bottleneck.PROGRAMS, Bottleneck.WAVE}:
-        assert f"most of the time is {largest}" in why.summary or why.share is not None
+        assert f"most of the time is {largest}" in why.summary
+        assert {Cause.FEW_PROGRAMS, Cause.LAST_WAVE} & {finding.cause for finding in why.findings}
     else:
         assert why.bound is largest, why.summary
-    if why.facts.time_s is None or why.findings:
         assert f"Limited by {why.bound}" in why.summary
 
 
@@ -53,6 +57,25 @@ def require_gains_within_terms(why: Explanation) -> None:
             assert high <= now.total / left[finding.cause] + 1e-9, finding
 
 
+def require_iterations_known(why: Explanation) -> None:
+    """A number of iterations in one sentence is not assumed in another."""
+    if any(each.startswith("Trip counts are assumed") for each in why.unknown):
+        lines = {each.line for each in why.facts.accesses if not each.knows_trips}
+        assert not any(re.search(r"each of \S+ iterations", each.text) for each in why.findings if each.line in lines)
+
+
+def require_possible_advice(why: Explanation) -> None:
+    """What is advised is not what the launch does already; equal accesses of a line are named together."""
+    for finding in why.findings:
+        stages = re.search(r"num_stages=(\d+) or more \(now (\d+)\)", finding.text)
+        assert stages is None or int(stages[2]) < int(stages[1])
+        if finding.cause is Cause.UNCOALESCED:
+            own = [each for each in why.facts.accesses if each.line == finding.line and each.efficiency < 0.6]
+            worst = max(own, key=lambda each: each.sectors - each.ideal_sectors)
+            same = [each for each in own if not each.is_split and each.operation != "atomic"]
+            assert all(each.argument in finding.text for each in same if each.sectors == worst.sectors)
+
+
 def without_lowered(now: Times, then: Times) -> Times:
     after = then.terms
     return now.without_terms([term for term, seconds in now.terms.items() if after[term] < seconds])
@@ -60,7 +83,7 @@ def without_lowered(now: Times, then: Times) -> Times:
 
 def require_unknown_once(why: Explanation) -> None:
     assert len(set(why.unknown)) == len(why.unknown)
-    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "addresses lie" in each]
+    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "Addresses are unknown" in each]
     reasons = [each.partition(": ")[2] or each for each in about_traffic]
     assert len(set(reasons)) == len(reasons), why.unknown
 

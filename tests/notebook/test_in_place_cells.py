@@ -52,11 +52,11 @@ def test_a_launch_is_explained_with_the_addresses_that_it_had_loaded(notebook: N
 
 
 def explained(notebook: Notebook, index: str) -> str:
-    """Return what limits a launch, and the time that the model gives it."""
+    """Return what limits a launch, and its estimated time."""
     ran = notebook.run(f"why = %triton_why gather[(64,)](x, {index}, out, 65536, BLOCK=1024)")
     assert ran.error is None
     text = str(notebook.names["why"])
-    return text[text.index("Limited by") : text.index(" by the model")]
+    return text[text.index("Limited by") : text.index("; roofline bound")]
 
 
 @pytest.mark.slow

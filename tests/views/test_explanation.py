@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.views.cards.explanation import explanation_card, gain_words
 from tests.explain.test_rules import access, facts
@@ -15,9 +16,9 @@ def strided() -> Explanation:
 def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:
     html = explanation_card(strided()).html()
     assert "limited by" in html
-    assert "1. uncoalesced access" in html
-    assert "times faster" in html
-    assert "Without a GPU" in html
+    assert "1. Uncoalesced access" in html
+    assert "estimated speedup" in html
+    assert "Estimated" in html
     assert "from dataclasses import replace" in html  # line 3 of this file
 
 
@@ -25,11 +26,12 @@ def test_the_text_says_the_same_in_lines() -> None:
     lines = explanation_card(strided()).text().splitlines()
     assert lines[0].startswith("k  H100")
     assert lines[1].startswith("Limited by ")
-    assert lines[2].startswith("1. uncoalesced access, ")
-    assert any(line.startswith("not known: ") for line in lines)
+    assert lines[2].startswith("1. Uncoalesced access: estimated speedup ")
+    assert any(line.strip().startswith("3  from") for line in lines)
 
 
-def test_gains_are_told_as_factors() -> None:
+def test_gains_are_factors_and_none_is_rounded_up() -> None:
     finding = strided().findings[0]
-    assert gain_words(replace(finding, gain=(1.2, 3.456))) == "1.2 to 3.46 times faster"
-    assert gain_words(replace(finding, gain=(1.0, 1.3))) == "up to 1.3 times faster"
+    assert gain_words(replace(finding, cause=Cause.LAUNCH, gain=(2.5, 4.07))) == "at most 4x"
+    assert gain_words(replace(finding, gain=(1.2, 3.456))) == "estimated speedup 1.2-3.4x"
+    assert gain_words(replace(finding, gain=(1.05, 1.3))) == "estimated speedup up to 1.3x"

@@ -6,12 +6,13 @@ And where the time goes: what the warps were about, the leading lines, the explo
 from __future__ import annotations
 
 import linecache
+import math
 from collections.abc import Callable
 from html import escape
 
 from kernellab.errors import plural
-from kernellab.explain.causes import PerformanceFinding
-from kernellab.explain.explanation import Explanation, evidence_text
+from kernellab.explain.causes import Cause, PerformanceFinding
+from kernellab.explain.explanation import Explanation
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
 from kernellab.views.blocks import (
@@ -52,35 +53,44 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
         Message(explanation.summary),
         *(_finding_block(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
         Drawing(lambda: _units(explanation)),
-        *(Message(reason, "kl-dim", prefix="not known: ") for reason in explanation.unknown),
+        *(Message(reason, "kl-dim", prefix="note: ") for reason in explanation.unknown),
     ]
 
 
 def _facts(explanation: Explanation) -> list[str]:
     facts = explanation.facts
     took = facts.time_s if facts.time_s is not None else explanation.times.total
-    how = "" if facts.time_s is not None else " by the model"
-    return [facts.device.name, f"{seconds_words(took)}{how}", f"limited by {explanation.bound}"]
+    how = "estimated " if facts.time_s is None else ""
+    return [facts.device.name, f"{how}{seconds_words(took)}", f"limited by {explanation.bound}"]
 
 
 def gain_words(finding: PerformanceFinding) -> str:
-    """Return ``1.3 to 2.4 times faster``."""
-    low, high = finding.gain
-    return f"up to {high:.3g} times faster" if low < 1.01 else f"{low:.3g} to {high:.3g} times faster"
+    """Return ``estimated speedup 1.3-2.4x``; the larger factor is rounded down."""
+    low, high = map(_factor_text, finding.gain)
+    if finding.cause is Cause.LAUNCH:
+        return f"at most {high}x"
+    return f"estimated speedup {low}-{high}x" if finding.gain[0] >= 1.1 else f"estimated speedup up to {high}x"
+
+
+def _factor_text(factor: float) -> str:
+    """Return a factor with two digits, rounded down: ``1.08``, ``1.3``, ``24``."""
+    digits = 2 if factor < 1.1 else 1 if factor < 10 else 0
+    return f"{math.floor(factor * 10**digits) / 10**digits:g}"
 
 
 def _finding_block(number: int, finding: PerformanceFinding, explanation: Explanation) -> Block:
-    """Return one finding: cause and gain, its source line, what to change, the figures behind it."""
-    code, evidence = _source(finding, explanation), f"({evidence_text(finding.evidence)})"
+    """Return one finding: cause and estimated speedup, its source line, evidence and what to change."""
+    code = _source(finding, explanation)
+    cause = f"{number}. {finding.cause[0].upper()}{finding.cause[1:]}"
 
     def lines(width: int) -> list[str]:
-        head = f"{number}. {finding.cause}, {gain_words(finding)}: {finding.text}"
-        return [*wrap_text(head, width), *wrap_lines(filter(None, [code, evidence]), width, "   ")]
+        head = f"{cause}: {gain_words(finding)}"
+        return [*wrap_text(head, width), *wrap_lines(filter(None, [code, finding.text]), width, "   ")]
 
     def html() -> str:
         shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
-        title = f"<b>{number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
-        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{dim(f" {evidence}")}</p></div>'
+        title = f"<b>{escape(cause)}</b> {dim(gain_words(finding))}"
+        return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}</p></div>'
 
     return Drawing(html, lines)
 
@@ -114,7 +124,7 @@ def profile_card(profile: Profile, *, uid: str = "") -> Card:
 
 
 def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
-    """Return why nothing was sampled, or the remarks, the stall reasons, the leading lines, and the explorer."""
+    """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
     counted = [] if profile.counters is None else [counters_words(profile.counters)]
     blocks += notes([*counted, *profile.notes])
@@ -138,9 +148,9 @@ def profile_facts(profile: Profile) -> list[str]:
 def counters_words(counters: Counters) -> str:
     """Return a sentence on the counters: shares of the hardware's peak rates."""
     named = {"DRAM": counters.dram, "L2": counters.l2, "tensor cores": counters.tensor}
-    named["multiprocessors"] = counters.multiprocessor
+    named["SMs"] = counters.multiprocessor
     shares = [f"{name} {percent(share)}" for name, share in named.items() if share is not None]
-    return f"Counted: of what they can do, {', '.join(shares)}." if shares else "The counters said nothing."
+    return f"Share of peak, by counters: {', '.join(shares)}." if shares else "The counters are empty."
 
 
 def _reasons_bar(profile: Profile) -> str:
@@ -158,10 +168,10 @@ def _reasons_bar(profile: Profile) -> str:
 
 
 _COLUMNS: dict[str, Callable[[LineSamples], str]] = {
-    "line": lambda line: "not known" if line.line is None else f"{short_file(line.file)}:{line.line}",
+    "line": lambda line: "unknown" if line.line is None else f"{short_file(line.file)}:{line.line}",
     "share": lambda line: percent(line.share.value),
-    "between": lambda line: f"{percent(line.share.low)} - {percent(line.share.high)}",
-    "mostly": lambda line: "" if line.main is None else str(line.main),
+    "interval": lambda line: f"{percent(line.share.low)} - {percent(line.share.high)}",
+    "main stall": lambda line: "" if line.main is None else str(line.main),
     "called from": lambda line: calls_text(tuple((short_file(file), number) for file, number in line.calls)),
 }
 
@@ -169,4 +179,4 @@ _COLUMNS: dict[str, Callable[[LineSamples], str]] = {
 def _table(profile: Profile) -> Table:
     shown = [line for line in profile.lines[:_LINES] if line.samples]
     tips = [reasons_words(line.reasons) for line in shown]
-    return table_of(_COLUMNS, shown, tips=tips, left=("line", "mostly", "called from"))
+    return table_of(_COLUMNS, shown, tips=tips, left=("line", "main stall", "called from"))
