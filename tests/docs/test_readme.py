@@ -15,28 +15,38 @@ import kernellab
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SNIPPETS = SNIPPET.findall(TEXT)
 PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 
 
 @pytest.mark.slow
-def test_every_snippet_of_the_readme_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("README.md", ["add_kernel@1", "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']", "careless_kernel"]),
+        ("docs/from_triton_tutorials.md", ["attention_forward", "atomics ['Lock']", "__nv_asinf", "hip:gfx942"]),
+    ],
+)
+def test_every_cell_of_a_page_runs(
+    page: str,
+    expected: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(SNIPPETS) >= 5
-    monkeypatch.setenv("KERNELLAB_STORE", str(tmp_path))  # which no other test has put kernels of these names into
+    snippets = SNIPPET.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert len(snippets) >= 5
+    monkeypatch.setenv("KERNELLAB_STORE", str(tmp_path / "store"))  # which no other test has put kernels into
+    monkeypatch.chdir(tmp_path)
     shell = InteractiveShell.instance()
     try:
-        for snippet in SNIPPETS:
+        for snippet in snippets:
             shell.run_cell(snippet, store_history=True).raise_error()
         shown = capsys.readouterr().out
     finally:
         shell.run_line_magic("unload_ext", "kernellab")
         InteractiveShell.clear_instance()
-    assert "add_kernel@1" in shown
-    assert "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']" in shown
-    assert "careless_kernel" in shown
+    assert [words for words in expected if words not in shown] == []
 
 
 @pytest.mark.parametrize("link", LINKS)
