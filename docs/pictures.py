@@ -1,7 +1,7 @@
 """The pictures of README and site, drawn anew in light and dark: python -m docs.pictures (needs Chromium).
 
-The card comes from the saved quickstart, the graph and the explorer from kernels of the tests, and the figures of a
-tuning and of a benchmark from the rows that the notebook on tuning gave on an H200.
+The tour is filmed in a JupyterLab. The card comes from the saved quickstart, the graph and the explorer from kernels of
+the tests, and the figures of a tuning and of a benchmark from the rows that the notebook on tuning gave on an H200.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 
 import kernellab
 from docs.pages import notebooks
+from docs.tour import tours
 from kernellab.views.explorers import explorer_page
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import timings_figure
@@ -31,7 +32,13 @@ body {{ margin: 0; padding: 12px; background: Canvas; color: CanvasText; width: 
 
 
 def main() -> None:
+    from playwright.sync_api import sync_playwright
+
     FOLDER.mkdir(exist_ok=True)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tours(browser, Path(scratch), lambda dark: FOLDER / file_name("tour", dark, "webp"))
+        browser.close()
     with kernellab.Lab("cuda:90", ":memory:") as lab, tempfile.TemporaryDirectory() as scratch:
         pages = {"card": card_page(), "graph": graph_page(lab), "explorer": explorer(lab)}
         for name, page, dark in photographs(pages):
@@ -55,8 +62,8 @@ def photographs(pages: dict[str, str]) -> Iterator[tuple[str, str, bool]]:
             yield name, page, dark
 
 
-def file_name(name: str, dark: bool) -> str:
-    return f"{name}-dark.png" if dark else f"{name}.png"
+def file_name(name: str, dark: bool, suffix: str = "png") -> str:
+    return f"{name}-dark.{suffix}" if dark else f"{name}.{suffix}"
 
 
 def card_page() -> str:

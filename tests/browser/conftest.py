@@ -84,6 +84,13 @@ def jupyterlab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
     pytest.importorskip("jupyterlab")
     root = tmp_path_factory.mktemp("lab")
     _write_notebooks(root)
+    with jupyterlab_server(root) as address:
+        yield address
+
+
+@contextmanager
+def jupyterlab_server(root: Path) -> Iterator[str]:
+    """Run a JupyterLab of its own in a folder; bind its address."""
     _write_settings(root / ".settings")
     port = _free_port()
     with open(root / "server.log", "wb") as log:
