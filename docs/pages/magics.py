@@ -6,66 +6,53 @@ import argparse
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from docs.pages import notebooks, reference
-from kernellab.notebook.extension import MAGICS
+from kernellab.notebook.help import Magic, help_of, magics, member_of, spelling_of, summary_of
+from kernellab.notebook.topics import TOPICS
 
 _LONGEST_EXAMPLE = 45
 _VERB = re.compile(r"self\.lab\.([a-z]\w*)\(")
 
 
-@dataclass(frozen=True, slots=True)
-class Magic:
-    """A magic: ``%%triton`` or ``%triton_ls``, the function behind it, and its parser where it has one."""
-
-    label: str
-    function: Callable[..., Any]
-    parser: argparse.ArgumentParser | None
-
-    @property
-    def name(self) -> str:
-        return self.label.lstrip("%")
-
-    @property
-    def path(self) -> str:
-        return f"magics/{self.name}.md"
-
-    @property
-    def text(self) -> str:
-        """What it does, as its docstring says."""
-        own = self.parser.description if self.parser else self.function.__doc__
-        return inspect.cleandoc(own or "")
-
-
-def magics() -> list[Magic]:
-    """Return every magic that the extension registers, cell magics first."""
-    found = []
-    for kind, sign in (("cell", "%%"), ("line", "%")):
-        for family in MAGICS:
-            for name, attribute in family.magics[kind].items():
-                function = getattr(family, attribute) if isinstance(attribute, str) else attribute
-                found.append(Magic(sign + name, function, getattr(function, "parser", None)))
-    return found
+def path_of(magic: Magic) -> str:
+    """Return the path of the page of a magic; ``%triton`` has that of ``%triton_help``."""
+    return f"magics/{'triton_help' if magic.label == '%triton' else magic.name}.md"
 
 
 def pages() -> dict[str, str]:
     """Return the page of each magic, and one that lists them."""
-    found = magics()
-    return {"magics/index.md": _index(found), **{magic.path: _page(magic) for magic in found}}
+    own = [magic for magic in magics() if magic.label != "%triton"]
+    return {"magics/index.md": _index(), **{path_of(magic): _page(magic) for magic in own}}
 
 
-def _index(found: list[Magic]) -> str:
-    rows = [f"| [`{magic.label}`]({magic.name}.md) | {_cell(_sentence(magic.text))} |" for magic in found]
-    head = [
-        "# Magics",
-        "",
-        "`%load_ext kernellab` brings these. In a notebook, `%%triton?` shows the same options.",
-        "",
+def _index() -> str:
+    """Return the page of what the lab can do, as ``%triton`` shows it."""
+    paths = {magic.label: path_of(magic).rpartition("/")[2] for magic in magics()}
+    parts = [
+        "# Magics and verbs",
+        "`%triton` shows this table in a notebook, `%triton_help tune` the page of a word.",
+        "In the examples, `lab` is `kernellab.current_lab()`.",
     ]
-    return "\n".join([*head, "| magic | what it does |", "| --- | --- |", *rows, ""])
+    for purpose, examples in TOPICS.items():
+        rows = [
+            f"| {_linked(name, paths)} | {_cell(_marked(summary_of(name)))} | {_code(example)} |"
+            for name, example in examples.items()
+        ]
+        parts += [f"## {purpose}", "\n".join(["| name | what it does | example |", "| --- | --- | --- |", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _linked(name: str, paths: dict[str, str]) -> str:
+    if name in paths:
+        return f"[`{name}`]({paths[name]})"
+    owner, _, own = name.partition(".")
+    return reference.link(f"kernellab.lab.Lab.{own}" if owner == "lab" else _dotted(member_of(name)), name)
+
+
+def _code(example: str) -> str:
+    return "<br>".join(f"`{_cell(line)}`" for line in example.splitlines())
 
 
 def _page(magic: Magic) -> str:
@@ -76,31 +63,24 @@ def _page(magic: Magic) -> str:
 def _usage(magic: Magic) -> list[str]:
     if magic.parser is None:
         return []
-    actions = [action for action in magic.parser._actions if action.help != argparse.SUPPRESS]
-    usage = " ".join(magic.parser.format_usage().split()).partition("%")[2].lstrip("%")
-    sign = "%" * magic.label.count("%")
     return [
         "## Usage",
-        "```text\n" + "\n".join(textwrap.wrap(sign + usage, 96, subsequent_indent="    ")) + "\n```",
-        *_table("argument", [action for action in actions if not action.option_strings]),
-        *_table("option", [action for action in actions if action.option_strings]),
+        "```text\n" + "\n".join(textwrap.wrap(magic.usage, 96, subsequent_indent="    ")) + "\n```",
+        *_table("argument", [action for action in magic.parameters if not action.option_strings]),
+        *_table("option", [action for action in magic.parameters if action.option_strings]),
     ]
 
 
 def _table(kind: str, actions: list[argparse.Action]) -> list[str]:
     if not actions:
         return []
-    rows = [f"| {_spelt(action)} | {_cell(_marked((action.help or '').replace('%%', '%')))} |" for action in actions]
+    rows = [f"| {_spelt(action)} | {_cell(_marked(help_of(action)))} |" for action in actions]
     return ["\n".join([f"| {kind} | meaning |", "| --- | --- |", *rows])]
 
 
 def _spelt(action: argparse.Action) -> str:
-    if not action.option_strings:
-        many = " ..." if action.nargs in {"+", "*", argparse.REMAINDER} else ""
-        return f"`{action.dest}{many}`"
-    value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
-    default = "" if action.default in {None, False, "None"} else f"<br>without it: `{action.default}`"
-    return ", ".join(f"`{option}{value}`" for option in action.option_strings) + default
+    default = "" if action.default in {None, False, "None", ""} else f"<br>without it: `{action.default}`"
+    return ", ".join(f"`{_cell(part)}`" for part in spelling_of(action).split(", ")) + default
 
 
 def _returned(magic: Magic) -> list[str]:
@@ -147,13 +127,8 @@ def _has_picture(cell: Any) -> bool:
     return any("text/html" in output.get("data", {}) for output in cell.outputs)
 
 
-def _dotted(kind: type) -> str:
+def _dotted(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _sentence(text: str) -> str:
-    """Return the first sentence, without an example that follows a colon."""
-    return re.split(r": %|\.(?:\s|$)", text, maxsplit=1)[0].rstrip(".") + "."
 
 
 def _marked(text: str) -> str:

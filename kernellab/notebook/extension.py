@@ -17,25 +17,17 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from kernellab.display import HOOK
 from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
+from kernellab.notebook.help import MAGICS, words
 from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics import (
-    SHOWN,
-    BenchMagics,
-    StoreMagics,
-    TritonMagics,
-    TuneMagics,
-    WhyMagics,
-    await_triton_cell,
-    lab_of_shell,
-)
+from kernellab.notebook.magics import SHOWN, await_triton_cell, lab_of_shell
 from kernellab.target import known_targets
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics)
-
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
-_KERNEL_PARAMETERS = {"kernel", "left", "right"}
+_KERNEL_PARAMETERS = {"kernel", "left", "right", "launch"}
+_LAUNCHING = {"triton_tune", "triton_bench", "triton_why"}  # they take names of the notebook, too
+_HELP = {"triton", "triton_help"}
 _CHOICES = {"--show": SHOWN, ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS)))}
 
 
@@ -103,35 +95,56 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
     match = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
     if match is None or (match["sigil"] == "%%" and context.cursor_line):
         return {"completions": []}
-    words = match["given"].split(" ")
-    choices = _completions(match["sigil"], match["magic"], words[:-1], words[-1])
+    *before, token = match["given"].split(" ")
+    choices = _completions(match["sigil"], match["magic"], before, token)
     if choices is None:
         return {"completions": []}
-    matching = [SimpleCompletion(choice, type="option") for choice in choices if choice.startswith(words[-1])]
-    return {"completions": matching, "suppress": True, "matched_fragment": words[-1]}
+    matching = [SimpleCompletion(choice, type="option") for choice in choices if choice.startswith(token)]
+    in_python = match["magic"] in _LAUNCHING and not any(word.startswith("-") for word in (*before[-1:], token))
+    return {"completions": matching, "suppress": not in_python, "matched_fragment": token}
 
 
 def _completions(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
     """Return the completions at the cursor; None where it is in Python code, or where none are known."""
     if magic == "triton_target":
         return known_targets()
+    if sigil == "%" and magic in _HELP:
+        return words()
     parser = _magic_parser(sigil, magic)
     if parser is None:
         return None
     options = {name: action for action in parser._actions for name in action.option_strings}
     last = options.get(before[-1]) if before else None
     if last is not None and last.nargs != 0:
-        if (name := last.option_strings[-1]) == "--target":
-            return known_targets()
-        known: Any = last.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
-        return None if known is None else [str(choice) for choice in known]
+        return _option_values(magic, last)
     if token.startswith("-"):
         return [name for name in options if name.startswith("--")]
-    if any(action.dest in _KERNEL_PARAMETERS and not action.option_strings for action in parser._actions):
-        lab = lab_of_shell()
-        versions = [] if lab is None else list(lab.kernels)
-        return dict.fromkeys(name for version in versions for name in (version.name, version.label))
-    return None
+    lab = lab_of_shell()
+    if lab is None:
+        return None
+    return _kept_words(lab, parser, bool([word for word in before if word and not word.startswith("-")]))
+
+
+def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
+    """Return the values that an option takes; None where these are Python, numbers or paths."""
+    name = option.option_strings[-1]
+    if name == "--target":
+        return list(known_targets())
+    known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
+    return None if known is None else [str(choice) for choice in known]
+
+
+def _kept_words(lab: Lab, parser: argparse.ArgumentParser, has_first: bool) -> Iterable[str] | None:
+    """Return kernels by name and version, and tags, as the positional arguments of a magic take them."""
+    positional = {action.dest for action in parser._actions if not action.option_strings}
+    versions = list(lab.kernels)
+    kernels = dict.fromkeys(name for version in versions for name in (version.name, version.label))
+    tags = dict.fromkeys(tag for tags in lab.kernels.store.tags().values() for tag in tags)
+    if "tags" in positional and has_first:
+        return tags
+    if "text" in positional:
+        return dict.fromkeys((*(version.name for version in versions), *tags))
+    return kernels if positional & _KERNEL_PARAMETERS else None
 
 
 def _magic_parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:

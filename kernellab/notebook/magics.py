@@ -49,7 +49,7 @@ _CellText = tuple[int, None, list[str], str]
 """What linecache holds of a file: its length, no time of change, its lines and its name."""
 
 
-class _LabMagics(Magics):  # type: ignore[misc]
+class LabMagics(Magics):  # type: ignore[misc]
     """Magics of one lab."""
 
     def __init__(self, shell: Any, lab: Lab) -> None:
@@ -65,7 +65,7 @@ def lab_of_shell() -> Lab | None:
 
 
 @magics_class
-class TritonMagics(_LabMagics):
+class TritonMagics(LabMagics):
     """``%%triton`` and its line magics."""
 
     def __init__(self, shell: Any, lab: Lab) -> None:
@@ -212,7 +212,7 @@ def _is_loop_running() -> bool:
 
 
 @magics_class
-class StoreMagics(_LabMagics):
+class StoreMagics(LabMagics):
     """``%triton_ls`` and the other magics of the store."""
 
     @magic_arguments()
@@ -289,7 +289,7 @@ class StoreMagics(_LabMagics):
 
 
 @magics_class
-class TuneMagics(_LabMagics):
+class TuneMagics(LabMagics):
     """``%triton_tune``."""
 
     @no_var_expand
@@ -362,7 +362,7 @@ def _devices(text: str) -> list[int]:
 
 
 @magics_class
-class WhyMagics(_LabMagics):
+class WhyMagics(LabMagics):
     """``%triton_why``."""
 
     @no_var_expand
@@ -384,7 +384,7 @@ class WhyMagics(_LabMagics):
 
 
 @magics_class
-class BenchMagics(_LabMagics):
+class BenchMagics(LabMagics):
     """``%triton_bench``."""
 
     @no_var_expand

@@ -11,9 +11,11 @@ from typing import Literal
 class Status(StrEnum):
     """The outcome of a config, or of an implementation at a point.
 
-    ``pruned``: skipped by a pruning function, or since it spills. ``not_timed``: not measured for lack of a GPU or of
-    time. ``wrong``: its outputs differ from a reference. ``differs``: its outputs differ from those of most configs,
-    which need not be right.
+    ``ok``: timed, and not refuted. ``pruned``: skipped by a pruning function, or since it spills. ``cannot_run``: it
+    exceeds a limit of the GPU, such as shared memory. ``compile_error``: the compiler refused it. ``fault``: a launch
+    failed, such as by an illegal access. ``timeout``: a launch took longer than the limit. ``wrong``: its outputs
+    differ from a reference. ``differs``: its outputs differ from those of most configs, which need not be right.
+    ``not_timed``: not measured for lack of a GPU or of time.
     """
 
     OK = "ok"
