@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-import kernellab
 from kernellab.errors import UsageError
 from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import RULES
@@ -40,6 +40,7 @@ from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
 
 _CAUSE_OF_RULE = re.compile(r"Cause\.([A-Z_]+)")
+_PACKAGE = import_module("kernellab")  # for its list of public names, whatever rooms they are from
 _MEANING = re.compile(r"``(\w+)``: ([^.]+)\.")
 _CODE = re.compile(r"``?([^`]+)``?")
 
@@ -156,7 +157,7 @@ def page_of(word: str) -> HelpPage:
 def words() -> tuple[str, ...]:
     """Return the words that have a page, in their shortest form."""
     own = [short_name(name) for examples in TOPICS.values() for name in examples]
-    results = [name for name in kernellab.__all__ if name[0].isupper()]
+    results = [name for name in _PACKAGE.__all__ if name[0].isupper()]
     options = [option.lstrip("-") for magic in magics() for option in _option_names(magic)]
     return tuple(dict.fromkeys((*own, *results, *options, *_plain_words())))
 
@@ -176,7 +177,7 @@ def summary_of(name: str) -> str:
 def member_of(name: str) -> Any:
     """Return the method behind ``lab.tune``, or the member of the package behind ``kernellab.Lab``."""
     owner, _, own = name.partition(".")
-    return getattr(Lab if owner == "lab" else kernellab, own)
+    return getattr(Lab if owner == "lab" else _PACKAGE, own)
 
 
 def spelling_of(action: argparse.Action) -> str:
@@ -202,7 +203,7 @@ def _sections(word: str) -> Iterator[Section]:
     names = [name for examples in TOPICS.values() for name in examples if not name.startswith("%")]
     if kind in {"", "lab."}:
         yield from (_verb_section(name) for name in names if short_name(name) == own)
-    if kind == "" and own in kernellab.__all__ and own[0].isupper() and f"kernellab.{own}" not in names:
+    if kind == "" and own in _PACKAGE.__all__ and own[0].isupper() and f"kernellab.{own}" not in names:
         yield _result_section(own)
     rows = [(magic.label, action) for magic in magics() for action in magic.parameters if _is_option(action, own)]
     if rows and kind in {"", "-"}:
@@ -238,12 +239,12 @@ def _verb_section(name: str) -> Section:
 
 def _returned(annotation: str) -> list[Block]:
     """Return a paragraph on each result class that an annotation names, with its fields."""
-    kinds = [getattr(kernellab, name) for name in re.findall(r"\w+", annotation) if name in kernellab.__all__]
+    kinds = [getattr(_PACKAGE, name) for name in re.findall(r"\w+", annotation) if name in _PACKAGE.__all__]
     return [_paragraph(f"Gives a {kind.__name__}: {', '.join(_fields(kind))}.") for kind in kinds]
 
 
 def _result_section(name: str) -> Section:
-    kind = getattr(kernellab, name)
+    kind = getattr(_PACKAGE, name)
     text = [_paragraph(part) for part in re.split(r"\n\s*\n", inspect.getdoc(kind) or "")]
     return Section(Heading(name, ["result"]), [*text, _paragraph(f"It has {', '.join(_fields(kind))}.")])
 
