@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,21 +33,28 @@ class Control:
         """Whether it is a switch: its only values are False and True."""
         return len(self.choices) == 2 and all(isinstance(choice, bool) for choice in self.choices)
 
+    def can_take(self, value: Any) -> bool:
+        """Whether it can be set to a value: one of its stops, or an integer of its range."""
+        if _holds(self.choices, value):
+            return True
+        return self.span is not None and _is_integer(value) and self.span[0] <= value <= self.span[1]
+
     def with_choice(self, value: Any) -> Control:
         """Return the control with a value among its stops.
 
         Raises:
             UsageError: it cannot take that value.
         """
-        if _holds(self.choices, value):
-            return self
-        if self.span is None:
-            shown = ", ".join(map(label_of, self.choices))
-            raise UsageError(f"{self.name} is {value_text(value)}; expected one of {shown}.")
-        low, high = self.span
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise UsageError(f"{self.name} is {value_text(value)}; expected an integer from {low} to {high}.")
-        return replace(self, choices=tuple(sorted((*self.choices, value))))
+        if not self.can_take(value):
+            expected = f"one of {', '.join(map(label_of, self.choices))}"
+            if self.span is not None:
+                expected = f"an integer from {self.span[0]} to {self.span[1]}"
+            raise UsageError(f"{self.name} is {value_text(value)}; expected {expected}.")
+        return self if _holds(self.choices, value) else replace(self, choices=tuple(sorted((*self.choices, value))))
+
+    def starting_at(self, value: Any) -> Control:
+        """Return the control with this start; unchanged where it cannot take the value."""
+        return replace(self.with_choice(value), start=value) if self.can_take(value) else self
 
 
 def control_of(name: str, given: Any, start: Any = None) -> Control | None:
@@ -175,7 +182,8 @@ class Subject:
     ``given`` are the arguments and options of the call by name, ``parameters`` the kernel's in order, with those that
     are constexprs in ``constexprs`` and those that have a default in ``defaults``. ``configs`` are the values that each
     config of an autotuned kernel sets, ``grid`` the extents where no function gives them, ``numel`` the elements of the
-    smallest tensor, and ``dtypes`` what stands for a ``tl.dtype``.
+    smallest tensor, and ``dtypes`` what stands for a ``tl.dtype``. ``launched`` are the constexprs and options of the
+    kernel's last launch. ``blocks`` has the block shape of each descriptor whose block no hook sets.
     """
 
     parameters: tuple[str, ...]
@@ -187,6 +195,8 @@ class Subject:
     numel: int | None = None
     dtypes: tuple[Any, ...] = ()
     has_loop: bool = False
+    launched: Mapping[str, Any] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +210,8 @@ class ControlPlan:
 
 def plan_controls(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
     """Return the controls for what the user gives; without any, those that the kernel suggests.
+
+    A control starts at the value of the call, else of the last launch, where it has that value.
 
     Raises:
         UsageError: a list or tuple is no range, or a name is none of the kernel, of its grid or of the options.
@@ -228,13 +240,15 @@ def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:
 
 def _control_for(subject: Subject, name: str, given: Any) -> Control | None:
     control = control_of(name, given)
-    if control is None or control.span is None:
-        return control
+    if control is None:
+        return None
     most = subject.numel  # more than there is memory for would be out of bounds from the start
     if name in GRID:
         most = None if subject.grid is None else subject.grid[GRID.index(name)]
-    low, high = control.span
-    return control if most is None else control_of(name, given, max(low, min(high, most)))
+    if control.span is not None and most is not None:
+        control = control.starting_at(max(control.span[0], min(control.span[1], most)))
+    start = subject.given.get(name, subject.launched.get(name, control.start))
+    return control.starting_at(start)
 
 
 def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[Control]:
@@ -242,11 +256,13 @@ def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[
     has_value = {*known, *subject.defaults, *by_config}
     missing = [name for name in subject.parameters if name in subject.constexprs and name not in has_value]
     for name in subject.parameters:
-        value = known.get(name, subject.defaults.get(name))
+        launched = subject.launched.get(name)
+        value = known.get(name, launched if name in subject.launched else subject.defaults.get(name))
         if name in by_config:
             yield by_config[name]
         elif name in missing:
-            start = 256 if len(missing) == 1 else 32  # tiles have two extents, and their product counts
+            usual = 256 if len(missing) == 1 else 32  # tiles have two extents, and their product counts
+            start = launched if isinstance(launched, int) and is_power_of_two(launched) else usual
             yield Control(name, powers_around(start), start)
         elif name in subject.constexprs:
             yield from _of_constexpr(subject, name, value)
@@ -256,7 +272,7 @@ def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[
         elif name == "num_warps" or subject.has_loop:
             stops = _WARPS if name == "num_warps" else _STAGES
             first = next((config[name] for config in subject.configs if config.get(name)), _STARTS[name])
-            start = known.get(name) or first
+            start = known.get(name) or subject.launched.get(name) or first
             yield Control(name, tuple(sorted({*stops, start})), start)
     for name, extent in zip(GRID, subject.grid or (), strict=False):  # with other blocks, other extents may be right
         if extent > 1:
@@ -286,15 +302,25 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
         if len(choices) == 1 and is_power_of_two(choices[0]) and choices[0] > 1 and name not in INTEGER_OPTIONS:
             choices = list(powers_around(choices[0]))
         if choices and (len(choices) > 1 or name not in INTEGER_OPTIONS):
-            found[name] = Control(name, tuple(choices), values[0])
+            control = Control(name, tuple(choices), values[0])
+            found[name] = control.starting_at(subject.launched.get(name, values[0]))
     return found
 
 
 def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
-    blocks = [control.name for control in controls if control.name in subject.constexprs]
+    blocks = [control for control in controls if control.name in subject.constexprs]
     if subject.grid is not None and blocks and any(extent > 1 for extent in subject.grid):
-        extents = " x ".join(str(extent) for extent in subject.grid if extent > 1)
+        extents, name = " x ".join(str(extent) for extent in subject.grid if extent > 1), blocks[0].name
         yield (
-            f"The grid is {extents} whatever {blocks[0]} is; pass a function, such as lambda meta: "
-            f'(triton.cdiv(n, meta["{blocks[0]}"]),), to let it follow.'
+            f"The grid is {extents} whatever {name} is; pass a function, such as lambda meta: "
+            f'(triton.cdiv(n, meta["{name}"]),), to let it follow.'
         )
+    for argument, block in subject.blocks.items():
+        names = [control.name for control in blocks if _is_integer(control.start) and control.start in block]
+        if names:
+            shown = f"[{', '.join(map(str, block))}]"
+            yield (
+                f"The block of the descriptor {argument} is {shown} whatever {' and '.join(names)} "
+                f"{'is' if len(names) == 1 else 'are'}; to let it follow, give all configs of @triton.autotune one "
+                f"pre_hook that sets {argument}.block_shape."
+            )

@@ -12,13 +12,13 @@ from math import prod
 from threading import Event
 from typing import Any
 
-from kernellab.checking.comparison import agree, compare, error_text
+from kernellab.checking.comparison import OutputDifference, compare, error_text, output_difference
 from kernellab.checking.hints import Mismatch, hints_on
 from kernellab.checking.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict
+from kernellab.explore.points import FIRST, Evaluation, Point, PointHistory, Request, Requests, Verdict
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.grids import Grid3
 from kernellab.launch.memory import Copies, size_bytes
@@ -29,9 +29,11 @@ from kernellab.store.columns import Status
 from kernellab.target import Target, parse_target
 from kernellab.timing.launches import (
     Bench,
+    Implementation,
     KernelLaunch,
     Launches,
     arithmetic,
+    call_hooks,
     implementation_of,
     launch_on_copies,
     moved_bytes,
@@ -64,7 +66,7 @@ class OnGpu:
     timeout_s: float
     zeroed: tuple[str, ...] = ()
     _benches: dict[Any, Bench] = field(default_factory=dict)
-    _founders: dict[Any, str] = field(default_factory=dict)
+    _founders: dict[Any, tuple[str, Implementation]] = field(default_factory=dict)
 
     def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
         """Return the evaluation of a compiled point with its times, in turns with the best so far.
@@ -98,7 +100,8 @@ class OnGpu:
         candidate = implementation_of(launches, config, compiled)
         measured = bench.measure(candidate, _FIRST_RUNS, None)
         notes = tuple(launches.notes[seen:])
-        verdict = verdict or self._verdict_of_group(request.key, evaluation.point.text, measured.group, notes)
+        text = evaluation.point.text
+        verdict = verdict or self._verdict_of_group(bench, request.key, text, candidate, measured.group, notes)
         players, together_ms = [candidate], min(measured.times_ms)
         # The best point races where it is another config of the same launches.
         if best is not None and best.compiled is not None and best.row.config != config and best.key == request.key:
@@ -114,13 +117,17 @@ class OnGpu:
         number = None if best is None else best.number
         return replace(evaluation, row=row, verdict=verdict, against=against, best=number, notes=notes)
 
-    def _verdict_of_group(self, key: Any, text: str, group: int, notes: tuple[str, ...]) -> Verdict:
+    def _verdict_of_group(
+        self, bench: Bench, key: Any, text: str, candidate: Implementation, group: int, notes: tuple[str, ...]
+    ) -> Verdict:
         """Return the verdict of the bench: equal outputs share a group, the first is 0."""
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
             return Verdict(None, not_compared)
-        founder = self._founders.setdefault(key, text)
-        return _verdict_against_first(None if founder == text else founder, group == 0)
+        first, founder = self._founders.setdefault(key, (text, candidate))
+        if first == text:
+            return FIRST
+        return _verdict_against_first(first, () if group == 0 else bench.compare(founder, [candidate])[0])
 
     def _check(self, request: Request, compiled: Compiled) -> Verdict | None:
         if self.verdicts.check is None:
@@ -180,7 +187,7 @@ class OnCpu:
     inputs: Mapping[str, Any]
     verdicts: Verdicts
     zeroed: tuple[str, ...] = ()
-    _runs: dict[Any, tuple[Run | None, Verdict]] = field(default_factory=dict)
+    _runs: dict[Any, tuple[str, Run | None, Verdict]] = field(default_factory=dict)
 
     def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
         """Return the evaluation of a compiled point with its run, or with the reason why it did not run.
@@ -188,10 +195,12 @@ class OnCpu:
         Raises:
             KernellabError: the kernel fails, or does not end in time.
         """
-        key = (request.key[1:], request.config.parameters)
+        key, text = (request.key[1:], request.config.parameters), evaluation.point.text
         if key not in self._runs:
-            self._runs[key] = self._run(request, compiled, evaluation.point.text)
-        run, verdict = self._runs[key]
+            self._runs[key] = (text, *self._run(request, compiled, text))
+        first, run, verdict = self._runs[key]
+        if verdict is FIRST and first != text:
+            verdict = Verdict(True, f"same run as the first point ({first}): options change no output here")
         row = evaluation.row
         if verdict.equal is False:
             row = replace(row, status=verdict.status, reason=verdict.text)
@@ -205,6 +214,7 @@ class OnCpu:
             return None, Verdict(None, "not run: the grid is empty")
         copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
         set_to_zero(copies.arguments, self.zeroed)
+        call_hooks(launch, copies.arguments)
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
         grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
@@ -323,12 +333,12 @@ class Verdicts:
             return self.compare_with_check(inputs, outputs, poisoned)
         if sizes in self._firsts:
             first, expected = self._firsts[sizes]
-            agrees = all(agree(outputs[name], expected[name]) for name in expected if name in outputs)
-            return _verdict_against_first(first, agrees)
+            pairs = ((name, outputs[name], expected[name]) for name in expected if name in outputs)
+            return _verdict_against_first(first, list(filter(None, (output_difference(*pair) for pair in pairs))))
         while len(self._firsts) >= _MOST_FIRSTS:
             del self._firsts[next(iter(self._firsts))]
         self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
-        return _verdict_against_first(None, True)
+        return FIRST
 
     def compare_with_check(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
         """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
@@ -346,11 +356,11 @@ class Verdicts:
         return Verdict(False, ". ".join([wrong.text, *list(hints_on(facts).values())[:1]]), by_reference=True)
 
 
-def _verdict_against_first(first: str | None, agrees: bool) -> Verdict:
-    """Return the verdict of a comparison with the ``first`` point; None for that point itself."""
-    if first is None:
-        return Verdict(None, "the first point, with which others are compared")
-    return Verdict(agrees, f"{'agrees with' if agrees else 'differs from'} the first point ({first})")
+def _verdict_against_first(first: str, differences: Sequence[OutputDifference]) -> Verdict:
+    """Return the verdict of a comparison with the outputs of the ``first`` point."""
+    if not differences:
+        return Verdict(True, f"agrees with the first point ({first})")
+    return Verdict(False, f"differs from the first point ({first}): {'; '.join(each.text for each in differences)}")
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kernellab.source import INTEGER_OPTIONS
 from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.config import Config
+from kernellab.timing.hooks import Hook
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.timing.stopwatch import Interval
@@ -72,6 +73,10 @@ class Verdict:
         return Status.WRONG if self.by_reference else Status.DIFFERS
 
 
+FIRST = Verdict(None, "other points are compared with it")
+"""The verdict of the first point where there is no reference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The evaluation of one point.
@@ -112,16 +117,23 @@ class Evaluation:
 
 @dataclass(slots=True)
 class PointHistory:
-    """The evaluations in the order in which they were made, numbered from 1."""
+    """The latest evaluation of each point, in the order of their first visits, numbered from 1."""
 
     kernel: str
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def add(self, evaluation: Evaluation) -> Evaluation:
-        """Number an evaluation and keep it."""
-        numbered = replace(evaluation, number=len(self.evaluations) + 1)
-        self.evaluations.append(numbered)
+        """Number an evaluation and keep it, in place of an earlier one of the same point."""
+        place = self._place_of(evaluation)
+        numbered = replace(evaluation, number=place + 1)
+        self.evaluations[place : place + 1] = [numbered]
         return numbered
+
+    def _place_of(self, evaluation: Evaluation) -> int:
+        for place, known in enumerate(self.evaluations):
+            if (known.point.text, known.target) == (evaluation.point.text, evaluation.target):
+                return place
+        return len(self.evaluations)
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self.evaluations)
@@ -131,7 +143,7 @@ class PointHistory:
 
     def last_good(self) -> Evaluation | None:
         """Return the latest point that compiled and did not fail."""
-        return next((evaluation for evaluation in reversed(self.evaluations) if not evaluation.has_failed), None)
+        return _latest(evaluation for evaluation in self.evaluations if not evaluation.has_failed)
 
     def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Evaluation | None:
         """Return the fastest right point among those that compute the same on the same device."""
@@ -142,8 +154,8 @@ class PointHistory:
         return best
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
-        """Return a row per evaluation: the columns of a tuning's frame, then where it was and whether it was right."""
-        last = self.evaluations[-1] if self.evaluations else None
+        """Return a row per point: the columns of a tuning's frame, then where it was and whether it was right."""
+        last = _latest(self.evaluations)
         best = None if last is None else self.best_of(last.sizes, last.target)
         frame = frame_of(
             Tuning(
@@ -170,6 +182,10 @@ class PointHistory:
         return frame
 
 
+def _latest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
+    return max(evaluations, key=lambda evaluation: (evaluation.job, evaluation.number), default=None)
+
+
 def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
     if evaluation.best == best.number and evaluation.against is not None:
         return evaluation.against.high < 1
@@ -191,7 +207,10 @@ class Request:
 
 @dataclass(slots=True)
 class Requests:
-    """Makes requests of points. ``fixed`` are the arguments and options that no control has."""
+    """Makes requests of points.
+
+    ``fixed`` are the arguments and options that no control has, ``hook`` is the hook that all configs share.
+    """
 
     kernel: Kernel
     grid: Any
@@ -199,6 +218,7 @@ class Requests:
     parameters: frozenset[str]
     constexprs: frozenset[str]
     has_hooks: bool = False
+    hook: Hook | None = None
     _launches: dict[tuple[Any, ...], Launches] = field(default_factory=dict)
 
     def of(self, point: Point, target: Target) -> Request:
@@ -209,7 +229,8 @@ class Requests:
         key = (str(target), tuple(arguments.items()), tuple(extents.items()))
         if key not in self._launches:
             meta = {**self.fixed, **arguments}
-            launches = Launches(self.kernel, self._grid(extents), (), meta, target, has_hooks=self.has_hooks)
+            grid, has_hooks = self._grid(extents), self.has_hooks
+            launches = Launches(self.kernel, grid, (), meta, target, has_hooks=has_hooks, common_hook=self.hook)
             self._launches[key] = launches
         config = Config.of(own)
         options = {name: self.fixed[name] for name in config.options if name in self.fixed and name not in own}

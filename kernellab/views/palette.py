@@ -16,12 +16,23 @@ READ, WRITE, ATOMIC = BLUE, ORANGE, PURPLE
 GOOD, WARNING, BAD = GREEN, ORANGE, RED
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, TEAL, GREY)  # what has a number
 
+_TEXT = "var(--jp-content-font-color1,var(--vscode-foreground,CanvasText))"
+TEXT_SHARE = 0.55  # of a colour in text, of which the rest is the text colour of the page: 4.5:1 in light and dark
+
+
+def text_tone(colour: str) -> str:
+    """Return a colour for text, as CSS: mixed with the text colour of the page, so that it reads in light and dark."""
+    return f"color-mix(in srgb,{colour} {TEXT_SHARE:.0%},{_TEXT})"
+
+
 _VARIABLES = {
     **{name.lower(): colour for name, colour in globals().items() if name.isupper() and isinstance(colour, str)},
     "line": f"rgba({GREY},.32)",
     "soft": f"rgba({GREY},.1)",
     # The colours and fonts of the page: Jupyter's variables, VS Code's, else those of the system.
-    "text": "var(--jp-content-font-color1,var(--vscode-foreground,CanvasText))",
+    "text": _TEXT,
+    "redtext": text_tone(RED),
+    "orangetext": text_tone(ORANGE),
     "paper": "var(--jp-layout-color0,var(--vscode-editor-background,Canvas))",
     "sans": 'var(--jp-ui-font-family,system-ui,-apple-system,"Segoe UI",sans-serif)',
     "mono": "var(--jp-code-font-family,var(--vscode-editor-font-family,ui-monospace,Menlo,Consolas,"

@@ -55,6 +55,13 @@ def test_points_that_were_timed_apart_beat_each_other_only_with_intervals_apart(
     assert history(evaluation(64, 1.0), evaluation(128, 0.9)).best_of((), "cuda:90").number == 2
 
 
+def test_a_point_that_is_visited_again_keeps_its_row_with_the_newest_figures() -> None:
+    points = history(evaluation(64, 1.0), evaluation(128, 0.5), dataclasses.replace(evaluation(64, 0.9), job=3))
+    assert [(each.number, each.row.time_ms) for each in points] == [(1, 0.9), (2, 0.5)]
+    assert points.last_good() is points.evaluations[0]
+    assert points.frame(3, {})["BLOCK"].tolist() == [64, 128]
+
+
 def test_other_sizes_and_targets_are_another_race() -> None:
     other = dataclasses.replace(evaluation(128, 0.1), sizes=(("n", "10"),))
     elsewhere = dataclasses.replace(evaluation(128, 0.1), target="cuda:80")
@@ -85,11 +92,10 @@ def test_words_say_how_a_point_compares() -> None:
     )
     shown = PanelView("softmax", CONTROLS, points, points.add(slower))
     assert sentence(shown) == (
-        "BLOCK=128: 1.3 ms (1.274 to 1.326); 1.3 times as long as the best so far (BLOCK=64); "
-        "equals check, max error 0."
+        "BLOCK=128: 1.3 ms (1.274 to 1.326); 1.3x slower than the best so far (BLOCK=64); equals check, max error 0."
     )
     assert "throughput: 2,000 GB/s" in text(shown)
-    assert "1.3 x" in figures_html(shown)
+    assert "1.3x slower" in figures_html(shown)
 
 
 def test_a_failure_shows_beside_the_last_good_figures() -> None:
@@ -122,24 +128,25 @@ def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times(
 
 
 def test_a_long_history_shows_its_end() -> None:
-    points = history(*(evaluation(64, 1.0 + i / 100) for i in range(200)))
+    points = history(*(evaluation(64 + i, 1.0 + i / 100) for i in range(200)))
     svg = history_svg(points, None, points.evaluations[-1])
-    assert "200. BLOCK=64" in svg
+    assert "200. BLOCK=263" in svg
     assert "<title>1. BLOCK" not in svg
 
 
 def test_below_the_points_stand_the_values_that_changed() -> None:
-    svg = history_svg(history(evaluation(64, 1.0), evaluation(128, 0.9), evaluation(128, 0.9)), None, None)
+    other = dataclasses.replace(evaluation(128, 0.9), target="cuda:80")
+    svg = history_svg(history(evaluation(64, 1.0), evaluation(128, 0.9), other), None, None)
     below = re.findall(r'<text class="kp-tick" x="([\d.]+)" y="165.0" text-anchor="middle">([^<]*)<', svg)
     assert [words for _, words in below] == ["64", "128"]
     assert "<title>BLOCK</title>BLOCK</text>" in svg
-    alone = history_svg(history(evaluation(64, 1.0), evaluation(64, 0.9)), None, None)
+    alone = history_svg(history(evaluation(64, 1.0)), None, None)
     assert "<title>BLOCK</title>" not in alone
     assert 'viewBox="0 0 640 160"' in alone
 
 
 def test_values_below_the_points_leave_out_what_would_overlap() -> None:
-    crowded = history(*(evaluation(65536 * (1 + i % 2), 1.0) for i in range(40)))
+    crowded = history(*(evaluation(65536 + i, 1.0) for i in range(40)))
     svg = history_svg(crowded, None, None)
     assert "<title>BLOCK</title>" in svg
     assert 'text-anchor="middle">65536<' not in svg

@@ -86,3 +86,27 @@ def test_a_range_of_the_grid_starts_at_the_grid() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match="BLOK is neither a parameter"):
         plan_controls(ADD, {"BLOK": [64, 128]})
+
+
+def test_controls_start_at_the_values_of_the_last_launch() -> None:
+    launched = dataclasses.replace(ADD, given={"n": 1000}, launched={"BLOCK": 512, "num_warps": 8})
+    assert {name: start for name, (_, start) in names(launched).items()} == {"BLOCK": 512, "num_warps": 8}
+    listed = names(launched, BLOCK=[128, 256, 512], num_warps=[1, 2])
+    assert {name: start for name, (_, start) in listed.items()} == {"BLOCK": 512, "num_warps": 1}
+
+
+def test_a_range_starts_at_the_value_of_the_call() -> None:
+    assert names(dataclasses.replace(ADD, numel=None), n=(1, 5000))["n"][1] == 1000
+
+
+def test_an_autotuned_kernel_starts_at_the_config_of_its_launch() -> None:
+    configs = ({"BLOCK": 128, "num_warps": 4}, {"BLOCK": 1024, "num_warps": 8})
+    tuned = dataclasses.replace(ADD, given={"n": 1000}, configs=configs, launched={"BLOCK": 1024, "num_warps": 8})
+    assert {name: start for name, (_, start) in names(tuned).items()} == {"BLOCK": 1024, "num_warps": 8}
+
+
+def test_a_descriptor_whose_block_does_not_follow_is_named() -> None:
+    subject = dataclasses.replace(ADD, given={"BLOCK": 32}, blocks={"a": (32, 64)})
+    (note,) = plan_controls(subject, {"BLOCK": [32, 64]}).notes
+    assert note.startswith("The block of the descriptor a is [32, 64] whatever BLOCK is")
+    assert plan_controls(dataclasses.replace(subject, given={"BLOCK": 128}), {"BLOCK": [128]}).notes == ()

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import check_of
 from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
@@ -44,6 +45,9 @@ class MadeUp:
     def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.met.append([candidate.config.values["BLOCK"] for candidate in candidates])
         return [tuple(64 / c.config.values["BLOCK"] + i / 10_000 for i in range(rounds)) for c in candidates]
+
+    def compare(self, founder: Implementation, others: Sequence[Implementation]) -> list[tuple[OutputDifference, ...]]:
+        return [(OutputDifference("out_ptr", 8, SIZE, 1.5),) for _ in others]
 
     def warm(self, candidates: Sequence[Implementation], runs: int) -> list[float]:
         return [1.0] * len(candidates)
@@ -118,7 +122,9 @@ def test_other_outputs_than_those_of_the_first_point_differ_and_are_never_the_be
     other = evaluations.go(n=SIZE, BLOCK=2048)
     assert other.row.status == "differs"
     assert other.verdict.is_right is None
-    assert other.row.reason == f"differs from the first point (n={SIZE}, BLOCK=64)"
+    assert other.row.reason == (
+        f"differs from the first point (n={SIZE}, BLOCK=64): {OutputDifference('out_ptr', 8, SIZE, 1.5).text}"
+    )
     assert evaluations.go(n=SIZE, BLOCK=128).best == 1
 
 

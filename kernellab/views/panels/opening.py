@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kernellab._triton.closure import closure_of
@@ -28,9 +29,10 @@ from kernellab.launch.memory import copy_arguments, size_bytes
 from kernellab.launch.pointers import tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Session
+from kernellab.registry import Session, recorded_version
 from kernellab.source import INTEGER_OPTIONS, Closure
 from kernellab.timing.gpu_bench import bench_of
+from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Bench, Launches
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
@@ -48,18 +50,29 @@ def open_panel(session: Session, call: UserCall, check: Any) -> Panel:
     """
     named, interprets = zip(parameter_names(call.kernel), call.args, strict=False), session.runtime.interprets()
     given = {name: tensors_for_pointers(name, value) if interprets else value for name, value in named}
-    return _panel(session, call.kernel, call.grid, given, call.meta, None if check is None else check_of(check))
+    reference = None if check is None else check_of(check)
+    return _panel(session, call.kernel, call.grid, given, call.meta, reference, _last_launch(session, call.kernel))
 
 
 def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | None = None) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
     kernel = session.kernels.owner_of(record.kernel)
-    supplied = supplied_names(kernel)
-    options = {name: record.compiled.options.get(name) for name in INTEGER_OPTIONS[:2]}
-    given = {name: value for name, value in record.arguments.items() if name not in supplied}
-    given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
+    supplied, options = supplied_names(kernel), record.compiled.options
+    values = {**record.arguments, **{name: options[name] for name in INTEGER_OPTIONS[:2] if options.get(name)}}
+    given = {name: value for name, value in values.items() if name not in supplied}
+    launched = {name: constexpr_value(value) for name, value in values.items() if name in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    return _panel(session, kernel, grid, given, {}, check)
+    return _panel(session, kernel, grid, given, {}, check, launched)
+
+
+def _last_launch(session: Session, kernel: Kernel) -> Mapping[str, Any]:
+    """Return the constexprs and options of the latest recorded launch of a kernel; of one never launched, nothing."""
+    version = session.kernels.known(kernel)
+    launch = None if version is None else recorded_version(session.kernels.store, version).launch
+    if launch is None:
+        return {}
+    plain = {argument.name: argument.value for argument in launch.arguments if argument.constexpr}
+    return {**{name: value for name, value in plain.items() if isinstance(value, bool | int)}, **launch.options}
 
 
 def _panel(
@@ -69,19 +82,25 @@ def _panel(
     given: Mapping[str, Any],
     ranges: Mapping[str, Any],
     check: Reference | ReferenceFunction | None,
+    launched: Mapping[str, Any],
 ) -> Panel:
     from kernellab._triton.drivers import gpu_target_of_machine
 
     runtime, stated, (closure, _) = session.runtime, autotune_settings(kernel), closure_of(kernel)
-    subject = _subject(kernel, grid, given, ranges, closure)
+    hooks = [*{id(config.pre_hook): config.pre_hook for config in stated.configs}.values()]
+    hook = hooks[0] if len(hooks) == 1 else None
+    subject = replace(_subject(kernel, grid, given, ranges, closure), launched=launched)
+    if hook is not None:
+        subject = replace(subject, blocks={})
     plan = plan_controls(subject, ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
     inputs, zeroed = _memory(plan.fixed), tuple(stated.reset_to_zero)
     fixed, runner = plan.fixed, _runner(runtime, inputs, Verdicts(check), zeroed, has_gpu=here is not None)
     if here is not None:
         fixed = {**fixed, **runner.inputs}  # timed on what is checked
-    parameters, hooked = frozenset(subject.parameters), stated.pre_hook is not None
-    requests = Requests(kernel, grid, fixed, parameters, subject.constexprs, has_hooks=hooked)
+    parameters, is_called = frozenset(subject.parameters), hook is not None and not sets_blocks_alone(hook)
+    hooked = is_called or stated.pre_hook is not None
+    requests = Requests(kernel, grid, fixed, parameters, subject.constexprs, has_hooks=hooked, hook=hook)
     evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, runner)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
@@ -139,6 +158,7 @@ def _subject(
         numel=min((tensor.numel() for tensor in memory.values()), default=None),
         dtypes=tuple(getattr(tl, name) for name in _DTYPES),
         has_loop=any(_has_loop(function.text) for function in closure.functions),
+        blocks={name: tuple(value.block_shape) for name, value in plain.items() if hasattr(value, "block_shape")},
     )
 
 

@@ -9,8 +9,9 @@ from math import floor, log10, prod
 
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
-from kernellab.explore.points import Evaluation, PointHistory
+from kernellab.explore.points import FIRST, Evaluation, PointHistory
 from kernellab.launch.findings import Severity, finding_words
+from kernellab.store.columns import Status
 from kernellab.tune.result import Row
 from kernellab.views.elements import (
     Fact,
@@ -21,8 +22,6 @@ from kernellab.views.elements import (
     shorten,
     style_sheet,
 )
-
-_TIE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +90,16 @@ def _time_parts(row: Row) -> tuple[str, str]:
 def _comparison(evaluation: Evaluation, history: PointHistory) -> tuple[Fact, str]:
     """Compare a timed point with the best earlier one, as a figure and in words."""
     best, ratio = next((point for point in history if point.number == evaluation.best), None), evaluation.against
-    name, title = "against the best", "the best so far"
+    name, title = "vs the best", "the best so far"
     if best is None or ratio is None:
         return Fact(name, "first", "nothing to compare with yet"), "the first that was timed"
     text = best.point.text
     if best.row.config == evaluation.row.config:
         return Fact(name, "the same", f"{text}, timed again"), f"{title}, timed again"
     if ratio.low > 1 or ratio.high < 1:
-        factor, how = (ratio.median, "as long as") if ratio.low > 1 else (1 / ratio.median, "as fast as")
-        return Fact(name, f"{factor:.3g} x", f"{how} {text}"), f"{factor:.3g} times {how} {title} ({text})"
-    words = "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
-    return Fact(name, "no difference", f"to {text}"), f"{words} {title} ({text})"
+        factor, how = (ratio.median, "slower") if ratio.low > 1 else (1 / ratio.median, "faster")
+        return Fact(name, f"{factor:.3g}x {how}", f"than {text}"), f"{factor:.3g}x {how} than {title} ({text})"
+    return Fact(name, "a tie", f"with {text}, within noise"), f"ties with {title} ({text}) within noise"
 
 
 def _resource_words(evaluation: Evaluation) -> list[str]:
@@ -133,13 +131,16 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
         facts += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
     if evaluation.is_partial:
         return [*facts, Fact("outputs", "…", "still running")]
-    equal, other = ("right", "wrong") if verdict.by_reference else ("agree", "differ")
-    value = {True: equal, False: other, None: "not compared"}[verdict.equal]
-    return [*facts, Fact("outputs", value, verdict.text or row.reason, alarm=verdict.equal is False)]
+    detail = verdict.text or row.reason
+    if verdict.equal is False:
+        return [*facts, Fact("outputs", str(verdict.status), alarm=verdict.by_reference)]
+    if verdict.equal is None:
+        return [*facts, Fact("outputs", "first point" if verdict is FIRST else "not compared", detail)]
+    return [*facts, Fact("outputs", "match" if verdict.by_reference else "agree", detail)]
 
 
 def _remarks(shown: PanelView) -> list[str]:
-    evaluation, sentences = shown.good, list(shown.notes)
+    evaluation, sentences = shown.good, list[str]()
     if evaluation is not None:
         reason = evaluation.row.reason
         if evaluation.run is not None:
@@ -159,7 +160,7 @@ def text(shown: PanelView) -> str:
         lines += [f"  figures of {shown.good.point.text}:"] if shown.is_stale else []
         facts = _facts(shown.good, shown.history)
         lines += [f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "") for fact in facts]
-    lines += [f"  {remark}" for remark in _remarks(shown)]
+    lines += [f"  {remark}" for remark in (*shown.notes, *_remarks(shown))]
     ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
     return "\n".join([*lines, f"Controls: {ranges}"])
 
@@ -182,8 +183,9 @@ def figures_html(shown: PanelView) -> str:
     """Return the figures of the current point: what failed, the facts, the history, remarks."""
     parts = []
     latest, good = shown.latest, shown.good
-    if latest is not None and latest.has_failed:
-        parts.append(_failure(latest))
+    if latest is not None and (latest.has_failed or latest.verdict.equal is False):
+        parts.append(_alert(latest))
+    parts += [_note(note) for note in shown.notes]
     if good is not None:
         stale = " kp-stale" if shown.is_stale else ""
         old = f'<p class="kp-of">Figures of the last good point, {escape(good.point.text)}</p>' if stale else ""
@@ -196,7 +198,7 @@ def figures_html(shown: PanelView) -> str:
         )
     if shown.history.evaluations:
         parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
-    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in _remarks(shown)]
+    parts += [_note(remark) for remark in _remarks(shown)]
     return "\n".join(parts)
 
 
@@ -216,15 +218,21 @@ def picture_html(shown: PanelView) -> str:
     )
 
 
-def _failure(evaluation: Evaluation) -> str:
+def _alert(evaluation: Evaluation) -> str:
+    """Return what is wrong with a point: it failed, or its outputs differ."""
     error, message, place = evaluation.error, evaluation.row.reason, ""
     if error is not None:
         message, lines = error.message, error.lines()[1:] if error.place is not None else []
         place = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
+    style = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
     return (
-        f'<div class="kp-alert"><b>{escape(_status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
+        f'<div class="{style}"><b>{escape(_status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
         f"{escape(message)}{place}</div>"
     )
+
+
+def _note(words: str) -> str:
+    return f'<p class="kp-note">{escape(words)}</p>'
 
 
 def _tile(fact: Fact) -> str:
@@ -356,9 +364,9 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
             continue
         x, y = f"{chart.x(i):.1f}", f"{chart.y(row.time_ms):.1f}"
         style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
-        if each.verdict.is_right is False:
-            style = "kp-wrong"
-        elif each.verdict.equal is not False:
+        if each.verdict.equal is False:
+            style = f"kp-{each.verdict.status}"
+        else:
             places.append(f"{x},{y}")
         low, high = chart.y(row.low_ms or row.time_ms), chart.y(row.high_ms or row.time_ms)
         line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
@@ -372,7 +380,7 @@ def _occupancies(chart: _Chart) -> str:
         if each.has_failed or each.compiled is None:
             marks.append(_cross(chart, i))
             continue
-        style = "kp-wrong" if each.verdict.is_right is False else "kp-column"
+        style = f"kp-{each.verdict.status}" if each.verdict.equal is False else "kp-column"
         box, top = _column(chart, i)
         marks.append(f'<g class="{style}">{_tip(each)}<rect {box}/></g>')
         marks.append(_label(chart.x(i), top - 5, "" if each.row.registers is None else str(each.row.registers)))
