@@ -60,7 +60,7 @@ EFFECTS = _fields(
         "unknown",
         "array of objects",
         (
-            "what could not be worked out: `kind`, `operation`, `file`, `line`, `reason`, `arguments`; empty where the "
+            "what is unknown: `kind`, `operation`, `file`, `line`, `reason`, `arguments`; empty where the "
             "answer is complete"
         ),
     ),
@@ -90,7 +90,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
                 (
                     "`registers`, `spill_bytes`, `stack_bytes`, `shared_bytes`, `static_shared_bytes`, `threads`, "
                     "`occupancy` (0 to 1), `limiter`, `fits`, `why_not`, `accumulation_registers`, `scalar_registers`, "
-                    "`scalar_spills` (AMD), `tensor_memory_columns` (Blackwell); null where the tools cannot tell"
+                    "`scalar_spills` (AMD), `tensor_memory_columns` (Blackwell); null where unknown"
                 ),
             ),
             ("effects", "object", "as `effects` answers"),
@@ -132,7 +132,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
             ("grid", "array of 3 integers", "how many programs there are along each axis"),
             ("rows", "array of objects", "a row per access, with the columns of `Traffic.frame`"),
             ("arguments", "array of objects", "a row per argument, with the columns of `Traffic.argument_frame`"),
-            ("unknown", "array of objects", "accesses that could not be worked out: `line` (or null) and `reason`"),
+            ("unknown", "array of objects", "accesses whose counts are unknown: `line` (or null) and `reason`"),
             ("share", "number", "the part of the programs that was looked at; counts are scaled to all"),
             ("wave_programs", "integer", "how many programs run at a time"),
             ("notes", "array of strings", "what else a reader of the figures should know"),
@@ -143,7 +143,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         *_fields(
             ("bound", "string", "what limits the launch"),
             ("summary", "string", "the answer in a sentence"),
-            ("share", "number or null", "the part of what the limiting unit can do; null without a measured time"),
+            ("share", "number or null", "share of the limiting unit's peak; null without a measured time"),
             (
                 "findings",
                 "array of objects",
@@ -160,7 +160,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         *_fields(
             ("best", "object or null", "parameters and options of the winner; without a GPU, of the first that fits"),
             ("winner", "integer or null", "its index in `rows`"),
-            ("tied", "array of integers", "the rows that cannot be told from it"),
+            ("tied", "array of integers", "the rows that tie with it"),
             ("rows", "array of objects", "a row per config, with the columns of `Tuning.frame`"),
             ("from_cache", "boolean", "whether every outcome was known before"),
         ),
@@ -307,7 +307,7 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
             (
                 "became",
                 "string",
-                "`slower`, `faster`, `same`, `open` (more samples would tell), `fails`, `works` or `incomparable`",
+                "`slower`, `faster`, `same`, `open` (needs more samples), `fails`, `works` or `incomparable`",
             ),
             ("by", "string", "what changed: `Triton 3.6.0 to 3.9.0`; all that did, where several did at once"),
             ("ratio", "number or null", "the time after by the time before"),

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 AVOIDED = "## Words we avoid"
 ROOMS = ("_triton", "capture", "checking", "gpu", "interpreter", "source", "workers")
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "index.md", ROOT / "docs" / "front_ends.md"})
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`]+`|<[a-z][^>]*>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
 
@@ -111,6 +112,17 @@ def test_sentences_of_a_room_use_the_words_of_the_glossary(room: str) -> None:
     files = sorted((ROOT / "kernellab" / room).rglob("*.py"))
     assert files
     assert not violations(sentence for file in files for sentence in python_sentences(file))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").partition(AVOIDED)[0]
+    assert not violations(markdown_sentences(text, str(page.relative_to(ROOT))))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_the_text_of_a_notebook_uses_the_words_of_the_glossary(notebook: Path) -> None:
+    assert not violations(notebook_sentences(notebook))
 
 
 def test_a_retired_phrase_is_found_with_its_place_and_replacement(tmp_path: Path) -> None:
