@@ -9,14 +9,11 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
-import sys
-import sysconfig
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Literal, Protocol
 
@@ -435,14 +432,3 @@ def _name_lookups(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, 
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _name_lookups(constant, free)
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module belongs to the standard library or to an installed package."""
-    if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return False
-    parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))

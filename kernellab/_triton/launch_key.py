@@ -21,8 +21,8 @@ from triton.runtime.driver import driver as drivers
 from triton.runtime.jit import JITCallable, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.kernel import Kernel, is_installed, outside_names
-from kernellab.source import CONFIG_OPTIONS
+from kernellab._triton.kernel import Kernel, outside_names
+from kernellab.source import CONFIG_OPTIONS, is_installed
 
 
 class Missing:

@@ -17,7 +17,7 @@ from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
 from kernellab.errors import KernellabError, LaunchError, UsageError
 
 if TYPE_CHECKING:
-    from kernellab.cli.verbs import Answer
+    from kernellab.cli.kept import Answer
     from kernellab.lab import Lab
 
 FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
@@ -56,16 +56,18 @@ def status_of(error: KernellabError) -> int:
 
 
 def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
-    from kernellab.cli.verbs import COMMANDS  # --version needs nothing of it
+    from kernellab.cli.kept import answer_from_store  # --version needs nothing of it
+
+    with answers_alone(), warned_in_a_line():
+        return answer_from_store(given) or _answer_of_lab(given, open_lab)
+
+
+def _answer_of_lab(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
+    from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
     from kernellab.lab import Lab
 
-    with (
-        answers_alone(),
-        warned_in_a_line(),
-        (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab,
-    ):
-        if given.command != "ls":
-            _report_progress(lab)
+    with (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab:
+        _report_progress(lab)
         return COMMANDS[given.command](lab, given)
 
 

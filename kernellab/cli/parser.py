@@ -39,7 +39,7 @@ _ONE = "the file and the kernel in it; a file with one kernel needs no name"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser; what it returns has ``command``, a name of `kernellab.cli.verbs.COMMANDS`."""
+    """Return the parser; ``command`` of its result is a name in `kernellab.cli.kept.COMMANDS` or those of ``verbs``."""
     top = _Parser(
         prog="kernellab",
         description="A lab for Triton kernels. A file says how its kernel is launched by a function "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
+from kernellab.cli.kept import Answer
 from kernellab.cli.kernel_file import (
     KernelFile,
     by_name,
@@ -31,6 +32,7 @@ from kernellab.store.columns import UNMEASURED, Status
 from kernellab.timing.config import Space
 from kernellab.views import data as as_data
 from kernellab.views.cards import results
+from kernellab.views.cards.listing import exported_card
 from kernellab.views.cards.traffic import traffic_card
 
 if TYPE_CHECKING:
@@ -38,15 +40,6 @@ if TYPE_CHECKING:
 
 
 _REST = "with --json"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a command: data for JSON, a function that makes the text, the exit status."""
-
-    data: Mapping[str, Any]
-    text: Callable[[], str]
-    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +156,6 @@ def bench_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(data, lambda: benchmark_card(benchmark, rest_is=_REST).text(), status=int(failed))
 
 
-def ls_command(lab: Lab, given: Namespace) -> Answer:
-    """List the kept kernels."""
-    from kernellab.registry.listing import search
-    from kernellab.views.cards.kernels import listing_card
-
-    listing = search(lab.kernels, given.search)
-    return Answer(as_data.listing_data(listing), lambda: listing_card(listing).text())
-
-
 def merge_command(lab: Lab, given: Namespace) -> Answer:
     """Enter the kernels and measurements of another store."""
     from kernellab.views.cards.kernels import merged_card
@@ -182,7 +166,7 @@ def merge_command(lab: Lab, given: Namespace) -> Answer:
 
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
     """Show slower and faster launches; the exit status is 1 where one became slower, or fails."""
-    from kernellab.registry.listing import key_of
+    from kernellab.registry.versions import key_of
     from kernellab.views.cards.kernels import regressions_card
 
     kernel = None if given.kernel is None else key_of(given.kernel)
@@ -192,18 +176,12 @@ def regressions_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def export_command(lab: Lab, given: Namespace) -> Answer:
-    """Write a kernel as a file: a kept one, or one of a file, which is launched once for it."""
-    from kernellab.registry.listing import key_of
-
-    key: str | int = key_of(given.kernel)
-    if isinstance(key, str) and ("::" in key or key.endswith(".py")):
-        it = request_of(lab, given)
-        key = lab.kernels.add(it.file.kernel).id
-        lab.run(it.file.kernel, it.grid, *it.args, **it.named)
-    elif given.size or given.meta:
-        raise UsageError(f"--size and --meta say how a FILE.py launches; {key!r} is kept with the launch that it had.")
+    """Launch a kernel of a file once, and write it as a file."""
+    request = request_of(lab, given)
+    key = lab.kernels.add(request.file.kernel).id
+    lab.run(request.file.kernel, request.grid, *request.args, **request.named)
     exported = lab.export(key, given.output, kind=given.kind)
-    return Answer(as_data.exported_data(exported), lambda: results.exported_card(exported).text())
+    return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
 
 
 def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:
@@ -222,7 +200,6 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "explain": explain_command,
     "tune": tune_command,
     "bench": bench_command,
-    "ls": ls_command,
     "merge": merge_command,
     "regressions": regressions_command,
     "export": export_command,

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab.compile.entries import UNREADABLE, Listing, listing_of, mark_used, read_entry, relabel_json
+from kernellab.compile.entries import UNREADABLE, Listing, entry_folder, listing_of, mark_used, read_entry, relabel_json
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import (
@@ -162,7 +162,7 @@ class Compiler:
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
             text = self._run_job(graph_of_job, job, job)
-            self._graphs[key] = graph_from_json(relabel_json(text, job))
+            self._graphs[key] = graph_from_json(relabel_json(text, job.closure.labels))
         return self._graphs[key]
 
     def effects(self, job: CompileJob) -> Effects:
@@ -249,7 +249,7 @@ class Compiler:
             return None
 
     def _path(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest
+        return entry_folder(self.folder, digest)
 
 
 @contextlib.contextmanager

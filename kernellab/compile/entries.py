@@ -8,14 +8,22 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
-from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY
+from kernellab.compile.types import Compiled, CompileJob, Parameter, parameters_of, resources_of
 from kernellab.errors import UsageError
 from kernellab.ir.effects import effects_from_json, effects_of
 from kernellab.ir.graph import graph_from_json
+from kernellab.target import Target, parse_target, well_formed_target
+
+SUMMARY, GRAPH, EFFECTS, SUBJECT = "kernellab.json", "graph.json", "effects.json", "subject.json"
+"""The lab's own files of a compiled kernel, beside those of Triton."""
+
+Labels = tuple[tuple[str, str], ...]
+"""Pairs of a file in locations and the user's name of it."""
 
 Listing = tuple[tuple[str, int], ...]
 """The names and sizes of the files in a folder."""
@@ -30,26 +38,75 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
     Raises:
         UNREADABLE: a file of it is absent, cut short or changed.
     """
+    subject = Subject(job.closure.name, job.target, parameters_of(job), dict(job.options))
+    return _read_files(folder, digest, subject, job.closure.labels)
+
+
+def read_kept(folder: Path, digest: str, labels: Labels) -> Compiled | None:
+    """Return a compiled kernel of another session from the folder of all; ``labels`` map its files to the user's names.
+
+    None where it was deleted, is damaged, or comes from a release that did not write what was compiled beside it.
+    """
+    path = entry_folder(folder, digest)
+    if not digest.isalnum() or not path.is_dir():
+        return None
+    try:
+        written = json.loads((path / SUBJECT).read_text())
+        parameters = tuple(Parameter(*fields) for fields in written["parameters"])
+        target = well_formed_target(written["target"]) or parse_target(written["target"])
+        subject = Subject(written["kernel"], target, parameters, written["options"])
+        return _read_files(path, digest, subject, labels)
+    except UNREADABLE:
+        return None
+
+
+def subject_text(job: CompileJob) -> str:
+    """Return what a job compiles as JSON, to be kept beside the compiled kernel."""
+    fields = {
+        "kernel": job.closure.name,
+        "target": str(job.target),
+        "parameters": [[p.name, p.type, p.specialization] for p in parameters_of(job)],
+        "options": dict(job.options),
+    }
+    return json.dumps(fields, default=str)
+
+
+def entry_folder(folder: Path, digest: str) -> Path:
+    """Return the folder of a compiled kernel in the folder of all."""
+    return folder / digest[:2] / digest
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was compiled: the kernel's name, the target, the specialized parameters, and the options."""
+
+    kernel: str
+    target: Target
+    parameters: tuple[Parameter, ...]
+    options: Mapping[str, Any]
+
+
+def _read_files(folder: Path, digest: str, subject: Subject, labels: Labels) -> Compiled:
     summary = json.loads((folder / SUMMARY).read_text())
     for name, checksum in summary.get("checksums", {}).items():  # earlier releases kept none
         if zlib.crc32((folder / name).read_bytes()) != checksum:
             raise ValueError(f"{name} is cut short, or was changed")
-    graph = graph_from_json(relabel_json((folder / GRAPH).read_text(), job))
+    graph = graph_from_json(relabel_json((folder / GRAPH).read_text(), labels))
     path = folder / EFFECTS
     effects = effects_from_json(path.read_text(), graph) if path.exists() else None
     return Compiled(
-        kernel=job.closure.name,
-        target=job.target,
-        parameters=parameters_of(job),
-        options=dict(job.options),
-        resources=resources_of(summary, job.target, dict(job.options).get("num_ctas", 1)),
+        kernel=subject.kernel,
+        target=subject.target,
+        parameters=subject.parameters,
+        options=subject.options,
+        resources=resources_of(summary, subject.target, subject.options.get("num_ctas", 1)),
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
         graph=graph,
         effects=effects or effects_of(graph),
         folder=folder,
         digest=digest,
-        labels=job.closure.labels,
+        labels=labels,
         from_cache=True,
     )
 
@@ -61,9 +118,9 @@ def listing_of(folder: Path) -> Listing:
     return ()
 
 
-def relabel_json(text: str, job: CompileJob) -> str:
+def relabel_json(text: str, labels: Labels) -> str:
     """Return a graph as JSON with the user's file names."""
-    for file, label in job.closure.labels:
+    for file, label in labels:
         if file != label:
             text = text.replace(json.dumps(file), json.dumps(label))
     return text
@@ -71,7 +128,11 @@ def relabel_json(text: str, job: CompileJob) -> str:
 
 def triton_files(compiled: Compiled) -> dict[str, str]:
     """Return the paths of the files for Triton's own kernel handle, by Triton's names."""
-    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
+    return {
+        path.name: str(path)
+        for path in compiled.folder.iterdir()
+        if path.name not in {GRAPH, EFFECTS, SUMMARY, SUBJECT}
+    }
 
 
 def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time) -> int:

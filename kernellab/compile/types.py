@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.closure import closure_of, plain_bindings, require_sendable
 from kernellab.compile import STAGES
 from kernellab.display import Drawable
 from kernellab.errors import StoreError, UsageError
@@ -117,6 +116,7 @@ def job_of(function: Any, target: Target, special: Specialization, closure: Clos
     Raises:
         UsageError: an option that counts something is no integer.
     """
+    from kernellab._triton.closure import closure_of, plain_bindings, require_sendable  # reading one loads no Triton
     from kernellab._triton.specialize import kernel_name, require_options
 
     require_options(function.__name__, special.options)

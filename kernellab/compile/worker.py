@@ -20,15 +20,13 @@ from kernellab._triton.drivers import read_amd_resources, read_resources, spill_
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab._triton.specialize import Specialization
+from kernellab.compile.entries import EFFECTS, GRAPH, SUBJECT, SUMMARY, subject_text
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
 from kernellab.ir.effects import effects_of, effects_to_json
 from kernellab.ir.graph import graph_to_json
 from kernellab.settings import take_compiler_environment
 
-SUMMARY = "kernellab.json"
-GRAPH = "graph.json"
-EFFECTS = "effects.json"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -125,6 +123,7 @@ def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) 
     files[GRAPH] = graph_to_json(graph).encode()
     (folder / GRAPH).write_bytes(files[GRAPH])
     (folder / EFFECTS).write_text(effects_to_json(effects_of(graph)))
+    (folder / SUBJECT).write_text(subject_text(job))
     summary["checksums"] = {name: zlib.crc32(content) for name, content in files.items()}
     (folder / SUMMARY).write_text(json.dumps(summary))
 

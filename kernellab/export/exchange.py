@@ -18,10 +18,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import StoreError, UnknownName, UsageError
-from kernellab.registry import Registry, version_digest
+from kernellab.registry import version_digest
 from kernellab.source import (
     TEXT_BYTES,
     MalformedData,
@@ -41,6 +41,9 @@ from kernellab.store.decoding import (
     require_moment,
     require_seconds,
 )
+
+if TYPE_CHECKING:
+    from kernellab.registry import Registry
 
 SCHEMA = 1
 _KERNEL = "kernel.json"

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab._triton.kernel import is_installed
 from kernellab.errors import UsageError
 from kernellab.source import (
     JIT_KINDS,
@@ -33,6 +32,7 @@ from kernellab.source import (
     Members,
     Opaque,
     content_keys,
+    is_installed,
     is_name,
     parts,
     referenced_functions,

@@ -8,10 +8,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kernellab._triton.kernel import Bound, jit_function
-from kernellab.compile.types import Compiled
+from kernellab.compile.entries import read_kept
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export import EXPORT_KINDS
@@ -19,10 +18,8 @@ from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
 from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
-from kernellab.launch.arguments import memory_of
 from kernellab.registry import (
     RecordedVersion,
-    Registry,
     VersionRow,
     grid_text,
     recorded_version,
@@ -30,7 +27,12 @@ from kernellab.registry import (
     values_of,
 )
 from kernellab.registry.listing import listing
-from kernellab.store import LaunchRow, MeasurementRow, Version
+from kernellab.store import LaunchRow, MeasurementRow, Store, Version
+
+if TYPE_CHECKING:
+    from kernellab._triton.kernel import Bound
+    from kernellab.compile.types import Compiled
+    from kernellab.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,85 +46,95 @@ class Exported(Displayable):
 
 
 ReportPage = Callable[
-    [RecordedVersion, VersionRow, Compiled | None, list[LaunchRow], list[MeasurementRow], Version | None], str
+    [RecordedVersion, VersionRow, "Compiled | None", list[LaunchRow], list[MeasurementRow], Version | None], str
 ]
 """Returns the report of a version as HTML; the last argument is the version that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExportContext:
-    """The parts of a lab that an export needs: `Lab.compile`, the device of launches, the view of a report."""
+class SessionKernel:
+    """A kernel that this session launched, and what repeats its launch: `Lab.compile` and the device of launches.
 
+    Kernels of other sessions may come from elsewhere, so their text is not executed.
+    """
+
+    kernel: Bound
     compile: Callable[..., Compiled]
     device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportContext:
+    """The parts of a lab that an export needs: store, folder of compiled kernels, kernel of the session, report."""
+
+    store: Store
+    artifacts: Path
     report_page: ReportPage
+    live: SessionKernel | None = None
 
 
-def export(
-    kernels: Registry, facilities: ExportContext, key: str | int, to: str | Path | None, kind: str | None
-) -> Exported:
+def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
 
     Raises:
-        UnknownName: there is no such kernel.
         UsageError: there is no such kind, or the kernel cannot be written as one.
     """
     if kind is not None and kind not in EXPORT_KINDS:
         raise UsageError(choice_message("kind", kind, tuple(EXPORT_KINDS)))
-    version = kernels.version(key)
-    recorded = recorded_version(kernels.store, version)
+    recorded = recorded_version(context.store, version)
     suffix, content_of = CONTENTS[kind or "autotune"]
-    content = content_of(kernels, facilities, recorded)
+    content = content_of(context, recorded)
     path = Path(to) if to else Path(f"{version.identifier}{suffix}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", _export_notes(kernels, recorded, kind or "autotune"))
+    return Exported(path, version.label, kind or "module", _export_notes(context, recorded, kind or "autotune"))
 
 
-def _report_html(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> str:
-    version, history = recorded.version, kernels.store.history
-    (row,) = listing(kernels.store, 0.0, only=(version.id,)).rows
-    older = [v for v in kernels.store.versions() if v.name == version.name and v.version < version.version]
-    return facilities.report_page(
+def _report_html(context: ExportContext, recorded: RecordedVersion) -> str:
+    version, history = recorded.version, context.store.history
+    (row,) = listing(context.store, 0.0, only=(version.id,)).rows
+    older = [v for v in context.store.versions() if v.name == version.name and v.version < version.version]
+    return context.report_page(
         recorded,
         row,
-        recompile_launch(kernels, facilities, recorded),
+        compiled_launch(context, recorded),
         history.launches(version.id),
         history.measurements(version.id),
         older[-1] if older else None,
     )
 
 
-def _expected_outputs(
-    kernels: Registry, facilities: ExportContext, recorded: RecordedVersion
-) -> tuple[OutputSummary, ...]:
-    kernel = _session_function(kernels, recorded.version)
-    return () if kernel is None else summarize_expected_outputs(recorded, kernel, facilities.device)
+def _expected_outputs(context: ExportContext, recorded: RecordedVersion) -> tuple[OutputSummary, ...]:
+    return (
+        () if context.live is None else summarize_expected_outputs(recorded, context.live.kernel, context.live.device)
+    )
 
 
-ContentFunction = Callable[[Registry, ExportContext, RecordedVersion], str | bytes]
+ContentFunction = Callable[[ExportContext, RecordedVersion], str | bytes]
 CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
-    "module": (".py", lambda *parts: module_text(parts[2], _expected_outputs(*parts))),
-    "torch-op": (".py", lambda *parts: torch_op_text(parts[2], _expected_outputs(*parts))),
-    "autotune": (".py", lambda *parts: module_text(parts[2], _expected_outputs(*parts), autotune=True)),
+    "module": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts))),
+    "torch-op": (".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts))),
+    "autotune": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True)),
     "report": (".html", _report_html),
     "bundle": (
         ".zip",
-        lambda kernels, _, recorded: bundle_bytes(kernels.store, recorded.version, _module_or_source(recorded)),
+        lambda context, recorded: bundle_bytes(context.store, recorded.version, _module_or_source(recorded)),
     ),
 }
 """The suffix and the content of a file, by `kernellab.export.EXPORT_KINDS`."""
 
 
 def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[OutputSummary, ...]:
-    """Launch a bound kernel on the generated inputs of its exported module; return summaries of the outputs.
+    """Launch a kernel on the generated inputs of its exported module; return summaries of the outputs.
 
     Empty where the launch has a reference, cannot be repeated, or fails.
     """
     launch = recorded.launch
     if launch is None or launch.grid is None or launch.check or why_unwritable(recorded):
         return ()
+    from kernellab.launch.arguments import memory_of  # what is only kept loads no Triton
+
     try:
         arguments = regenerated_inputs(launch, device)
         named = {**arguments, **values_of(launch)}
@@ -138,25 +150,22 @@ def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device:
     return summarize_outputs({n: t for n, t in outputs.items() if mutated is None or n in mutated})
 
 
-def recompile_launch(kernels: Registry, facilities: ExportContext, recorded: RecordedVersion) -> Compiled | None:
-    """Compile a kernel for its last recorded launch.
+def compiled_launch(context: ExportContext, recorded: RecordedVersion) -> Compiled | None:
+    """Return the kernel as compiled for its last recorded launch: compiled again if this session launched it.
 
-    None where the launch cannot be repeated, or was not made in this session: compiling executes the kernel's text.
+    Of another session, it is read from the folder of compiled kernels, since compiling executes the kernel's text.
+    None where the launch cannot be repeated, or the compiled kernel was deleted to make room.
     """
-    kernel = _session_function(kernels, recorded.version)
-    if recorded.launch is None or kernel is None:
+    launch, live = recorded.launch, context.live
+    if launch is None:
         return None
+    if live is None:
+        return read_kept(context.artifacts, launch.result, recorded.version.closure.labels)
     try:
-        arguments = {**regenerated_inputs(recorded.launch, facilities.device), **values_of(recorded.launch)}
-        return facilities.compile(kernel, target=recorded.launch.target, **arguments)
+        arguments = {**regenerated_inputs(launch, live.device), **values_of(launch)}
+        return live.compile(live.kernel, target=launch.target, **arguments)
     except KernellabError:
         return None
-
-
-def _session_function(kernels: Registry, version: Version) -> Any | None:
-    """Return the jit function of a kernel of this session, which launches with the recorded config only."""
-    kernel = kernels.of_session(version)
-    return None if kernel is None else jit_function(kernel)
 
 
 def _module_or_source(recorded: RecordedVersion) -> str:
@@ -166,21 +175,23 @@ def _module_or_source(recorded: RecordedVersion) -> str:
         return module_text(replace(recorded, launches=(), result=None), autotune=True)
 
 
-def _export_notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
+def _export_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
     remark = (
         recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
     )
-    return (*_execution_notes(kernels, recorded, kind), *([remark] if remark else []))
+    return (*_execution_notes(context, recorded, kind), *([remark] if remark else []))
 
 
-def _execution_notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
-    launch, is_launched = recorded.launch, kernels.of_session(recorded.version) is not None
+def _execution_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
+    launch, again = recorded.launch, "Launch the kernel and export it again"
     if launch is None:
-        return ("no launch of it is known, so the file has neither a check nor a benchmark; launch it first",)
-    if is_launched or kind == "bundle" or (kind != "report" and launch.check):
+        return (f"No recorded launch: the file has no check and no benchmark. {again}",)
+    if kind == "report":
+        gone = "Not compiled here, or no longer cached: the report has no compiled section."
+        return () if compiled_launch(context, recorded) is not None else (f"{gone} {again}",)
+    if context.live is not None or kind == "bundle" or launch.check:
         return ()
-    lacks = "what was compiled" if kind == "report" else "what its outputs are compared with"
-    return (f"it was not launched in this session, and so is not executed: launch it, and the file has {lacks}",)
+    return (f"Not launched in this session, so not executed: the file has no expected outputs. {again}",)
 
 
 def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, jit_function
 from kernellab.compile.cache import compiled_targets
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.errors import UsageError, value_message
@@ -357,7 +357,7 @@ class Lab(Workspace):
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
-        from kernellab.export.write import ExportContext, export
+        from kernellab.export.write import ExportContext, SessionKernel, export
         from kernellab.tune.dispatch import Dispatch
         from kernellab.tune.dispatch.exporting import export_dispatch
         from kernellab.views.cards.kernels import report_page
@@ -366,8 +366,11 @@ class Lab(Workspace):
             return export_dispatch(self.session(), kernel, to, kind, others)
         if others:
             raise UsageError("others belongs to a dispatch; pass one, such as what tune_over returns, not a name.")
-        context = ExportContext(self.compile, self.launches.device, report_page)
-        return export(self.kernels, context, kernel, to, kind)
+        version = self.kernels.version(kernel)
+        bound = self.kernels.of_session(version)
+        live = None if bound is None else SessionKernel(jit_function(bound), self.compile, self.launches.device)
+        context = ExportContext(self.kernels.store, self.compiler.folder, report_page, live)
+        return export(context, version, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
         """Write the measurements of a version, a name, or (None) all kernels as JSON lines; return their number.

@@ -37,7 +37,8 @@ from kernellab.notebook.expressions import (
     strip_quotes,
 )
 from kernellab.registry import Listing, LoadedVersion
-from kernellab.registry.listing import key_of, listing_of_version, remove, search, tag
+from kernellab.registry.listing import listing_of_version, remove, search, tag
+from kernellab.registry.versions import key_of
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
@@ -221,7 +222,7 @@ class StoreMagics(LabMagics):
     def triton_ls(self, line: str) -> Listing:
         """List the kept kernels: all, or those with the given text in name, tags, notes or source."""
         options = parse_options(self.triton_ls, "%triton_ls", line)
-        return search(self.lab.kernels, " ".join(options.text))
+        return search(self.lab.kernels.store, " ".join(options.text))
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")

@@ -8,13 +8,10 @@ it keeps enough to launch the kernel again on arguments of the same kind.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
@@ -29,11 +26,10 @@ from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.verbs import verbs
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of
-from kernellab.source import Closure, is_name, jsonable
+from kernellab.registry.versions import NAMED_AT_MOST, kept_version, version_digest
+from kernellab.source import Closure, is_name
 from kernellab.store import LaunchedBy, Store, Version
 from kernellab.workers.forks_and_interrupts import rlock
-
-_NAMED_AT_MOST = 12
 
 
 def revive_kernel(version: Version) -> Any:
@@ -186,14 +182,8 @@ class Registry:
         Raises:
             UnknownName: there is none.
         """
-        if isinstance(key, bool) or not isinstance(key, str | int):
-            raise UnknownName(value_message("key", key, "a name, name@version or id", owner="lab.kernels"))
-        if isinstance(key, str):
-            return self._by_label(key)
-        version = self.store.by_id(key)
-        if version is None:
-            raise UnknownName(f"No kernel has the id {value_text(key)}; %triton_ls lists them.")
-        return version
+        current = self._current.get(key) if isinstance(key, str) else None
+        return current or kept_version(self.store, key)
 
     def remove(self, key: str | int) -> Version:
         """Delete a version with its history from the store; live kernel objects stay usable.
@@ -218,8 +208,8 @@ class Registry:
     def __repr__(self) -> str:
         """One line; `%triton_ls` is the table."""
         labels = [version.label for version in self]
-        more = f" and {len(labels) - _NAMED_AT_MOST} more" if len(labels) > _NAMED_AT_MOST else ""
-        return f"<Registry of {', '.join(labels[:_NAMED_AT_MOST]) or 'no kernel yet'}{more}>"
+        more = f" and {len(labels) - NAMED_AT_MOST} more" if len(labels) > NAMED_AT_MOST else ""
+        return f"<Registry of {', '.join(labels[:NAMED_AT_MOST]) or 'no kernel yet'}{more}>"
 
     def __iter__(self) -> Iterator[Version]:
         return iter(self.store.versions())
@@ -254,28 +244,6 @@ class Registry:
             if is_current:
                 self._current[version.name] = version
 
-    def _by_label(self, label: str) -> Version:
-        name, at, number = label.rpartition("@")
-        version = None
-        if not at:
-            name = label
-            version = self._current.get(name) or self.store.find(name)
-        elif number.isdecimal() and len(number) < 20:
-            version = self.store.find(name, int(number))
-        if version is None:
-            known = _known_names_message(name, [(v.name, v.label) for v in self])
-            raise UnknownName(f"No kernel is called {value_text(label)}; {known}.")
-        return version
-
-
-def _known_names_message(name: str, kernels: list[tuple[str, str]]) -> str:
-    """Alternatives to an unknown kernel, for its error: versions of the name, similar names, or some names."""
-    names = sorted({known for known, _ in kernels})
-    known = [label for kept, label in kernels if kept == name] or get_close_matches(name, names) or names
-    shown = ", ".join(sorted(known)[:_NAMED_AT_MOST])
-    more = len(known) - _NAMED_AT_MOST
-    return f"known are {shown or 'none yet'}" + (f" and {more} more, which %triton_ls lists" if more > 0 else "")
-
 
 def _name_of(kernel: Kernel) -> str:
     """The name of a kernel; autotuners and heuristics have none of their own."""
@@ -295,12 +263,6 @@ def _is_of(closure: Closure, version: Version) -> bool:
     """Whether a closure is that of a version; the decorators' text, which a revived kernel lacks, does not count."""
     kept = version.closure
     return version_digest(replace(closure, decorators=kept.decorators)) == version_digest(kept)
-
-
-def version_digest(closure: Closure) -> str:
-    """The hash of a version: its code, and its decorators with their configs."""
-    wrappers = json.dumps(jsonable(closure.wrappers))
-    return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()
 
 
 def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernellab._triton.drivers import gluon_descriptor
-from kernellab._triton.loading import load
 from kernellab.errors import UsageError, first_line
 from kernellab.source import grid_of_formula
 from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
@@ -56,7 +54,9 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
     Raises:
         UsageError: a constexpr was something of which only the type is known.
     """
-    import triton.language as tl  # keeps `import kernellab` light
+    import triton.language as tl  # reading the store loads no Triton
+
+    from kernellab._triton.loading import load
 
     values: dict[str, Any] = {}
     for argument in launch.arguments:
@@ -164,6 +164,8 @@ def _descriptor(argument: Argument, base: Any) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         return TensorDescriptor.from_tensor(base, list(argument.block))
+    from kernellab._triton.drivers import gluon_descriptor
+
     return gluon_descriptor(base, list(argument.block), argument.value)
 
 

@@ -6,12 +6,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.kernel import Kernel, is_jit_function, jit_function
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry.kernels import Registry
+from kernellab.registry.versions import key_of
 from kernellab.source import (
     Autotune,
     Binding,
@@ -29,6 +28,10 @@ from kernellab.source import (
 )
 from kernellab.store import Argument, LaunchRow, Store, Version
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
+
+if TYPE_CHECKING:
+    from kernellab._triton.kernel import Kernel
+    from kernellab.registry.kernels import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,9 @@ def config_words(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items() if value is not None)
 
 
-def search(kernels: Registry, text: str) -> Listing:
+def search(store: Store, text: str) -> Listing:
     """The stored versions with ``text`` in their name, tags, notes or source."""
-    return listing(kernels.store, time.time(), text)
+    return listing(store, time.time(), text)
 
 
 def listing_of_version(kernels: Registry, key: str) -> Listing:
@@ -240,13 +243,10 @@ def _value_text(binding: Binding) -> str:
             return str(binding)
 
 
-def key_of(text: str) -> str | int:
-    """A typed key as the registry takes it: digits are an id."""
-    return int(text) if text.isdecimal() and len(text) < 20 else text
-
-
 def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     """The helpers in the kernel's own code, by their names there."""
+    from kernellab._triton.kernel import is_jit_function, jit_function  # what only lists loads no Triton
+
     scope = jit_function(kernel).fn.__globals__
     return {name: scope[name] for name, _ in closure.functions[0].bindings if is_jit_function(scope.get(name))}
 

@@ -45,6 +45,7 @@ from kernellab.source.text import (
     formula_problem,
     grid_of_formula,
     is_formula,
+    is_installed,
     is_name,
     is_plain,
     lambda_definition,

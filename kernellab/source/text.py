@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
 import keyword
 import linecache
 import math
 import operator
 import sys
+import sysconfig
 import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,6 +38,26 @@ def is_name(value: object) -> bool:
     if not isinstance(value, str) or not value.isidentifier() or keyword.iskeyword(value):
         return False
     return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module belongs to the standard library or to an installed package; nothing is imported for it."""
+    package = module.partition(".")[0]
+    if package in {"triton", "torch"} or module in sys.builtin_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None) or _file_of_package(module, package)
+    if file is None:
+        return False
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))
+
+
+def _file_of_package(module: str, package: str) -> str | None:
+    """Return the file of the package of a module that is not imported; None where there is no such package."""
+    if package in sys.modules or not package.isidentifier():
+        return None
+    spec = importlib.util.find_spec(package)
+    return None if spec is None else spec.origin
 
 
 def parse_python(text: str) -> ast.Module:

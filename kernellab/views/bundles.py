@@ -30,7 +30,8 @@ from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.card import cell_card
 from kernellab.views.cards.explanation import explanation_card, profile_card
-from kernellab.views.cards.kernels import listing_card, loaded_card, merged_card, regressions_card
+from kernellab.views.cards.kernels import merged_card, regressions_card
+from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
 from kernellab.views.cards.program import program_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
@@ -88,5 +89,5 @@ BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     **{kind: _bundle(card_of) for kind, card_of in CARDS.items()},
     CellReport: lambda report: {**_cell(report), SUMMARY_MIME: summary(report)},
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
-    Exported: lambda exported: {"text/plain": results.exported_card(exported).text()},
+    Exported: lambda exported: {"text/plain": exported_card(exported).text()},
 }

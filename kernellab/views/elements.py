@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
+from typing import TYPE_CHECKING
 
-from kernellab.checking.comparison import Check, error_text
-from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
-from kernellab.ir.effects import REACHED, Effects, UnknownEffect
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
+
+if TYPE_CHECKING:
+    from kernellab.checking.comparison import Check
+    from kernellab.compile.types import Compiled, Resources
+    from kernellab.ir.effects import Effects, UnknownEffect
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
@@ -126,6 +129,8 @@ def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
 
 def unknown_words(effect: UnknownEffect) -> str:
     """Return a sentence on an effect that the analysis could not pin to an argument."""
+    from kernellab.ir.effects import REACHED  # a listing of kept kernels does without it
+
     what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
     place = f" in line {effect.line}" if effect.line is not None else ""
     why = effect.reason
@@ -179,6 +184,8 @@ def cannot_run_words(compiled: Compiled) -> str:
 
 def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
     """Return a verdict and its sentence for each output that differs, and one for those that equal a reference."""
+    from kernellab.checking.comparison import error_text  # loads Triton
+
     verdicts = [(False, _differing_words(check)) for check in checks if not check.equal]
     equal: dict[str, list[Check]] = {}
     for check in checks:

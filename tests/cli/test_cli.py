@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from kernellab import cli
 from kernellab._triton.closure import closure_of
 from kernellab.errors import KernellabError, UsageError
 from kernellab.notebook.demo import demonstrate, summary_text
+from kernellab.settings import child_environment
 from kernellab.store import Store
 from tests import samples
 
@@ -74,6 +77,32 @@ def test_ls_lists_the_kernels_of_the_store(
     Store(tmp_path).add(closure_of(samples.add_kernel)[0], "digest", "add_kernel")
     assert cli.main(["ls"]) == 0
     assert "add_kernel@1" in capsys.readouterr().out
+
+
+SLOW_TO_LOAD = ("torch", "triton", "numpy", "pandas", "matplotlib", "IPython")
+LIGHT_CALLS = (
+    ["--version"],
+    ["--help"],
+    ["ls"],
+    ["ls", "--json"],
+    ["export", "add_kernel"],
+    ["export", "add_kernel", "--json", "--as", "bundle"],
+)
+
+
+@pytest.mark.slow
+def test_what_needs_the_store_alone_loads_no_slow_library(tmp_path: Path) -> None:
+    Store(tmp_path / "store").add(closure_of(samples.add_kernel)[0], "digest", "add_kernel")
+    code = (
+        f"import sys; from kernellab import cli; print([cli.main(words) for words in {LIGHT_CALLS!r}], "
+        f"[name for name in {SLOW_TO_LOAD!r} if name in sys.modules], file=sys.stderr)"
+    )
+    environment = child_environment(KERNELLAB_STORE=str(tmp_path / "store"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert done.stderr == f"{[0] * len(LIGHT_CALLS)} []\n"
+    assert {"add_kernel.py", "add_kernel.zip"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_bad_setting_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from kernellab.errors import UsageError
 from kernellab.export import EXPORT_KINDS
 from kernellab.export.write import CONTENTS
 from kernellab.store import Measurement
-from kernellab.views.cards.results import exported_card
+from kernellab.views.cards.listing import exported_card
 from tests.export.test_module import SCALE, cell, tensors
 from tests.labs import shared_lab
 

@@ -11,7 +11,8 @@ import torch
 import triton
 
 import kernellab
-from kernellab.export.write import ExportContext, recompile_launch
+from kernellab._triton.kernel import jit_function
+from kernellab.export.write import ExportContext, SessionKernel, compiled_launch
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import recorded_version
 from kernellab.registry.listing import search
@@ -69,11 +70,13 @@ def test_the_report_compiles_the_launched_config(lab: kernellab.Lab, tmp_path: P
     run(lab, SCALE + LAUNCH, scope)
     tune(lab, scope)
     recorded = recorded_version(lab.kernels.store, lab.kernels.version("scale"))
-    compiled = recompile_launch(lab.kernels, ExportContext(lab.compile, "cpu", lambda *_: ""), recorded)
+    live = SessionKernel(jit_function(lab.kernels["scale"]), lab.compile, "cpu")
+    context = ExportContext(lab.kernels.store, lab.compiler.folder, lambda *_: "", live)
+    compiled = compiled_launch(context, recorded)
     assert compiled is not None
     assert "tensor<128x" in compiled.ttir
     assert "tensor<32x" not in compiled.ttir
-    (row,) = search(lab.kernels, "scale").rows
+    (row,) = search(lab.kernels.store, "scale").rows
     assert (row.launches, row.runs) == (1, 0)
 
 

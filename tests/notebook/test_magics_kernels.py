@@ -14,8 +14,8 @@ import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.store import Measurement, Store
-from kernellab.views.cards.kernels import age_words, listing_card, loaded_card, merged_card
-from kernellab.views.cards.results import exported_card
+from kernellab.views.cards.kernels import merged_card
+from kernellab.views.cards.listing import age_words, exported_card, listing_card, loaded_card
 from tests.alone import run_with_lab
 from tests.labs import shell_with_extension
 from tests.registry.kept import entered, key, measured

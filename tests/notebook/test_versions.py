@@ -12,8 +12,7 @@ import torch
 
 import kernellab
 from kernellab.views.cards.benchmark import comparison_card
-from kernellab.views.cards.kernels import listing_card
-from kernellab.views.cards.results import exported_card
+from kernellab.views.cards.listing import exported_card, listing_card
 from kernellab.views.report import CellReport
 from tests.alone import run_alone, run_with_lab
 from tests.export.exporting import run_files
@@ -106,7 +105,7 @@ def test_a_value_that_comes_back_is_the_version_that_it_was(notebook: Notebook) 
 def kept(name: str) -> list[Any]:
     from kernellab.registry.listing import search
 
-    return [row for row in search(current().kernels, name).rows if row.label.startswith(f"{name}@")]
+    return [row for row in search(current().kernels.store, name).rows if row.label.startswith(f"{name}@")]
 
 
 def test_versions_of_one_cell_are_those_of_its_launches(notebook: Notebook) -> None:

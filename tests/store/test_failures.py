@@ -18,9 +18,9 @@ import torch
 
 import kernellab
 from kernellab.compile.cache import Compiler
-from kernellab.compile.entries import evict, mark_used
+from kernellab.compile.entries import GRAPH, evict, mark_used
 from kernellab.compile.types import compile_job
-from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
+from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, PassedTrial, Store

@@ -53,7 +53,7 @@ def require_usable(store: Store, folder: Path) -> None:
         assert version.label in kernels
         for kind in EXPORT_KINDS:
             try:
-                export(kernels, ExportContext(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
+                export(ExportContext(store, folder, report_page), version, folder / f"out.{kind}", kind)
             except KernellabError:
                 continue  # not every launch can be written as a module
         write_measurements(kernels, version.id, folder / "out.jsonl")
@@ -325,7 +325,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     for version in list(kernels):
         for kind in EXPORT_KINDS:
             if kind != "torch-op":
-                path = export(kernels, ExportContext(never, "cpu", report_page), version.id, None, kind).path
+                path = export(ExportContext(store, tmp_path, report_page), version, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
     require_usable(store, tmp_path)
 

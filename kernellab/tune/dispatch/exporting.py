@@ -19,7 +19,7 @@ from kernellab.export.write import Exported, replace_file, summarize_expected_ou
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import RecordedVersion, Session, recorded_launch_of, result_of
 from kernellab.registry.launches_from_store import size_formulas
-from kernellab.registry.listing import key_of
+from kernellab.registry.versions import key_of
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.columns import Status

@@ -6,7 +6,6 @@ from html import escape
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
-from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, main_file
 from kernellab.launch.run import Run
@@ -118,9 +117,3 @@ def run_card(run: Run, reference: str | None = None) -> Card:
     return Card(
         [Section(Heading(run.kernel, [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]), blocks, "  ")]
     )
-
-
-def exported_card(exported: Exported) -> Card:
-    """Return the path of an export, and the notes on it."""
-    written = Message(f"{exported.label} was written as {exported.path} ({exported.kind}).")
-    return Card([Section(None, [written, *(Message(f"Note: {note}.") for note in exported.notes)])])

@@ -1,0 +1,114 @@
+"""Kept kernels as a table; one that was loaded again, or written as a file. None of it loads Triton."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING
+
+from kernellab.errors import plural
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Heading,
+    Message,
+    PlainText,
+    Section,
+    Table,
+    TextOnly,
+    html_table,
+)
+from kernellab.views.elements import seconds_words
+
+if TYPE_CHECKING:
+    from kernellab.export.write import Exported
+    from kernellab.registry import Listing, LoadedVersion, VersionRow
+
+_COLUMNS = ("kernel", "id", "launched", "last", "config", "best time", "tags", "from")
+_AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
+
+
+def listing_card(listing: Listing) -> Card:
+    """Return a row per version, its notes below it."""
+    if not listing.rows:
+        return Card([Section(None, [Message(_empty_words(listing))])])
+    gone = [Message(f"{_removal_words(listing)}; left are:")] if listing.removed else []
+    table = Drawing(partial(_version_table, listing), lambda _: _version_lines(listing))
+    return Card([Section(None, [*gone, table])])
+
+
+def _version_lines(listing: Listing) -> list[str]:
+    lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).lines()
+    notes = [(), *(row.notes for row in listing.rows)]
+    return [text for line, of in zip(lines, notes, strict=True) for text in (line, *(f"    {note}" for note in of))]
+
+
+def _version_table(listing: Listing) -> str:
+    rows = []
+    for row in listing.rows:
+        first, *rest = _cells(row, listing.now)
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
+        rows += (f'<tr><td></td><td colspan="{len(rest)}">{escape(note)}</td></tr>' for note in row.notes)
+    return html_table(rows, [f"<th>{column}</th>" for column in _COLUMNS])
+
+
+def loaded_card(loaded: LoadedVersion) -> Card:
+    """Return the names that were defined, then the source."""
+    label, facts = loaded.row.label, _facts(loaded)
+    missing = [Message(f"{name} could not be kept and is left out", WARNING) for name in loaded.missing]
+    head = TextOnly([f"{label}  {'; '.join(facts)}"])
+    blocks: list[Block] = [head, *missing, TextOnly([""]), PlainText(loaded.source)]
+    return Card([Section(Heading(label, facts, in_text=False), blocks)])
+
+
+def exported_card(exported: Exported) -> Card:
+    """Return the path of an export, and the notes on it."""
+    written = Message(f"{exported.label} was written as {exported.path} ({exported.kind}).")
+    return Card([Section(None, [written, *(Message(f"Note: {note}.") for note in exported.notes)])])
+
+
+def age_words(seconds: float) -> str:
+    """Return an age in words: ``3 minutes ago``."""
+    for scale, word in _AGES:
+        if seconds >= scale:
+            return f"{plural(int(seconds / scale), word)} ago"
+    return "just now"
+
+
+def date_words(when: float) -> str:
+    """Return a time, given in seconds since 1970, in UTC and to the minute."""
+    return datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _removal_words(listing: Listing) -> str:
+    return f"{', '.join(listing.removed)} {'is' if len(listing.removed) == 1 else 'are'} deleted"
+
+
+def _empty_words(listing: Listing) -> str:
+    if listing.removed:
+        names = "its name" if len(listing.removed) == 1 else "their names"
+        return f"{_removal_words(listing)}; nothing is left under {names}."
+    return f"No kernel matches {listing.search!r}." if listing.search else "No kernels are kept yet."
+
+
+def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
+    uncounted = "" if row.last_launch is None else "uncounted"
+    counts = [f"{row.launches:,}" if row.launches else uncounted, plural(row.runs, "run") if row.runs else ""]
+    age = "" if row.last_launch is None else age_words(now - row.last_launch)
+    launched, tags = ", ".join(filter(None, counts)), ", ".join(row.tags)
+    return (row.label, str(row.id), launched, age, row.config, _time_words(row), tags, row.cell)
+
+
+def _time_words(row: VersionRow) -> str:
+    """Return the best time where a GPU measured one; a time of the interpreter says nothing about the kernel."""
+    return "" if row.best_ms is None else f"{seconds_words(row.best_ms / 1e3)} ({row.where})"
+
+
+def _facts(loaded: LoadedVersion) -> list[str]:
+    kernel, *helpers = loaded.names
+    helped = f"with {', '.join(helpers)}" if helpers else ""
+    return [*filter(None, (f"defined as {kernel}", helped, loaded.row.config, _time_words(loaded.row)))]
