@@ -6,8 +6,11 @@ to do about it; both may refer to the groups of the pattern. The first rule that
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 _WRAPPED = re.compile(r"^\w*(?:Error|Impl|Exception)\w*\((['\"])(.*)\1\)\.?$", re.DOTALL)
 
@@ -17,6 +20,7 @@ OF_LIBDEVICE = (
     "tanh|sinh|cosh|tan|asin|acos|atan|atan2|asinh|acosh|atanh|pow|fmod|hypot|round|trunc|rint|nearbyint|expm1|log1p|"
     "log10|exp10|cbrt|erfc|erfinv|lgamma|copysign|nextafter|ldexp"
 )
+_OF_LIBDEVICE = re.compile(rf"module 'triton\.language(?:\.math)?' has no attribute '({OF_LIBDEVICE})'")
 
 _STATEMENTS = {
     "Break": "break",
@@ -59,7 +63,7 @@ RULES: Mapping[str, tuple[str, str]] = {
         r"the global \1 is no constexpr.",
         r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
     ),
-    rf"module 'triton\.language(?:\.math)?' has no attribute '({OF_LIBDEVICE})'": (
+    _OF_LIBDEVICE.pattern: (
         r"triton.language has no function \1.",
         r"Write libdevice.\1 after from triton.language.extra import libdevice, with blocks of float32 or float64.",
     ),
@@ -205,15 +209,80 @@ _REMARKS = {
 }
 
 
+# What torch and numpy have under another name.
+_NAMES_ELSEWHERE = {
+    **dict.fromkeys(("matmul", "mm"), "tl.dot"),
+    **dict.fromkeys(("concat", "concatenate"), "tl.cat"),
+    "relu": "tl.maximum(x, 0)",
+    "mean": "tl.sum(x) / n",
+    "clip": "tl.clamp",
+    "amax": "tl.max",
+    "ones": "tl.full",
+}
+_METHODS_ELSEWHERE = {"astype": ".to(dtype)", "float": ".to(tl.float32)", "half": ".to(tl.float16)"}
+_MISSING_NAME = re.compile(r"module '(triton\.language[\w.]*)' has no attribute '(\w+)'")
+_UNKNOWN_KEYWORD = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+_MISSING_METHOD = re.compile(r"^'tensor' object has no attribute '(\w+)'")
+_UNDEFINED_NAME = re.compile(r"^(\w+) is not defined")
+_QUESTION = re.compile(r"did you mean [^?]+\?$", re.IGNORECASE)
+
+
+def _corrected(text: str, names: Iterable[str]) -> str | None:
+    """Return a message with a similar name for one that is unknown, or None.
+
+    ``names`` are those of the kernel; Triton's are known where it is loaded.
+    """
+    language = sys.modules.get("triton.language")
+    if missing := _MISSING_NAME.search(text):
+        module, name = missing.groups()
+        owner = "libdevice" if module.endswith("libdevice") else module.replace("triton.language", "tl")
+        similar = _similar_to(name, _public_names(sys.modules.get(module)))
+        return _asked(f"{module} has no {name}", _NAMES_ELSEWHERE.get(name) or (similar and f"{owner}.{similar}"))
+    if missing := _MISSING_METHOD.search(text):
+        similar = _similar_to(missing[1], _public_names(getattr(language, "tensor", None)))
+        return _asked(f"a block has no {missing[1]}", _METHODS_ELSEWHERE.get(missing[1]) or (similar and f".{similar}"))
+    if unknown := _UNKNOWN_KEYWORD.search(text):
+        function = getattr(language, unknown[1], None)
+        known = [] if function is None else [name for name in inspect.signature(function).parameters if name[0] != "_"]
+        said = f"tl.{unknown[1]} takes no {unknown[2]}"
+        return _asked(said, _similar_to(unknown[2], known, 0.5)) or (
+            f"{said}; it takes {', '.join(known)}." if known else None
+        )
+    if undefined := _UNDEFINED_NAME.search(text):
+        return _asked(undefined[0], _similar_to(undefined[1], set(names) - {undefined[1]}))
+    return None
+
+
+def _asked(said: str, similar: str) -> str | None:
+    return f"{said}; did you mean {similar}?" if similar else None
+
+
+def _similar_to(name: str, names: Iterable[str], least: float = 0.75) -> str:
+    """Return the most similar name, first one with the same letters, or ""."""
+    similar = get_close_matches(name, names, 3, least)
+    return next((each for each in similar if sorted(each) == sorted(name)), next(iter(similar), ""))
+
+
+def _public_names(owner: object) -> list[str]:
+    return [name for name in dir(owner) if not name.startswith("_")]
+
+
 def remark_on(exc: BaseException) -> str | None:
     """Return a sentence to go with an exception of the user's own Python, where one helps."""
+    if isinstance(exc, AttributeError) and (question := _QUESTION.search(_corrected(str(exc), ()) or "")):
+        return f"D{question[0][1:]}"
     return next((remark for pattern, remark in _REMARKS.items() if re.search(pattern, str(exc))), None)
 
 
-def in_plain_words(message: str) -> str:
-    """Return the compiler's message in the lab's words, with advice where there is some."""
+def in_plain_words(message: str, names: Iterable[str] = ()) -> str:
+    """Return the compiler's message in the lab's words, with advice where there is some.
+
+    ``names`` are those in the kernel, among which a misspelt one is looked for.
+    """
     wrapped = _WRAPPED.match(message.strip())  # an exception that was passed on by its representation
     text = wrapped[2] if wrapped else message.strip()
+    if _OF_LIBDEVICE.search(text) is None and (sentence := _corrected(text, names)):
+        return sentence
     for pattern, (said, advice) in RULES.items():
         if match := re.search(pattern, text):
             first, _, rest = (match.expand(said) if said else _sentence(text)).partition(" ")
@@ -225,7 +294,8 @@ def advice_in(message: str) -> str:
     """Return the advice that `in_plain_words` gave a message at its end; "" where it has none."""
     patterns = (re.sub(r"\\\\\d", ".+?", re.escape(advice)) for _, advice in RULES.values())
     found = (re.search(f"{pattern}$", message) for pattern in patterns)
-    return next((match[0] for match in found if match), "")
+    question = _QUESTION.search(message)
+    return question[0] if question else next((match[0] for match in found if match), "")
 
 
 def _sentence(text: str) -> str:

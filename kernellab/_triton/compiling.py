@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import subprocess
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -299,4 +300,13 @@ def _message(exc: BaseException) -> str:
         text = f"{recursive[1]} calls itself; Triton compiles no recursion. Write a loop, or count down a constexpr."
     if "PassManager::run failed" in text:
         text = "a compiler pass failed; the full detail names it."
-    return in_plain_words(next((line for line in text.splitlines() if line.strip()), text))
+    return in_plain_words(next((line for line in text.splitlines() if line.strip()), text), _names_in(exc))
+
+
+def _names_in(exc: BaseException) -> set[str]:
+    """The names in the source of the kernel that a compile error is about."""
+    source = getattr(exc, "src", None)
+    nodes = ast.walk(ast.parse(textwrap.dedent(source))) if source else ()
+    return {
+        str(getattr(node, "id", getattr(node, "arg", None))) for node in nodes if isinstance(node, ast.Name | ast.arg)
+    }

@@ -210,7 +210,7 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
         with cell.kernels.launching_through_lab(recorder), _capturing_program(cell, options):
             await _run_statements(cell)
     except BaseException as exc:
-        if isinstance(exc, TypeError | AssertionError | RuntimeError) and (remark := remark_on(exc)):
+        if isinstance(exc, TypeError | AttributeError | AssertionError | RuntimeError) and (remark := remark_on(exc)):
             exc.add_note(remark)
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
             cell.kernels.store_kernels(recorder)

@@ -44,6 +44,27 @@ def undefined_name(x_ptr):
 
 
 @triton.jit
+def misspelt_keyword(x_ptr, n):
+    tl.load(x_ptr, msk=n > 0)
+
+
+@triton.jit
+def misspelt_variable(x_ptr):
+    offsets = tl.arange(0, 64)
+    tl.store(x_ptr + ofsets, offsets)  # noqa: F821
+
+
+@triton.jit
+def method_of_torch(x_ptr):
+    tl.store(x_ptr, tl.load(x_ptr).astype(tl.float32))
+
+
+@triton.jit
+def name_of_torch(x_ptr):
+    tl.store(x_ptr, tl.relu(tl.load(x_ptr)))
+
+
+@triton.jit
 def misspelt_function(x_ptr):
     tl.store(x_ptr + tl.arrange(0, 32), 1.0)
 

@@ -268,3 +268,9 @@ def test_a_syntax_error_points_into_the_cell(notebook: Notebook) -> None:
     assert isinstance(ran.error, errors.UsageError)
     assert ran.error_lines[1] == f"  In[{notebook.cell_number}], line 3"
     assert ran.error_lines[2].strip() == "x = = 3"
+
+
+def test_a_misspelt_annotation_of_triton_names_the_right_one(notebook: Notebook) -> None:
+    ran = notebook.triton("@triton.jit\ndef misspelt(x_ptr, BLOCK: tl.constexp):\n    pass")
+    assert isinstance(ran.error, AttributeError)
+    assert ran.error.__notes__ == ["Did you mean tl.constexpr?"]
