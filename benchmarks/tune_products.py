@@ -115,12 +115,12 @@ def device_descriptors(a_ptr, b_ptr, c_ptr, m, n, k, BM: tl.constexpr, BN: tl.co
     out.store([row, column], total.to(tl.float16))
 
 
-def _set_blocks(named: dict[str, Any]) -> None:
+def set_blocks(named: dict[str, Any]) -> None:
     bm, bn, bk = (named[name] for name in ("BM", "BN", "BK"))
     named["a"].block_shape, named["b"].block_shape, named["c"].block_shape = [bm, bk], [bk, bn], [bm, bn]
 
 
-_HOOKED = _tiled(_FEW_TILES, (32, 64), ((3, 4), (3, 8), (4, 4), (4, 8)), pre_hook=_set_blocks)
+_HOOKED = _tiled(_FEW_TILES, (32, 64), ((3, 4), (3, 8), (4, 4), (4, 8)), pre_hook=set_blocks)
 
 
 @triton.autotune(configs=_HOOKED, key=["m", "n", "k"])
