@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     wants_json = "--json" in words
     try:
         given = parser().parse_args(words)
-        if given.command == "demo":
-            return _demo(given)
+        if given.command in _WITHOUT_STORE:
+            return _WITHOUT_STORE[given.command](given)
         answer = _answer(given, open_lab)
         return _print(answer, given)
     except KernellabError as exc:
@@ -137,3 +137,17 @@ def _demo(given: Namespace) -> int:
 
     print(summary_text(demonstrate(Path(given.notebook), Path(given.page), sys.stdout)))
     return 0
+
+
+def _lab(given: Namespace) -> int:
+    from kernellab.notebook import jupyterlab
+
+    jupyterlab.require_jupyterlab()
+    notebook, is_new = jupyterlab.write_first_notebook(Path(given.path))
+    print(f"{'Wrote' if is_new else 'Found'} {notebook}; opening it in JupyterLab. Ctrl-C ends it.")
+    options = ["--no-browser"] if given.no_browser else []
+    jupyterlab.replace_process(jupyterlab.jupyterlab_command(notebook, options))
+    return 0
+
+
+_WITHOUT_STORE = {"demo": _demo, "lab": _lab}

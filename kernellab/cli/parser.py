@@ -128,6 +128,11 @@ def _add_keeping(commands: Any) -> None:
         "--as", dest="kind", choices=EXPORT_KINDS, help="what to write; a module with all decorators if left out"
     )
     export.add_argument("-o", "--output", metavar="PATH", help="where to; NAME.py, NAME.html or NAME.zip if left out")
+    lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
+    lab.add_argument(
+        "path", nargs="?", default=".", help="the folder or path of the notebook; an existing one is opened as it is"
+    )
+    lab.add_argument("--no-browser", action="store_true", help="only print the address of JupyterLab")
     demo = commands.add_parser("demo", help="execute the quickstart notebook and write it as an HTML page")
     demo.add_argument("notebook", nargs="?", default="notebooks/01_quickstart.ipynb")
     demo.add_argument("--page", default="build/quickstart.html")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, value_text
 from kernellab.export.exchange import entry_of, measurement_entries
-from kernellab.registry import Registry
 from kernellab.registry.kept_times import (
     FAILED,
     MARGIN,
@@ -40,6 +39,8 @@ from kernellab.workers.forks_and_interrupts import cached_property, import_unint
 
 if TYPE_CHECKING:
     import pandas
+
+    from kernellab.registry.kernels import Registry
 
 _SQLITE = b"SQLite format 3\0"
 

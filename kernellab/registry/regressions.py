@@ -29,13 +29,14 @@ from kernellab.registry.kept_times import (
     launch_words,
     ratio_of,
 )
-from kernellab.registry.kernels import Registry
 from kernellab.store.columns import Status
 from kernellab.timing.stopwatch import Interval
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
+
+    from kernellab.registry.kernels import Registry
 
 FASTEST = "fastest"
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
