@@ -30,6 +30,7 @@ CHAPTERS = (
         "What `lab.compile` gives, and what can be compiled for.",
         (
             "kernellab.compile.types.Compiled",
+            "kernellab.compile.types.CompiledDiff",
             "kernellab.compile.types.Resources",
             "kernellab.compile.types.Parameter",
             "kernellab.target",
@@ -76,7 +77,6 @@ CHAPTERS = (
             "kernellab.tune.search.CoordinateDescent",
             "kernellab.tune.search.OptunaSearch",
             "kernellab.tune.search.optuna_search",
-            "kernellab.views.figures.tuning",
         ),
     ),
     Chapter(
@@ -113,7 +113,6 @@ CHAPTERS = (
             "kernellab.timing.provenance.Ceilings",
             "kernellab.benchmark.baselines.Baseline",
             "kernellab.benchmark.baselines.BaselineComparison",
-            "kernellab.views.figures.sweep",
         ),
     ),
     Chapter(
@@ -169,13 +168,18 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "results",
+        "Figures and files",
+        "What every result of the lab has: figures, a page, files.",
+        ("kernellab.display.Drawable",),
+    ),
+    Chapter(
         "views",
         "Views",
         "Results as text, HTML and widgets, apart from a notebook.",
         (
             "kernellab.views.widgets",
             "kernellab.views.explorers",
-            "kernellab.views.cards.diff",
         ),
     ),
 )

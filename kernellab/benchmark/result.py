@@ -19,8 +19,17 @@ from kernellab.errors import KernellabError, UsageError, plural, value_text
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, KernelLaunch, arithmetic, moved_bytes
-from kernellab.timing.outcome import OutcomeRow, reason_of, status_of, with_types
+from kernellab.timing.outcome import (
+    OutcomeRow,
+    cell_value,
+    fields_of_record,
+    reason_of,
+    require_frame_of,
+    status_of,
+    with_types,
+)
 from kernellab.timing.provenance import Ceilings, key_of
 from kernellab.timing.stopwatch import interval, ratio_interval
 from kernellab.timing.timer import Clocks
@@ -121,6 +130,15 @@ class Benchmark(Drawable):
         """
         return _frame_of(self)
 
+    @classmethod
+    def from_frame(cls, frame: pandas.DataFrame) -> Benchmark:
+        """Return the benchmark that a `frame` is of: to draw or save one that `kernellab.read_frame` has read.
+
+        Raises:
+            UsageError: it is no frame of a benchmark.
+        """
+        return _benchmark_of(frame)
+
 
 def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
     """Join benchmarks of one kernel over different cases into one; there is at least one."""
@@ -158,6 +176,43 @@ def _frame_of(benchmark: Benchmark) -> pandas.DataFrame:
         }
     )
     return frame
+
+
+_ATTRIBUTES = ("kernel", "swept", "implementations", "reference", "seconds", "notes", "ceilings")
+
+
+def _benchmark_of(frame: pandas.DataFrame) -> Benchmark:
+    """Return the benchmark of a frame of `_frame_of`."""
+    require_frame_of("benchmark", frame, _ATTRIBUTES)
+    attrs, columns = frame.attrs, list(frame.columns)
+    swept, own = attrs["swept"], columns[columns.index("implementation") + 1 : columns.index("status")]
+    rows = []
+    for record in frame.to_dict("records"):
+        values = {name: cell_value(record[name]) for name in own if name not in INTEGER_OPTIONS}
+        row = BenchmarkRow(
+            config=Config(tuple(values.items())) if any(value is not None for value in values.values()) else None,
+            **fields_of_record(record),
+            point=tuple((name, cell_value(record[name])) for name in swept),
+            implementation=record["implementation"],
+            options={name: cell_value(record[name]) for name in own if name in INTEGER_OPTIONS},
+            rank=cell_value(record["rank"]),
+            **{name: cell_value(record[name]) for name in MORE_COLUMNS},
+            created=record["created"].timestamp(),
+        )
+        rows.append(row)
+    ceilings = attrs["ceilings"]
+    return Benchmark(
+        kernel=attrs["kernel"],
+        swept=tuple(swept),
+        implementations=tuple(attrs["implementations"]),
+        reference=attrs["reference"],
+        rows=tuple(rows),
+        seconds=attrs["seconds"],
+        ceilings=None if ceilings is None else Ceilings(**ceilings),
+        provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, "clocks"}},
+        notes=tuple(attrs["notes"]),
+        clocks=tuple(Clocks(**{**each, "point": tuple(each["point"].items())}) for each in attrs.get("clocks", ())),
+    )
 
 
 def _holds_integers(column: pandas.Series[Any]) -> bool:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.compile import STAGES
-from kernellab.display import Drawable
-from kernellab.errors import StoreError, UsageError
+from kernellab.compile import DIFF_STAGES, STAGES
+from kernellab.display import Displayable, Drawable
+from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
 from kernellab.source import (
     Binding,
@@ -263,6 +263,18 @@ class Compiled(Drawable):
             raise UsageError(f"{self.kernel} has no SASS for {self.target}; see .ptx or .amdgcn.")
         return self._relabel(text)
 
+    def diff(self, other: Compiled, stage: str = "source") -> CompiledDiff:
+        """Compare with another compiled kernel, side by side; it shows at the end of a cell.
+
+        ``stage`` is ``source``, ``resources``, or a stage of the compile, such as ``ttir`` or ``sass``.
+
+        Raises:
+            UsageError: there is no such stage.
+        """
+        if stage not in DIFF_STAGES:
+            raise UsageError(choice_message("stage", stage, DIFF_STAGES, owner="a comparison"))
+        return CompiledDiff(self, other, stage)
+
     @property
     def binary(self) -> bytes:
         """The cubin or hsaco."""
@@ -293,6 +305,15 @@ class Compiled(Drawable):
             if file != label:  # quoted in IR, before line and column in the comments of assembly
                 text = text.replace(f'{file}"', f'{label}"').replace(f"{file}:", f"{label}:")
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledDiff(Displayable):
+    """Two compiled kernels, whose difference in resources and in one stage shows."""
+
+    left: Compiled
+    right: Compiled
+    stage: str = "source"
 
 
 def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:

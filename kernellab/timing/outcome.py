@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
@@ -52,6 +52,36 @@ def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dic
         **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name != "rank"},
         "status": str(row.status),
     }
+
+
+def cell_value(value: Any) -> Any:
+    """Return a cell of a frame as a Python value; None where it is missing."""
+    if value is None or str(value) in {"<NA>", "nan", "NaT"}:
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def fields_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an `OutcomeRow` from a row of a frame, by column, without its config."""
+    names = {each.name for each in fields(OutcomeRow)} - {"config", "status", "reason", "samples"}
+    return {
+        **{name: cell_value(record[name]) for name in names},
+        "status": Status(record["status"]),
+        "reason": cell_value(record["reason"]) or "",
+        "samples": cell_value(record["samples"]) or 0,
+    }
+
+
+def require_frame_of(kind: str, frame: pandas.DataFrame, attributes: Iterable[str]) -> None:
+    """Check that a frame has the columns and attributes of a result's frame.
+
+    Raises:
+        UsageError: it has not.
+    """
+    missing = [name for name in ("status", "reason", "time_ms") if name not in frame.columns]
+    missing += [f'attrs["{name}"]' for name in attributes if name not in frame.attrs]
+    if missing:
+        raise UsageError(f"This is no frame of a {kind}: it lacks {', '.join(missing)}.")
 
 
 def with_types(

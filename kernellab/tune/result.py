@@ -15,7 +15,17 @@ from kernellab.store import History, Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
-from kernellab.timing.outcome import OutcomeRow, reason_of, record_of, resource_columns, status_of, with_types
+from kernellab.timing.outcome import (
+    OutcomeRow,
+    cell_value,
+    fields_of_record,
+    reason_of,
+    record_of,
+    require_frame_of,
+    resource_columns,
+    status_of,
+    with_types,
+)
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -153,6 +163,15 @@ class Tuning(Drawable):
         """
         return frame_of(self)
 
+    @classmethod
+    def from_frame(cls, frame: pandas.DataFrame) -> Tuning:
+        """Return the tuning that a `frame` is of: to draw or save one that `kernellab.read_frame` has read.
+
+        Raises:
+            UsageError: it is no frame of a tuning.
+        """
+        return tuning_of(frame)
+
 
 def frame_of(tuning: Tuning) -> pandas.DataFrame:
     """Return the frame of a tuning."""
@@ -179,6 +198,57 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
         }
     )
     return frame
+
+
+_ATTRIBUTES = ("kernel", "winner", "tied", "seconds", "from_cache", "parameters", "notes")
+_OPTIONAL = ("warm_ms", "device_index", "agreement")  # earlier releases wrote some of them not at all
+
+
+def tuning_of(frame: pandas.DataFrame) -> Tuning:
+    """Return the tuning of a frame of `frame_of`."""
+    require_frame_of("tuning", frame, _ATTRIBUTES)
+    attrs = frame.attrs
+    labels = list(frame.index)
+    names = [*attrs["parameters"], *(name for name in INTEGER_OPTIONS if name not in attrs["parameters"])]
+    configs = [Config.of({n: cell_value(record[n]) for n in names}) for record in frame.to_dict("records")]
+    rows = tuple(
+        Row(
+            config,
+            **fields_of_record(record),
+            cold_ms=cell_value(record["cold_ms"]),
+            warm_ms=attrs.get("warm_ms", {}).get(label),
+            device_index=attrs.get("device_index", {}).get(label),
+        )
+        for config, label, record in zip(configs, labels, frame.to_dict("records"), strict=True)
+    )
+    return Tuning(
+        kernel=attrs["kernel"],
+        rows=rows,
+        configs=tuple(config.to_triton() for config in configs),
+        winner=None if attrs["winner"] is None else labels.index(attrs["winner"]),
+        ties=tuple(map(labels.index, attrs["tied"])),
+        seconds=attrs["seconds"],
+        from_cache=attrs["from_cache"],
+        provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, *_OPTIONAL}},
+        notes=tuple(attrs["notes"]),
+        agreement=_agreement_of(attrs.get("agreement"), dict(zip(labels, configs, strict=True))),
+    )
+
+
+def _agreement_of(data: Mapping[str, Any] | None, configs: Mapping[Any, Config]) -> Agreement | None:
+    """Return the agreement that `_agreement_data` wrote; ``configs`` go by label."""
+    if data is None:
+        return None
+    return Agreement(
+        groups=tuple(tuple(configs[label] for label in group) for group in data["groups"]),
+        has_majority=data["majority"] is not None,
+        disagrees=data["disagrees"],
+        differences={
+            tuple(pair["groups"]): tuple(OutputDifference(**each) for each in pair["differences"])
+            for pair in data["pairs"]
+        },
+        not_compared=tuple(configs[label] for label in data["not_compared"]),
+    )
 
 
 def _agreement_data(tuning: Tuning) -> dict[str, Any] | None:

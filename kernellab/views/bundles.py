@@ -9,7 +9,7 @@ from typing import Any
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
-from kernellab.compile.types import Compiled
+from kernellab.compile.types import Compiled, CompiledDiff
 from kernellab.display import Bundle
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.profile import Profile
@@ -29,6 +29,7 @@ from kernellab.views.blocks import Card
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.card import cell_card
+from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.cards.explanation import explanation_card, profile_card
 from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
@@ -89,5 +90,9 @@ BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     **{kind: _bundle(card_of) for kind, card_of in CARDS.items()},
     CellReport: lambda report: {**_cell(report), SUMMARY_MIME: summary(report)},
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
+    CompiledDiff: lambda diff: {
+        "text/plain": diff_text(diff.left, diff.right, diff.stage),
+        "text/html": diff_html(diff.left, diff.right, diff.stage),
+    },
     Exported: lambda exported: {"text/plain": exported_card(exported).text()},
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,6 +28,7 @@ from kernellab.views.rendering import DATA, FIGURES, ROWS
 from tests.samples import add_kernel
 from tests.tune.frames import divided_tuning, small_tuning, untimed_tuning
 
+ROOT = Path(__file__).parents[2]
 RACE = Finding(FindingKind.RACE, Severity.WARNING, "out", "In[1]", 3, (0, 0, 0), "two programs write it")
 RUN = Run("add_kernel", (4, 1, 1), 0.25, {"out": 1024, "x": 0}, (RACE,), "interpreter")
 REFUSED = Profile("add_kernel", "cuda:90", "", (4, 1, 1), refused="There is no GPU to sample on.")
@@ -183,3 +186,56 @@ def test_a_graph_is_drawn_with_its_boxes_as_words(twelve: dict[str, Any]) -> Non
     assert "store" in words
     part = words_of(twelve["Compiled"].plot("dataflow", argument="n"))
     assert "y_ptr" not in part
+
+
+def notebooks_and_pages() -> Iterator[Path]:
+    yield from sorted((ROOT / "notebooks").glob("*.ipynb"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+    yield ROOT / "README.md"
+
+
+def test_no_notebook_and_no_page_imports_the_views() -> None:
+    forbidden = ("from kernellab.views", "import kernellab.views")
+    found = [path.name for path in notebooks_and_pages() for words in forbidden if words in path.read_text()]
+    assert found == []
+
+
+def test_the_page_of_results_lists_every_figure_with_its_options() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    listed: dict[str, dict[str, set[str]]] = {}
+    name = ""
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[2].startswith("`"):
+            name = cells[0].strip("`") or name
+            listed.setdefault(name, {})[cells[2].strip("`")] = set(re.findall(r"`(\w+)`", cells[4]))
+    drawn = {
+        kind.__name__: {name: set(entry.options) for name, entry in kinds.items()} for kind, kinds in FIGURES.items()
+    }
+    assert listed == drawn
+
+
+@pytest.mark.parametrize("name", ["matmul_h200", "column_sum_h200"])
+def test_a_tuning_comes_back_from_its_frame(name: str) -> None:
+    frame = kernellab.read_frame(ROOT / "notebooks" / "data" / f"{name}.json")
+    tuning = kernellab.Tuning.from_frame(frame)
+    assert tuning.frame.equals(frame)
+    assert frame.attrs.items() <= tuning.frame.attrs.items()
+    assert words_of(tuning.plot("heat_map"))
+
+
+def test_groups_of_outputs_come_back_from_a_frame() -> None:
+    tuning = divided_tuning(has_majority=True)
+    assert kernellab.Tuning.from_frame(tuning.frame).agreement == tuning.agreement
+
+
+def test_a_benchmark_comes_back_from_its_frame() -> None:
+    frame = kernellab.read_frame(ROOT / "notebooks" / "data" / "matmul_sweep_h200.json")
+    benchmark = kernellab.Benchmark.from_frame(frame)
+    assert benchmark.frame.drop(columns="created").equals(frame.drop(columns="created"))
+    assert "TFLOP/s" in words_of(benchmark.plot("roofline"))
+
+
+def test_another_frame_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no frame of a tuning: it lacks .*winner"):
+        kernellab.Tuning.from_frame(kernellab.read_frame(ROOT / "notebooks" / "data" / "matmul_sweep_h200.json"))

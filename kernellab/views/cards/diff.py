@@ -11,7 +11,7 @@ from enum import StrEnum
 from html import escape
 from itertools import groupby, pairwise, zip_longest
 
-from kernellab.compile import STAGES
+from kernellab.compile import DIFF_STAGES, STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
@@ -21,7 +21,6 @@ from kernellab.views.explorers.exploration import explore, stage_text
 
 CONTEXT_LINES = 3
 _MEETINGS_AT_MOST = 300_000
-DIFF_STAGES = ("source", "resources", *STAGES)
 
 
 class Change(StrEnum):
