@@ -214,19 +214,20 @@ class Runtime:
         require_launchable(grid, function.__name__, self.target)
         asked = self._wishes
         progress = self.reporter(function.__name__) if self.reporter is not None else None
-        run = self.interpret(
-            function,
-            arguments,
-            grid,
-            asked.timeout_s,
-            uninitialised=asked.uninitialised,
-            progress=progress,
-            follows=True,
-            warps=None if compiled is None else compiled.options["num_warps"],
-        )
-        if progress is not None:  # the last programs go by without a word of the worker
-            progress((math.prod(grid), math.prod(grid)))
-        return run
+        try:
+            return self.interpret(
+                function,
+                arguments,
+                grid,
+                asked.timeout_s,
+                uninitialised=asked.uninitialised,
+                progress=progress,
+                follows=True,
+                warps=None if compiled is None else compiled.options["num_warps"],
+            )
+        finally:
+            if progress is not None:  # the last programs go by without a word of the worker, those of a fault never do
+                progress((math.prod(grid), math.prod(grid)))
 
     def compiling(self, kernel: str) -> AbstractContextManager[None]:
         """The context in which a kernel compiles, with its progress reported."""

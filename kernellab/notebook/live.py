@@ -20,6 +20,7 @@ from kernellab.tune.dispatch.result import Watch as DispatchWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views.figures.live import (
+    NOTHING,
     LiveView,
     benchmark_shown,
     compiling_shown,
@@ -37,7 +38,6 @@ _END_S = 5.0  # for a display that takes no more
 
 Report = Callable[[tuple[int, int]], None]
 _T = TypeVar("_T")
-NOTHING = LiveView("", "")
 
 
 class DisplayHandle(Protocol):

@@ -83,7 +83,7 @@ def test_a_short_launch_shows_nothing() -> None:
     assert bench.display.shown == []
 
 
-def test_a_long_launch_updates_one_display_and_ends_at_the_total() -> None:
+def test_a_long_launch_updates_one_display_and_leaves_nothing() -> None:
     bench = Bench()
     report = bench.live()("k")
     for done in range(1, 101):
@@ -91,7 +91,8 @@ def test_a_long_launch_updates_one_display_and_ends_at_the_total() -> None:
         report((done, 100))
     assert bench.display.displays == 1
     assert 15 <= len(bench.display.shown) <= 30
-    assert bench.display.shown[-1].text == "k: 100 of 100 programs"
+    assert bench.display.shown[-2].text.endswith("of 100 programs")
+    assert bench.display.shown[-1] is NOTHING
 
 
 def test_a_launch_is_text_and_a_labelled_progress_element() -> None:
@@ -254,11 +255,11 @@ def test_compiles_of_a_cell_share_a_display_and_another_cell_has_its_own() -> No
     with live.compiling("matmul"):
         bench.wait(1)
     assert bench.display.displays == 1
-    assert bench.display.shown[-1].text == "2/2 compiled in 3.0 s"
+    assert bench.display.shown[-1] is NOTHING
     bench.wait(60)
     with live.compiling("add"):
         bench.wait(0.5)
-    assert bench.display.shown[-1].text == "3/3 compiled in 3.5 s"
+    assert bench.display.shown[-1] is NOTHING
     bench.cell += 1
     with live.compiling("add"):
         bench.wait(0.2)

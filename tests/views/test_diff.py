@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,18 @@ def test_facts_that_differ_are_told_with_both_values(two: tuple[Compiled, Compil
     assert "loads, 16 B wide: 1 -> none" in text
     assert "loads, 4 B wide: none -> 1" in text
     assert "shared memory" not in text
+
+
+def test_sides_with_equal_options_are_named_by_their_constexprs_else_by_side(two: tuple[Compiled, Compiled]) -> None:
+    def named(block: str) -> Compiled:
+        return replace(two[0], parameters=(Parameter("BLOCK", "constexpr", block),))
+
+    assert re.findall(r"(?:---|\+\+\+) .*, (\S+)$", diff_text(named("64"), named("128"), "resources"), re.M) == [
+        "BLOCK=64",
+        "BLOCK=128",
+    ]
+    same = diff_text(named("64"), named("64"), "resources")
+    assert re.findall(r"(?:---|\+\+\+) .*, (\S+)$", same, re.M) == ["left", "right"]
 
 
 def test_renamed_registers_are_no_difference(two: tuple[Compiled, Compiled]) -> None:

@@ -193,9 +193,18 @@ def _require(stage: str) -> None:
 
 
 def _names(left: Compiled, right: Compiled) -> Pair:
-    """Name each by what sets it apart: kernel, target, options, else the start of its digest."""
+    """Name each by what sets it apart: kernel, target, options, else its constexprs, else its side."""
     one, two = (", ".join([side.kernel, str(side.target), *option_words(side)]) for side in (left, right))
-    return (one, two) if one != two else (f"{one} ({left.digest[:8]})", f"{two} ({right.digest[:8]})")
+    if one != two:
+        return one, two
+    values, others = _constexprs(left), _constexprs(right)
+    differing = [name for name in values if name in others and values[name] != others[name]]
+    first, second = (", ".join(f"{name}={side[name]}" for name in differing) for side in (values, others))
+    return f"{one}, {first or 'left'}", f"{two}, {second or 'right'}"
+
+
+def _constexprs(side: Compiled) -> dict[str, str]:
+    return {p.name: p.specialization for p in side.parameters if p.type == "constexpr"}
 
 
 def _stage_rows(left: Compiled, right: Compiled, stage: str, sources: Pair | None) -> tuple[DiffRow, ...]:

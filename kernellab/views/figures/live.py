@@ -26,8 +26,13 @@ class LiveView:
         return {"text/plain": self.text, "text/html": self.html}
 
 
+NOTHING = LiveView("", "")
+
+
 def programs_shown(kernel: str, done: int, total: int) -> LiveView:
-    """Show the number of finished programs of a launch on the CPU."""
+    """Show the number of finished programs of a launch on the CPU; nothing once all are."""
+    if done == total:
+        return NOTHING
     text = f"{kernel}: {done:,} of {plural(total, 'program')}"
     return LiveView(text, _box(_bar(done, total, "programs done"), escape(text)))
 
@@ -35,14 +40,17 @@ def programs_shown(kernel: str, done: int, total: int) -> LiveView:
 def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> LiveView:
     """Show the number of compiled kernels; ``kernel`` is the current one.
 
-    ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``.
+    ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``. Where all came to their
+    end, nothing shows any more.
     """
+    if done == total and not stopped:
+        return NOTHING
     count = f"{done - len(stopped)}/{total} compiled"
     text = f"compiling {kernel}: {count}, {seconds:.1f} s"
     if done == total:
         more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
         text = ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
-    bar = "" if stopped and done == total else _bar(done, total, "kernels compiled")
+    bar = "" if done == total else _bar(done, total, "kernels compiled")
     return LiveView(text, _box(bar, escape(text)))
 
 
@@ -97,7 +105,8 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     now = [f"now {', '.join(progress.under_way)}"] if progress.under_way and not ended else []
     left = [] if progress.left_s is None or ended else [f"about {_rough_seconds(progress.left_s)} left"]
     doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
-    bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
+    is_over = bool(ended) or progress.done == progress.total > 0
+    bar = "" if is_over else _bar(progress.measured, progress.budget, "configs measured")
     return _live_view(progress.kernel, doing, progress.latest, bar)
 
 
