@@ -69,7 +69,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Effects: results.effects_card,
     Graph: results.graph_card,
     Layouts: lambda layouts: layouts_card(layouts, _uid("layouts")),
-    LaidOutValue: layout_card,
+    LaidOutValue: lambda value: layout_card(value, _uid("layout")),
     Run: results.run_card,
     Tuning: tuning_card,
     Benchmark: benchmark_card,

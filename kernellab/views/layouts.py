@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import UsageError, plural
 from kernellab.ir.layouts import Index, LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout, TensorMemoryLayout
 from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, Table, TextOnly
-from kernellab.views.elements import file_text, style, style_sheet
+from kernellab.views.elements import file_text, style_sheet
 from kernellab.views.figures.raster import without_fallbacks
 from kernellab.views.graph.drawing import svg_element
-from kernellab.views.palette import SERIES
+from kernellab.views.palette import SERIES, fill_in
 
 if TYPE_CHECKING:
     from kernellab.views.explorers.exploration import LineKey
 
 MOST_TILES, FEW_TILES = 12, 6  # layouts that a page or a widget draws; those of static HTML in a notebook
 CORNER = (32, 32)  # rows and columns of the maps by lane, register and bank; more could not be read
-_CELL_PX, _MARGIN_PX, _TEXT_PX = 10, 24, 6.5
+_CELL_PX, _MARGIN_PX, _TEXT_PX = 18, 30, 11  # numbers that can be read; tiles.js has the first two as well
 _WHOLE_CELLS = 32  # a side of the map by warp, whose cells are blocks of elements
 _ROWS_OF_A_WARP = 32  # https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-data-movement-operations
 _STEPS = 8
-_LEAST_OPACITY, _OPACITY_STEP = 0.18, 0.09
+_LEAST_OPACITY, _OPACITY_STEP = 0.14, 0.07
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
 
 
 def _axes(tile: TileMap) -> list[str]:
-    style = f'font-size="{_TEXT_PX + 1:g}" fill="currentColor" fill-opacity=".72"'
+    style = f'font-size="{_TEXT_PX}" fill="currentColor" fill-opacity=".8"'
     parts = [f"<g {style}>"]
     for column in range(0, tile.columns, 4):
         x = _MARGIN_PX + (column + 0.5) * _CELL_PX
         parts.append(f'<text x="{x:g}" y="{_MARGIN_PX - 5}" text-anchor="middle">{column * tile.block[1]}</text>')
     for row in range(0, tile.rows, 4):
-        y = _MARGIN_PX + (row + 0.5) * _CELL_PX + 3
+        y = _MARGIN_PX + (row + 0.5) * _CELL_PX + 4
         parts.append(f'<text x="{_MARGIN_PX - 4}" y="{y:g}" text-anchor="end">{row * tile.block[0]}</text>')
     return [*parts, "</g>"]
 
@@ -184,42 +184,17 @@ def layouts_card(layouts: Layouts, uid: str = "layouts") -> Card:
     table = Table(("value", "made by", "line", "type", "layout"), rows)
     blocks: list[Block] = [
         TextOnly([f"{layouts.kernel}  {layouts.target}", *(f"  {line}" for line in table.lines())]),
-        Drawing(lambda: _chooser(layouts, uid)),
+        Drawing(lambda: _tiles_html(layouts, uid)),
     ]
     return Card([Section(Heading(layouts.kernel, facts, in_text=False), blocks)])
 
 
-def _chooser(found: Layouts, uid: str) -> str:
-    """Return a list of values to choose from, and the tile of the chosen one; without a script.
-
-    At most `MOST_TILES` layouts are drawn, those of one axis last; values of the others are left out.
-    """
-    if not found.values:
+def _tiles_html(layouts: Layouts, uid: str) -> str:
+    if not layouts.values:
         return Message("No value of its TTGIR has a layout.").html()
-    tiles = tiles_of(found, MOST_TILES)
-    numbers, first = {key: number for number, key in enumerate(tiles)}, most_interesting(found)
-    labels = []
-    for value in found.values:
-        number = numbers.get(tile_key(value))
-        if number is not None:
-            line = "" if value.line is None else f"line {value.line}  "
-            words = f"{line}{value.name}  {type_words(value)}  {value.encoding.kind}"
-            labels.append(
-                f'<label title="{escape(str(value.encoding))}"><input type="radio" name="{escape(uid)}" '
-                f'class="kl-v{number}"{" checked" if value is first else ""}>{escape(words)}</label>'
-            )
-    rules = "".join(
-        f".kl-card .kl-layouts:has(.kl-v{number}:checked) .kl-t{number}{{display:block!important}}"
-        for number in range(len(tiles))
-    )
-    # Without a style sheet all tiles would show; so all but the first are hidden until theirs is chosen.
-    shown = numbers.get(tile_key(first), 0)
-    parts = (_tile(value, number, is_shown=number == shown) for number, value in enumerate(tiles.values()))
-    rest = len({tile_key(value) for value in found.values}) - len(tiles)
-    more = Message(f"{plural(rest, 'more layout')} of this kernel are not drawn here.").html() if rest else ""
-    sheet = f"<style>{style_sheet(__package__, 'layouts.css')}{rules}</style>"
-    form = f'<form class="kl-layouts"><div class="kl-values">{"".join(labels)}</div>{"".join(parts)}</form>'
-    return sheet + form + more
+    uid = uid.replace(".", "-")  # which ends a name in a style sheet
+    pane = TilesPane(layouts, MOST_TILES, uid, {})
+    return f'<div id="{uid}"><style>{pane.rules()}</style>{pane.html(is_open=True)}</div>'
 
 
 Key = tuple[str, tuple[int, ...], int]
@@ -260,21 +235,10 @@ def type_words(value: LaidOutValue) -> str:
     return f"{buffers}{'x'.join(map(str, value.shape))} {value.element}"
 
 
-def _tile(value: LaidOutValue, number: int, *, is_shown: bool) -> str:
-    drawn = f'<p class="kl-caption">{escape(str(value.encoding))}, {escape(type_words(value))}</p>'
-    try:
-        drawn += "".join(map(_figure, tile_maps(value.layout, value.element_bits)))
-    except UsageError as error:
-        drawn += Message(error.message).html()
-    if is_shown:
-        return f'<div class="kl-tile kl-t{number}">{drawn}</div>'
-    return f'<div class="kl-tile kl-t{number}" style="display:none"><rp>{without_fallbacks(drawn)}</rp></div>'
-
-
-def layout_card(value: LaidOutValue) -> Card:
-    """Return the tile of one value."""
-    sheet = Drawing(lambda: style(__package__, "layouts.css") + _tile(value, 0, is_shown=True))
-    return Card([Section(None, [TextOnly([f"{value.name}  {value.encoding}"]), sheet])])
+def layout_card(value: LaidOutValue, uid: str = "layout") -> Card:
+    """Return the tile of one value; ``uid`` is as for `layouts_card`."""
+    drawn = Drawing(lambda: _tiles_html(Layouts("", "", (value,)), uid))
+    return Card([Section(None, [TextOnly([f"{value.name}  {value.encoding}"]), drawn])])
 
 
 _HIDDEN = 'style="display:none"'  # where a page drops style sheets, which overrule it
@@ -289,8 +253,9 @@ def tiles_script() -> str:
 class TilesPane:
     """The values of a kernel and the tiles of at most ``most`` layouts; ``numbers`` are those of source lines.
 
-    Without a script, a value is chosen in the list, where those of the chosen line come first. A script chooses the
-    value that is clicked in TTGIR, and tells who holds the element under the pointer, from ``data-tile``.
+    It stands on a card, and in the explorer below TTGIR. Without a script, a value is chosen in the list, where those
+    of the chosen line come first. A script chooses the value that is clicked in TTGIR, and tells who holds the element
+    under the pointer, from ``data-tile``.
     """
 
     def __init__(self, found: Layouts, most: int, uid: str, numbers: Mapping[LineKey, int]) -> None:
@@ -299,22 +264,23 @@ class TilesPane:
         self._at = {key: number for number, key in enumerate(self._tiles)}
         self._left_out = len({tile_key(value) for value in found.values} - set(self._tiles))
 
-    def rules(self, stage: int) -> str:
-        """Return the CSS rules that show the pane at ``stage`` (TTGIR) and the chosen tile."""
+    def rules(self, stage: int | None = None) -> str:
+        """Return the CSS rules that show the chosen tile; with ``stage`` (TTGIR), the pane shows with that alone."""
         root = f"#{self._uid}"
-        rules = [f"{root}:has(.kx-tab{stage}:checked) .kx-tiles{{display:grid!important}}"]
-        rules += [f"{root}:has(.v{n}:checked) .t{n}{{display:block}}" for n in range(len(self._tiles))]
+        rules = [] if stage is None else [f"{root}:has(.kx-tab{stage}:checked) .kx-tiles{{display:grid!important}}"]
+        for tile in range(len(self._tiles)):
+            rules.append(f"{root}:has(.v{tile}:checked) .t{tile}{{display:block!important}}")
         for unit in range(3):
             rules.append(f"{root}:has(.u{unit}:checked) .f{unit}{{display:block}}")
-            rules.append(f"{root}:has(.u{unit}:checked) .b{unit}{{background:var(--kx-on)}}")
+            rules.append(f"{root}:has(.u{unit}:checked) .b{unit}{{background:rgba($mark,.26)}}")
         lines = sorted({n for value in self._found.values if (n := self._number(value)) is not None})
         first = ",".join(f"{root}:has(.r{n}:checked) .kx-values .k{n}" for n in lines)
         sheet = style_sheet(__package__, "tiles.css")
-        return sheet + "".join(rules) + (f"{first}{{order:-1}}" if first else "")
+        return sheet + fill_in("".join(rules)) + (f"{first}{{order:-1}}" if first else "")
 
-    def html(self) -> str:
-        """Return the pane, which shows by a style sheet alone."""
-        left_out = f"<p>{self._left_out} more layouts of this kernel are not drawn here.</p>" if self._left_out else ""
+    def html(self, *, is_open: bool = False) -> str:
+        """Return the pane, which a style sheet shows; one that ``is_open`` shows a tile without one, too."""
+        left_out = f"<p>{plural(self._left_out, 'more layout')} of this kernel are not drawn here.</p>"
         units = "".join(
             f'<input type="radio" name="{self._uid}-unit" class="u{unit}" id="{self._uid}-u{unit}"'
             f"{' checked' if unit == _FIRST_UNIT else ''}>"
@@ -322,7 +288,9 @@ class TilesPane:
         )
         tiles = "".join(self._tile(value, number) for number, value in enumerate(self._tiles.values()))
         values = f'<div class="kx-values" aria-label="values with a layout">{"".join(self._values())}</div>'
-        content = f"{values}<div>{units}{tiles}{left_out}</div>"
+        content = f"{values}<div>{units}{tiles}{left_out if self._left_out else ''}</div>"
+        if is_open:
+            return f'<form class="kx-tiles kx-open">{content}</form>'
         return f'<form class="kx-tiles" {_HIDDEN}><rp>{without_fallbacks(content)}</rp></form>'
 
     def drawn_values(self) -> tuple[str, ...]:
@@ -339,7 +307,8 @@ class TilesPane:
             if tile is None:
                 continue
             line = self._number(value)
-            lit = "" if line is None else f' class="k{line}" data-n="{value.line}"'
+            lit = "" if line is None else f' class="k{line}"'
+            lit += "" if value.line is None else f' data-n="{value.line}"'
             checked = " checked" if value is chosen else ""
             yield (
                 f'<label{lit} data-value="{escape(value.name)}" title="{escape(str(value.encoding))}">'
@@ -353,7 +322,7 @@ class TilesPane:
         try:
             maps, layout = tile_maps(value.layout, value.element_bits), value.layout
         except UsageError as error:
-            return f'<div class="t{number}">{words}<p>{escape(error.message)}</p></div>'
+            return self._part(number, "", f"{words}<p>{escape(error.message)}</p>")
         buttons = "".join(
             f'<label class="b{unit}" for="{self._uid}-u{unit}">by {escape(tile.unit)}</label>'
             for unit, tile in enumerate(maps)
@@ -364,7 +333,13 @@ class TilesPane:
             figures += _figure(tile, f'{name}data-map="{tile.rows} {tile.columns} {tile.block[0]} {tile.block[1]}"')
         bar = f'<div class="kx-units">{buttons if len(maps) > 1 else ""}<output></output></div>'
         data = escape(json.dumps(_data(layout, value.element_bits), separators=(",", ":")))
-        return f'<div class="t{number}" data-tile="{data}">{words}{bar}{figures}</div>'
+        return self._part(number, f' data-tile="{data}"', f"{words}{bar}{figures}")
+
+    def _part(self, number: int, data: str, content: str) -> str:
+        """Return a tile; where a page drops style sheets, the first one alone shows."""
+        if number:
+            return f'<div class="t{number}"{data} {_HIDDEN}><rp>{without_fallbacks(content)}</rp></div>'
+        return f'<div class="t{number}"{data}>{content}</div>'
 
 
 def _figure(tile: TileMap, attributes: str = "") -> str:

@@ -17,6 +17,7 @@ GOOD, WARNING, BAD = GREEN, ORANGE, RED
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, TEAL, GREY)  # what has a number
 
 _TEXT = "var(--jp-content-font-color1,var(--vscode-foreground,CanvasText))"
+TEXT_COLOURS = (RED, ORANGE)  # those that text may have, as `$redtext` and `$orangetext`
 TEXT_SHARE = 0.55  # of a colour in text, of which the rest is the text colour of the page: 4.5:1 in light and dark
 
 

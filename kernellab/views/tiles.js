@@ -1,6 +1,6 @@
 // What scripts add to the pane of layouts: a click on a value of TTGIR chooses it, and the pointer tells who holds what.
 
-const TILE_MARGIN = 24, TILE_CELL = 10; // as `kernellab.views.layouts` draws
+const TILE_MARGIN = 30, TILE_CELL = 18; // as `kernellab.views.layouts` draws
 
 // Who holds each element of a tile in registers: its bases combine by exclusive or.
 function holdersOf({ shape, register, lane, warp }) {
@@ -76,7 +76,7 @@ function tilesPane(root) {
     let path = "";
     for (let row = 0; row < cell.rows; row++) for (let column = 0; column < cell.columns; column++)
       if (holderAt(part, cell.figure, row, column)?.[0] === found[0])
-        path += `M${TILE_MARGIN + column * TILE_CELL} ${TILE_MARGIN + row * TILE_CELL}h9v9h-9z`;
+        path += `M${TILE_MARGIN + column * TILE_CELL} ${TILE_MARGIN + row * TILE_CELL}h17v17h-17z`;
     const same = document.createElementNS("http://www.w3.org/2000/svg", "path");
     same.setAttribute("class", "kx-same");
     same.setAttribute("d", path);

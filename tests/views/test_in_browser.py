@@ -184,7 +184,7 @@ def test_in_a_narrow_pane_source_stage_and_graph_stand_below_each_other(
 
 def test_the_tile_of_the_chosen_value_shows_alone(show: Callable[..., Any]) -> None:
     page = show(layouts_card(FOUND, "here").html())
-    tiles = page.locator(".kl-tile:visible")
+    tiles = page.locator("[data-tile]:visible")
     assert tiles.count() == 1
     assert "nvidia_mma" in tiles.first.inner_text()
     page.locator("label", has_text="swizzled_shared").first.click()

@@ -66,10 +66,10 @@ def test_the_card_offers_each_value_and_shows_one_tile() -> None:
     html = bundle_of(FOUND)["text/html"]
     page = Reader(html)
     assert "kernel<1>" in "".join(page.words)
-    assert html.count('type="radio"') == 5
-    assert len(re.findall(r'<div class="kl-tile kl-t\d+"', html)) == 4
-    assert len(re.findall(r'<div class="kl-tile kl-t\d+" style="display:none"', html)) == 3
-    assert "nvidia_mma" in re.findall(r"<label[^>]*><input[^>]*checked>([^<]*)", html)[0]
+    assert len(re.findall(r'name="layouts-\d+-value"', html)) == 5
+    assert len(re.findall(r'<div class="t\d+" data-tile="[^"]*">', html)) == 1
+    assert len(re.findall(r'<div class="t\d+" data-tile="[^"]*" style="display:none"><rp>', html)) == 3
+    assert "nvidia_mma" in re.findall(r"<label[^>]*><input[^>]*-value[^>]*checked>(.*?)</label>", html)[0]
     assert all(value.name in bundle_of(FOUND)["text/plain"] for value in FOUND.values)
 
 

@@ -33,6 +33,7 @@ from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.graph.diagram import Node
 from kernellab.views.layouts import MOST_TILES, TilesPane, tiles_script
+from kernellab.views.palette import SERIES
 
 
 def explorer_html(
@@ -219,15 +220,16 @@ def _facts(stage: Stage) -> str:
 
 
 def _times(compiled: Compiled) -> str:
-    total = sum(compiled.stage_seconds.values())
-    if not total:
+    """Return the compile time by stage: a bar, and below it each stage with its share of the bar in its colour."""
+    times = compiled.stage_seconds
+    if not sum(times.values()):
         return ""
-    parts = "".join(
-        f'<span style="flex:{max(seconds / total, 0.001):.3f} 1 0" title="{escape(name)}: {seconds_words(seconds)}">'
-        f"{escape(name)} {seconds_words(seconds)}</span> "
-        for name, seconds in compiled.stage_seconds.items()
+    hues = {name: SERIES[place % len(SERIES)] for place, name in enumerate(times)}
+    slices = "".join(f'<i style="flex:{times[name]:.4f} 1 0;background:{hues[name]}"></i>' for name in times)
+    labels = "".join(
+        f'<span style="border-color:{hues[name]}">{escape(name)} {seconds_words(times[name])}</span> ' for name in times
     )
-    return f'<div class="kx-times" title="compile time by stage">{parts}</div>'
+    return f'<div class="kx-times" title="compile time by stage"><div>{slices}</div>{labels}</div>'
 
 
 _STYLE = """
