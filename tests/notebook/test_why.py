@@ -60,7 +60,7 @@ def test_the_line_magic_takes_the_name_of_a_kernel_that_was_launched(notebook: N
     ran = notebook.run("%triton_why gather")
     assert ran.error is None
     assert "gather" in ran.printed
-    assert "limited by" in ran.printed
+    assert "Limited by" in ran.printed
 
 
 def test_a_name_that_is_not_kept_is_an_error_that_says_so(notebook: Notebook) -> None:

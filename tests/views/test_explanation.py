@@ -15,7 +15,7 @@ def strided() -> Explanation:
 
 def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:
     html = explanation_card(strided()).html()
-    assert "limited by" in html
+    assert "Limited by" in html
     assert "1. Uncoalesced access" in html
     assert "estimated speedup" in html
     assert "Estimated" in html
@@ -24,7 +24,7 @@ def test_the_card_has_the_limit_the_findings_and_what_is_not_known() -> None:
 
 def test_the_text_says_the_same_in_lines() -> None:
     lines = explanation_card(strided()).text().splitlines()
-    assert lines[0].startswith("k  H100")
+    assert lines[0].startswith("k  cuda:90  H100")
     assert lines[1].startswith("Limited by ")
     assert lines[2].startswith("1. Uncoalesced access: estimated speedup ")
     assert any(line.strip().startswith("3  from") for line in lines)

@@ -81,7 +81,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 
 def test_the_card_says_what_each_access_moves_and_what_of_it_is_used(traffic: Traffic) -> None:
     text = Reader(traffic_card(traffic).html()).text
-    assert "5 ▽ load x<0> 64 2,048 256 8.19 kB of 65.5 kB, 12 %" in text
+    assert "5 ▽ load x<0> 64 2,048 256 8.19 kB / 65.5 kB, 12 %" in text
     assert "5 ▽ load shared memory 64 256 192" in text
     assert "⬡ atomic total" in text
     assert "25 %" in text
@@ -98,13 +98,13 @@ def test_a_line_of_the_source_has_a_badge_for_each_access(traffic: Traffic) -> N
     text = Reader(html).text
     assert 'def copy(x, y, name="<&>"):' in text
     assert "import triton" not in text
-    assert "x[at] < y ▽ x<0> 32 sectors, 4 needed △ y 4 sectors ▽ shared 4 wavefronts, 1 needed" in text
+    assert "x[at] < y ▽ x<0> 32 sectors, 4 ideal △ y 4 sectors ▽ shared memory 4 wavefronts, 1 ideal" in text
     assert 'class="kl-badge kl-poor"' in access_badge(LOAD)
     assert 'class="kl-badge kl-well"' in access_badge(STORE)
 
 
 def test_requests_are_averages() -> None:
-    assert request_words(replace(LOAD, requests=2, sectors=9, ideal_sectors=8)) == "4.5 sectors, 4 needed"
+    assert request_words(replace(LOAD, requests=2, sectors=9, ideal_sectors=8)) == "4.5 sectors, 4 ideal"
     assert request_words(replace(LOAD, requests=8, sectors=8, ideal_sectors=8)) == "1 sector"
 
 
@@ -168,17 +168,18 @@ def test_what_was_never_read_or_never_written_is_a_sentence(traffic: Traffic) ->
 
 def test_text_says_what_could_not_be_worked_out_and_how_much_was_looked_at() -> None:
     unknown = (UnknownTraffic(12, "the address comes out of memory"), UnknownTraffic(None, "inline assembly"))
-    traffic = Traffic("gather", "cuda:90", (4096, 1, 1), (), (), unknown, 0.125, 264, ("counts are scaled",))
+    traffic = Traffic("gather", "cuda:90", (4096, 1, 1), (), (), unknown, 0.125, 264, ("one more",))
     assert traffic_card(traffic).text().splitlines() == [
-        "gather  cuda:90  grid 4,096  12.5% of its programs",
+        "gather  cuda:90  grid 4,096",
         "unknown: line 12: the address comes out of memory",
         "unknown: inline assembly",
-        "note: counts are scaled",
+        "note: extrapolated from 12 % of the grid; elements never read or written are unknown",
+        "note: one more",
     ]
     text = Reader(traffic_card(traffic).html()).text
-    assert "Not worked out: line 12: the address comes out of memory." in text
-    assert "Looked at were the first, the last and random programs, 12 % of all; what was never read" in text
-    assert "Counts are scaled." in text
+    assert "Unknown: line 12: the address comes out of memory." in text
+    assert "Extrapolated from 12 % of the grid; elements never read or written are unknown." in text
+    assert "One more." in text
 
 
 def test_a_launch_without_accesses_says_so() -> None:

@@ -159,7 +159,8 @@ class Trace:
         spread, lanes, times = execution.rows(addresses)
         takes_turns = execution.operation == "atomic" and execution.number not in self.combined_atomics
         counted = atomic_count if takes_turns else global_count
-        entry.count.add(counted(spread, lanes, size), times)
+        count = counted(spread, lanes, size)
+        entry.count.add(count, times)
         tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
         lowest, highest = int(tags.min()), int(tags.max())
         argument_tags = [lowest] if lowest == highest else np.unique(tags).tolist()
@@ -174,7 +175,12 @@ class Trace:
         touched, programs = (np.broadcast_to(each, shape)[active] for each in (addresses, machine.programs[:, None]))
         for tag in argument_tags:
             strays = self._mark_places(tag, touched, programs, size, execution.operation)
-            self.memory.strays += strays if len(argument_tags) == 1 else 0
+            if len(argument_tags) == 1:
+                self.memory.strays += strays
+            else:
+                own = (spread >> np.uint64(TAG_SHIFT)).astype(np.int64) == tag
+                count = global_count(spread, own if lanes is None else lanes & own, size)
+            self._count_bytes(tag, times * count.bytes_used, execution.operation)
 
     def _mark_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
         """Mark the touched elements of an argument, in its order; return the number of addresses outside it."""
@@ -192,6 +198,14 @@ class Trace:
         if early.any():
             covered.mark_map(programs[early], places[early], size, operation != "load")
         return strays
+
+    def _count_bytes(self, tag: int, size_bytes: int, operation: AccessOperation) -> None:
+        """Count the bytes that requests ask for of an argument, each once per request."""
+        number = self.memory.number_of(tag)
+        if number is not None:
+            covered = self.coverage[self.memory.buffers[number].name]
+            covered.read_bytes += size_bytes * (operation != "store")
+            covered.written_bytes += size_bytes * (operation != "load")
 
     def _example_request(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
         """Return the request of the first program that moves the most sectors."""
@@ -259,6 +273,7 @@ class Trace:
         if self.tracks_coverage:
             for tag in boxes.tags:
                 self._mark_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
+                self._count_bytes(tag, boxes.count.bytes_used, operation)
         if operation != "load" and self.relevance.follows_global:
             self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), _LEFT_OUT, boxes.unit_bytes)
         if operation == "load" and self.shared is not None:

@@ -201,7 +201,7 @@ class Flags:
 
 @dataclass(slots=True)
 class Coverage:
-    """The touched elements of one argument. ``read_bytes`` and ``written_bytes`` count each access of each thread."""
+    """The touched elements of one argument. ``read_bytes`` and ``written_bytes`` count a byte once per request."""
 
     buffer: LaunchBuffer
     read: Flags
@@ -223,10 +223,8 @@ class Coverage:
         """Record an access of ``size`` bytes at each of the places in the storage."""
         if reads:
             self.read.mark(places, size)
-            self.read_bytes += size * places.size
         if writes:
             self.written.mark(places, size)
-            self.written_bytes += size * places.size
         if self._wave is None:
             self._wave = np.zeros(self.buffer.storage_bytes // SECTOR_BYTES + 2, bool)
             self._sectors = np.zeros(self._wave.shape, bool)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kernellab.compile.types import Compiled
+from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
@@ -19,8 +20,10 @@ from kernellab.explain.traffic.machine import CannotTrace, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleRead
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
+from kernellab.explain.traffic.pointers import pointer_loads
 from kernellab.explain.traffic.relevance import relevance_of
-from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
+from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
+from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.target import limits_of, multiprocessors
@@ -92,9 +95,9 @@ def _run_batch(trace: Trace, programs: Array, deadline: float) -> int:
     trace.start_batch(len(programs))
     machine.run(deadline)
     for line, reason in machine.stopped:
-        trace.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
+        trace.unknown[line, f"a branch there depends on {reason}; the code after it is not counted"] = None
     if machine.spins:
-        trace.unknown[None, "programs wait for each other, and how often they look depends on their timing"] = None
+        trace.unknown[None, "programs spin until another one is done, and how often depends on timing"] = None
     return machine.lane_steps
 
 
@@ -148,7 +151,7 @@ def traffic_of(
     reasons = (*trace.unknown, *uneven, *differences(launch.kernel, trace.executed_positions, code))
     unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(reasons)]
     if resources.spill_bytes:
-        reason = f"{resources.spill_bytes} bytes of registers per thread are spilled, and their traffic is not counted"
+        reason = f"the traffic of {resources.spill_bytes} B of spilled registers per thread is not counted"
         unknown.append(UnknownTraffic(None, reason))
     return Traffic(
         kernel=compiled.kernel,
@@ -175,20 +178,47 @@ def resident_programs(compiled: Compiled) -> int:
 
 
 _UNEVEN = (
-    "threads of a warp update some elements more often than others, in an order that is not known: "
-    "the sectors of these atomics may be off by a few per cent"
+    "threads of a warp update some elements more often than others, in an unknown order: the sectors of these atomics "
+    "may be off by a few per cent"
 )
 
 
 def _notes(trace: Trace) -> tuple[str, ...]:
     notes = []
     if not trace.programs and trace.total:
-        notes.append("no program was followed to its end, and counts are of what came before")
-    elif trace.programs < trace.total:
-        notes.append(f"{trace.programs:,} of {trace.total:,} programs were looked at, and counts are scaled")
+        notes.append("no program was followed to its end; counts are those up to there")
     if trace.memory.strays:
-        notes.append(f"{trace.memory.strays:,} elements that threads accessed lie outside all arguments")
-    return tuple(notes)
+        notes.append(f"{plural(trace.memory.strays, 'access')} of threads outside all arguments")
+    return (*notes, *_pointer_notes(trace))
+
+
+def _pointer_notes(trace: Trace) -> Iterator[str]:
+    """Yield a sentence on the accesses through stored pointers."""
+    tables: dict[str, set[str]] = {"reads": set(), "writes": set()}
+    for access in trace.accesses:
+        tables["reads"] |= _tables_behind(access, trace) if access.operation != "store" else set()
+        tables["writes"] |= _tables_behind(access, trace) if access.operation != "load" else set()
+    parts = [
+        f"{verb} through the pointers stored in {' and '.join(f'`{name}`' for name in sorted(names))}"
+        for verb, names in tables.items()
+        if names
+    ]
+    if parts:
+        yield f"{' and '.join(parts)}; their targets are resolved at launch"
+
+
+def _tables_behind(access: CountedAccess, trace: Trace) -> frozenset[str]:
+    """Return the arguments that an access outside of all arguments takes its address from."""
+    if access.space == "shared" or all(trace.memory.number_of(tag) is not None for tag in access.tags):
+        return frozenset()
+    loads = pointer_loads(trace.launch.kernel, access.instruction)
+    numbers = {
+        trace.memory.number_of(tag)
+        for position in loads
+        if (load := trace.by_instruction.get((position, "global"))) is not None
+        for tag in load.tags
+    }
+    return frozenset(trace.memory.buffers[number].name for number in numbers if number is not None)
 
 
 _Key = tuple[int, str | None, AccessOperation, MemorySpace, str | None]
@@ -197,9 +227,14 @@ _Key = tuple[int, str | None, AccessOperation, MemorySpace, str | None]
 def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
     """Return a row per source line, operation, space and argument, in the order of lines."""
     groups: dict[_Key, list[CountedAccess]] = {}
+    with_maps = {each.location for each in trace.launch.kernel.instructions if each.name == "tensormap"}
     for access in trace.accesses:
         place = place_of(access.instruction.location)
-        key = (place.line or 0, place.file, access.operation, access.space, _argument_of(access, trace))
+        is_setup = access.instruction.name == "tensormap" or (
+            access.space == "shared" and access.instruction.location in with_maps
+        )
+        argument = DESCRIPTOR if is_setup else _argument_of(access, trace)
+        key = (place.line or 0, place.file, access.operation, access.space, argument)
         groups.setdefault(key, []).append(access)
     scale = trace.total / trace.programs if trace.programs else 1.0
     order = sorted(groups, key=lambda key: (key[1] or "", key[0], key[3], key[2], key[4] or ""))
@@ -207,8 +242,11 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
-    numbers = map(trace.memory.number_of, access.tags)
-    names = {"an unknown address" if each is None else trace.memory.buffers[each].name for each in numbers}
+    numbers = {trace.memory.number_of(tag) for tag in access.tags}
+    names = {trace.memory.buffers[each].name for each in numbers if each is not None}
+    if None in numbers:
+        tables = _tables_behind(access, trace)
+        names |= {f"{REACHED}{table}" for table in tables} or {"an unknown address"}
     return " or ".join(sorted(names)) or None
 
 
@@ -219,7 +257,7 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> 
         count.add(access.count)
     is_shared = space == "shared"
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
-    useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.bytes_used, moved)
+    useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
     examples = [each.example for each in accesses if each.example is not None]
     location = accesses[0].instruction.location
     return TrafficRow(
@@ -235,7 +273,7 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> 
         conflicts=round((count.wavefronts - count.ideal_wavefronts) * scale),
         bytes=round(moved * scale),
         bytes_used=round(count.bytes_used * scale),
-        efficiency=useful[0] / useful[1] if useful[1] else None,
+        efficiency=min(1.0, useful[0] / useful[1]) if useful[1] else None,
         lanes_off=count.lanes_off / max(1, count.lanes + count.lanes_off),
         instruction=", ".join(dict.fromkeys(each.instruction.opcode for each in accesses)),
         calls=tuple((each.file, each.line) for each in calls_of(place_of(location))),

@@ -206,7 +206,7 @@ class LaunchMemory(TracedMemory):
             number = self.number_of(tag)
             lanes = active & (tags == tag)
             if number is None:
-                self.strays += int(lanes.sum())
+                self.strays += int(lanes.sum()) if tag else 0  # a true address comes from a table of pointers
                 continue
             places, inside = self.places_in(number, addresses, size)
             self.strays += int((lanes & ~inside).sum())

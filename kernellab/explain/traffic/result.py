@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     import pandas
 
 
+DESCRIPTOR = "tensor descriptor"
+"""The argument of the accesses that set up a descriptor."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrafficRow:
     """One access of the source, summed over the launch.
 
     A request is one instruction of one warp. In global memory it moves ``sectors`` of 32 bytes, and ``ideal_sectors``
     would hold the used bytes; ``bytes`` are 32 per sector, ``bytes_used`` those that threads asked for, each once per
-    request, and ``efficiency`` is the second over the first. Shared memory serves a request in ``wavefronts``;
-    ``conflicts`` are the additional ones due to bank conflicts, ``bytes`` 128 per wavefront, and ``efficiency`` is the
-    share of wavefronts without conflicts. A copy from global to shared memory is one row, that of its argument, with
-    the wavefronts of its writes. ``lanes_off`` is the share of masked threads in the warps that accessed memory.
-    ``argument`` is None in shared memory. ``example`` is the request with most sectors of the first program.
+    request, and ``efficiency`` is the share of ``ideal_sectors`` in ``sectors``. Shared memory serves a request in
+    ``wavefronts``; ``conflicts`` are the additional ones due to bank conflicts, ``bytes`` 128 per wavefront, and
+    ``efficiency`` is the share of wavefronts without conflicts. A copy from global to shared memory is one row, that of
+    its argument, with the wavefronts of its writes. ``lanes_off`` is the share of masked threads in the warps that
+    accessed memory. ``argument`` is None in shared memory. ``example`` is the request with most sectors of the first
+    program.
     """
 
     line: int | None
@@ -53,9 +58,10 @@ class ArgumentTraffic:
     """The accesses of a launch to one argument; known only where all programs were counted.
 
     ``never_read`` and ``never_written`` count elements of the view; the first is None of an output that nothing reads,
-    the second of an input. ``read_bytes`` and ``written_bytes`` count each access of each thread, ``reads_per_element``
-    is the average over elements that are read. ``footprint_bytes`` counts each sector once, ``wave_bytes`` once for
-    every wave of programs that touches it: the DRAM traffic if the L2 keeps nothing between waves.
+    the second of an input. ``read_bytes`` and ``written_bytes`` count a byte once per request of a warp,
+    ``reads_per_element`` is the average over elements that are read. ``footprint_bytes`` counts each sector once,
+    ``wave_bytes`` once for every wave of programs that touches it: the DRAM traffic if the L2 keeps nothing between
+    waves.
     ``programs`` has a row for each of the first programs and a column for each part of the argument: 1 where it reads,
     2 where it writes, 3 for both.
     """
@@ -111,11 +117,11 @@ class Traffic(Drawable):
 
     def __repr__(self) -> str:
         if not self.is_known:
-            return f"<Traffic of {self.kernel} on {self.target}: not worked out, {self.unknown[0].reason}>"
+            return f"<Traffic of {self.kernel} on {self.target}: unknown, {self.unknown[0].reason}>"
         moved = sum(row.bytes for row in self.rows if row.space == "global")
         used = sum(row.bytes_used for row in self.rows if row.space == "global")
         share = f", {used / moved:.0%} of them used" if moved else ""
-        unknown = f", {len(self.unknown)} not worked out" if self.unknown else ""
+        unknown = f", {len(self.unknown)} unknown" if self.unknown else ""
         return f"<Traffic of {self.kernel} on {self.target}: {moved:,} bytes{share}{unknown}>"
 
     @cached_property

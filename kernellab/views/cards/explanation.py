@@ -44,7 +44,14 @@ def explanation_card(explanation: Explanation, *, uid: str = "") -> Card:
     profile, samples = explanation.profile, list[Block]()
     if profile is not None and profile.samples:
         samples = [Fold("Samples", [Drawing(profile_card(profile, uid=f"why {uid}").html)])]
-    return Card([Section(Heading(explanation.kernel, _facts(explanation)), [*answer_blocks(explanation), *samples])])
+    return Card(
+        [
+            Section(
+                Heading(explanation.kernel, [explanation.target, explanation.facts.device.name]),
+                [*answer_blocks(explanation), *samples],
+            )
+        ]
+    )
 
 
 def answer_blocks(explanation: Explanation) -> list[Block]:
@@ -55,13 +62,6 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
         Drawing(lambda: _units(explanation)),
         *(Message(reason, "kl-dim", prefix="note: ") for reason in explanation.unknown),
     ]
-
-
-def _facts(explanation: Explanation) -> list[str]:
-    facts = explanation.facts
-    took = facts.time_s if facts.time_s is not None else explanation.times.total
-    how = "estimated " if facts.time_s is None else ""
-    return [facts.device.name, f"{how}{seconds_words(took)}", f"limited by {explanation.bound}"]
 
 
 def gain_words(finding: PerformanceFinding) -> str:
@@ -107,10 +107,13 @@ def _units(explanation: Explanation) -> str:
     total = max(explanation.facts.time_s or times.total, 1e-12)
     units = sorted(times.terms.items(), key=lambda pair: -pair[1])
     return html_table(
-        f'<tr><th scope="row">{escape(str(unit))}</th><td>{seconds_words(seconds)}</td>'
-        f"<td>{share_bar(min(1.0, seconds / total))}</td></tr>"
-        for unit, seconds in units
-        if seconds > _LEAST_SHOWN * total
+        (
+            f'<tr><th scope="row">{escape(str(unit))}</th><td>{seconds_words(seconds)}</td>'
+            f"<td>{share_bar(min(1.0, seconds / total))}</td></tr>"
+            for unit, seconds in units
+            if seconds > _LEAST_SHOWN * total
+        ),
+        [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")],
     )
 
 

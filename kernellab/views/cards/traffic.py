@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from math import prod
 
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import WarpExample
-from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
+from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, Traffic, TrafficRow
+from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
 from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly, html_table, table_of
@@ -29,12 +31,28 @@ from kernellab.views.elements import (
 )
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
 
+
+def _operation_word(row: TrafficRow) -> str:
+    return "set up" if row.argument == DESCRIPTOR else row.operation
+
+
+def _kind_of(row: TrafficRow) -> Access:
+    return Access.WRITE if row.argument == DESCRIPTOR else _KINDS[row.operation]
+
+
+def _place_name(row: TrafficRow) -> str:
+    """Return what an access touches: an argument, ``via ptrs`` through the pointers in one, or shared memory."""
+    return (row.argument or f"{row.space} memory").replace(REACHED, "via ")
+
+
 _MAPS_AT_MOST = 12
+_KINDS = {"load": Access.READ, "store": Access.WRITE, "atomic": Access.ATOMIC}
+_SUMS = ("requests", "sectors", "ideal_sectors", "wavefronts", "conflicts")
 _COLUMNS: dict[str, Callable[[TrafficRow], str]] = {
     "line": lambda row: number(row.line, "d"),
-    "operation": lambda row: str(row.operation),
+    "operation": _operation_word,
     "space": lambda row: str(row.space),
-    "argument": lambda row: row.argument or "",
+    "argument": lambda row: _place_name(row) if row.argument else "",
     "requests": lambda row: f"{row.requests:,}",
     "sectors": lambda row: f"{row.sectors:,}",
     "ideal": lambda row: f"{row.ideal_sectors:,}",
@@ -43,10 +61,10 @@ _COLUMNS: dict[str, Callable[[TrafficRow], str]] = {
     "efficiency": lambda row: number(row.efficiency, ".0%"),
 }
 _HEAD = (
-    *("line", "access", "requests", "sectors", "needed"),
-    *("bytes used of moved", "wavefronts", "conflicts", "lanes off"),
+    *("line", "access", "requests", "sectors", "ideal"),
+    *("useful / transferred bytes", "wavefronts", "conflicts", "lanes off"),
 )
-_LEGEND = (("kl-well", "at least 7/8 of a sector used"), ("kl-half", "less"), ("kl-poor", "under 3/8"))
+_LEGEND = (("kl-well", "ideal, or 7/8 of the sector used"), ("kl-half", "less"), ("kl-poor", "under 3/8"))
 
 
 def traffic_card(traffic: Traffic) -> Card:
@@ -55,8 +73,8 @@ def traffic_card(traffic: Traffic) -> Card:
         Drawing(lambda: style(__package__, "traffic.css")),
         *(Message(text, css, in_text=False) for css, text in sentences(traffic)),
         Drawing(lambda: _rows_html(traffic)),
-        Fold("Source, by line", [Drawing(lambda: source_html(traffic.rows))], "what a request of one warp moves", True),
-        Fold("One warp of each access", [Drawing(lambda: _warps(traffic))], "the request that moves most", True),
+        Fold("Source, by line", [Drawing(lambda: source_html(shown_rows(traffic)))], "sectors per request", True),
+        Fold("One warp of each access", [Drawing(lambda: _warps(traffic))], "the request with most sectors", True),
         Fold("Arguments", [Drawing(lambda: _arguments(traffic))], "which programs touch what", True),
         TextOnly(_text_lines(traffic)),
     ]
@@ -65,30 +83,45 @@ def traffic_card(traffic: Traffic) -> Card:
 
 def _text_lines(traffic: Traffic) -> list[str]:
     """Return a line per access of a launch, then what is remarkable, and what is unknown."""
-    lines = table_of(_COLUMNS, traffic.rows).lines()
+    lines = table_of(_COLUMNS, shown_rows(traffic)).lines()
     lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
     unknown = (f"unknown: {reason}" for reason in traffic.unknown)
-    return [*lines, *_untouched_sentences(traffic), *unknown, *(f"note: {note}" for note in traffic.notes)]
+    notes = (f"note: {note}" for note in (*_sample_notes(traffic), *traffic.notes))
+    return [*lines, *_untouched_sentences(traffic), *unknown, *notes]
+
+
+def shown_rows(traffic: Traffic) -> list[TrafficRow]:
+    """Return the rows of a card; the accesses that set up a descriptor in one line are one row."""
+    rows = dict[object, TrafficRow]()
+    for row in traffic.rows:
+        is_setup = row.argument == DESCRIPTOR
+        key = (row.file, row.line) if is_setup else id(row)
+        earlier = rows.get(key)
+        sums = {name: getattr(earlier, name) + getattr(row, name) for name in _SUMS} if earlier is not None else {}
+        rows[key] = row if earlier is None else replace(earlier, **sums)
+    return list(rows.values())
+
+
+def _sample_notes(traffic: Traffic) -> Iterator[str]:
+    """Yield a sentence on the part of the grid that was counted, if it was not all of it."""
+    if traffic.share < 1 and traffic.is_known:
+        yield f"extrapolated from {percent(traffic.share)} of the grid; elements never read or written are unknown"
 
 
 def words(traffic: Traffic) -> list[str]:
-    """Return target, grid and share of the programs for the title line."""
-    share = [] if traffic.share == 1 or not traffic.is_known else [f"{traffic.share:.1%} of its programs"]
-    return [traffic.target, f"grid {grid_words(traffic.grid)}", *share]
+    """Return target and grid for the title line."""
+    return [traffic.target, f"grid {grid_words(traffic.grid)}"]
 
 
 def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
     """Yield the remarks on the figures, each with its style."""
     for reason in traffic.unknown:
-        yield "kl-note kl-warn", f"Not worked out: {reason}."
+        yield "kl-note kl-warn", f"Unknown: {reason}."
     if not traffic.rows and not traffic.unknown:
         yield "kl-note", "It accesses no memory."
     for sentence in _untouched_sentences(traffic):
         yield "kl-note kl-warn", sentence
-    if traffic.share < 1 and traffic.is_known:
-        looked = f"Looked at were the first, the last and random programs, {percent(traffic.share)} of all"
-        yield "kl-note", f"{looked}; what was never read or never written is not known."
-    for note in traffic.notes:
+    for note in (*_sample_notes(traffic), *traffic.notes):
         yield "kl-note", f"{note[:1].upper()}{note[1:]}."
 
 
@@ -107,8 +140,9 @@ def _untouched_sentences(traffic: Traffic) -> Iterator[str]:
 def _rows_html(traffic: Traffic) -> str:
     if not traffic.rows:
         return ""
-    rows = [_row_cells(row, traffic) for row in traffic.rows]
-    counts = set(_HEAD) - {"access", "bytes used of moved"}
+    shown = shown_rows(traffic)
+    rows = [_row_cells(row, traffic) for row in shown]
+    counts = set(_HEAD) - {"access", "useful / transferred bytes"}
     columns = [
         (at, name, ' class="kl-count"' if name in counts else "")
         for at, name in enumerate(_HEAD)
@@ -117,23 +151,23 @@ def _rows_html(traffic: Traffic) -> str:
     head = [f'<th scope="col"{style}>{name}</th>' for _, name, style in columns]
     body = (
         f"<tr{title(totals_words(row))}>{''.join(f'<td{style}>{cells[at]}</td>' for at, _, style in columns)}</tr>"
-        for row, cells in zip(traffic.rows, rows, strict=True)
+        for row, cells in zip(shown, rows, strict=True)
     )
     return html_table(body, head, "kl-traffic")
 
 
 def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
     """Return the cells of a row as HTML, "" where one has nothing to say."""
-    is_global, used = row.space == "global", min(1.0, row.efficiency or 0.0)
-    moved = f"{size_words(row.bytes_used)} of {size_words(row.bytes)}, {percent(used)}"
-    moved += share_bar(used, waste_class(used))
+    is_global, useful = row.space == "global", min(1.0, row.bytes_used / row.bytes) if row.bytes else 1.0
+    moved = f"{size_words(row.bytes_used)} / {size_words(row.bytes)}, {percent(useful)}"
+    moved += share_bar(useful, waste_class(used_share(row)))
     files = {each.file for each in traffic.rows if each.file}
     place = "" if row.line is None else str(row.line)
     if len(files) > 1 and row.file:
         place = escape(f"{short_file(row.file)}:{place}")
     return (
         place,
-        badge(ACCESS_KINDS[row.operation], row.argument or "shared memory", word=row.operation),
+        badge(_kind_of(row), _place_name(row), word=_operation_word(row)),
         f"{row.requests:,}",
         f"{row.sectors:,}" if is_global else "",
         f"{row.ideal_sectors:,}" if is_global else "",
@@ -149,7 +183,7 @@ def _warps(traffic: Traffic) -> str:
     if not shown:
         return ""
     keys = "".join(f'<span class="kl-key {kind}">{escape(words)}</span>' for kind, words in _LEGEND)
-    legend = f'<p class="kl-legend">Lanes by the sectors of 32 bytes that they touch:{keys}</p>'
+    legend = f'<p class="kl-legend">Lanes by the 32-byte sectors that they touch:{keys}</p>'
     figures = "".join(_warp(row, example) for row, example in shown[:_MAPS_AT_MOST])
     more = len(shown) - _MAPS_AT_MOST
     rest = f'<p class="kl-dim">and {plural(more, "access")} more</p>' if more > 0 else ""
@@ -158,10 +192,9 @@ def _warps(traffic: Traffic) -> str:
 
 def _warp(row: TrafficRow, example: WarpExample) -> str:
     place = "" if row.line is None else f"line {row.line}, "
-    needed = f", {example.ideal_sectors} needed" if example.ideal_sectors < example.sectors else ""
-    caption = (
-        f"{place}{row.operation} {row.argument}: {plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
-    )
+    needed = f", {example.ideal_sectors} ideal" if example.ideal_sectors < example.sectors else ""
+    sectors = f"{plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
+    caption = f"{place}{_operation_word(row)} {_place_name(row)}: {sectors}"
     return f"<figure><figcaption>{escape(caption)}</figcaption>{warp_map(example, caption)}</figure>"
 
 
@@ -180,11 +213,15 @@ _ARGUMENTS: dict[str, Callable[[ArgumentTraffic], str]] = {
     "elements": lambda each: f"{each.elements:,}",
     "read": lambda each: size_words(each.read_bytes) if each.is_read else "",
     "written": lambda each: size_words(each.written_bytes) if each.is_written else "",
-    "reads per element": lambda each: number(each.reads_per_element if each.is_read else None, ".3g"),
+    "reads per element": lambda each: _reads_text(each.reads_per_element) if each.is_read else "",
     "footprint": lambda each: size_words(each.footprint_bytes),
-    "fetched by waves": lambda each: size_words(each.wave_bytes),
+    "without L2 reuse": lambda each: size_words(each.wave_bytes),
     "waves": lambda each: f"{each.waves:,}",
 }
+
+
+def _reads_text(reads: float | None) -> str:
+    return number(reads, ".3g" if reads is None or reads < 1000 else ",.0f")
 
 
 def _arguments(traffic: Traffic) -> str:
@@ -207,13 +244,12 @@ def _arguments(traffic: Traffic) -> str:
         for argument in shown
     )
     table = table_of(_ARGUMENTS, shown, left=("argument",)).html()
-    legend = f"{which} of the first wave, from above in the order in which they start:{keys}"
+    legend = f"{which} of the first wave, top to bottom in launch order:{keys}"
     slider, maps = program_slider(traffic.grid, count), f'<div class="kl-maps">{figures}</div>'
     return f'{table}<p class="kl-legend">{legend}</p><form class="kl-programs">{slider}{maps}</form>'
 
 
 _FUNCTION_LINES = 80
-ACCESS_KINDS = {"load": Access.READ, "store": Access.WRITE, "atomic": Access.ATOMIC}
 
 
 def source_html(rows: Sequence[TrafficRow]) -> str:
@@ -245,28 +281,27 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
 
 def access_badge(row: TrafficRow) -> str:
     """Return the sectors of an average request, as a badge for its line."""
-    name = row.argument or row.space
-    label = f"<b>{MARKS[ACCESS_KINDS[row.operation]]} {escape(name)}</b> {escape(request_words(row))}"
+    name = _place_name(row)
+    moved = "set up" if row.argument == DESCRIPTOR else request_words(row)
+    label = f"<b>{MARKS[_kind_of(row)]} {escape(name)}</b> {escape(moved)}"
     style = f"kl-badge {waste_class(used_share(row))}"
     return f'<span class="{style}"{title(totals_words(row))}>{label}</span>'
 
 
 def used_share(row: TrafficRow) -> float:
     """Return the share of useful sectors or wavefronts, from 0 to 1; 1 without traffic."""
-    if row.space == "shared":
-        return 1.0 - row.conflicts / row.wavefronts if row.wavefronts else 1.0
-    return min(1.0, row.ideal_sectors / row.sectors) if row.sectors else 1.0
+    return 1.0 if row.efficiency is None else row.efficiency
 
 
 def request_words(row: TrafficRow) -> str:
-    """Return an average request: ``16 sectors, 4 needed``, or ``2 wavefronts, 1 needed``."""
+    """Return an average request: ``16 sectors, 4 ideal``, or ``2 wavefronts, 1 ideal``."""
     requests = max(1, row.requests)
     if row.space == "shared":
         moved, needed, word = row.wavefronts / requests, (row.wavefronts - row.conflicts) / requests, "wavefront"
     else:
         moved, needed, word = row.sectors / requests, row.ideal_sectors / requests, "sector"
     ending = "" if f"{moved:.3g}" == "1" else "s"
-    needs = "" if f"{moved:.3g}" == f"{needed:.3g}" else f", {needed:.3g} needed"
+    needs = "" if f"{moved:.3g}" == f"{needed:.3g}" else f", {needed:.3g} ideal"
     return f"{moved:.3g} {word}{ending}{needs}"
 
 
@@ -274,7 +309,7 @@ def totals_words(row: TrafficRow) -> str:
     """Return the totals of an access, for a tooltip."""
     words = [f"{row.requests:,} requests", row.instruction]
     if row.space == "global":
-        words += [f"{row.sectors:,} sectors, {row.ideal_sectors:,} needed", f"{bytes_words(row.bytes)} moved"]
+        words += [f"{row.sectors:,} sectors, {row.ideal_sectors:,} ideal", f"{bytes_words(row.bytes)} transferred"]
     if row.wavefronts:
-        words.append(f"{row.wavefronts:,} wavefronts, {row.conflicts:,} for conflicts of banks")
+        words.append(f"{row.wavefronts:,} wavefronts, {row.conflicts:,} due to bank conflicts")
     return "\n".join(words)

@@ -88,7 +88,8 @@ def _sector(
         for lane, offset in enumerate(example.offsets)
         if offset is not None and first - size < offset < first + SECTOR_BYTES
     ]
-    kind = waste_class(len(inside) / SECTOR_BYTES)
+    is_ideal = example.sectors <= example.ideal_sectors  # as few sectors as hold the bytes, such as one of a scalar
+    kind = waste_class(1.0 if is_ideal else len(inside) / SECTOR_BYTES)
     begin = sector * SECTOR_BYTES - example.begin_bytes
     names = f"lane {lanes[0]}" if len(lanes) == 1 else f"{len(lanes)} lanes from {lanes[0]} to {lanes[-1]}"
     tip = f"sector from byte {begin:,} of the argument: {len(inside)} of {SECTOR_BYTES} bytes used, by {names}"

@@ -129,3 +129,26 @@ def stores_a_product_and_branches_on_it(x, y, N: tl.constexpr):
     tl.debug_barrier()
     if tl.load(y) > 0:
         tl.store(y + offs, block)
+
+
+@triton.jit
+def copies_by_a_descriptor(x, y, n, BLOCK: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, shape=[n, n], strides=[n, 1], block_shape=[BLOCK, BLOCK])
+    row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    offs = (row + tl.arange(0, BLOCK)[:, None]) * n + column + tl.arange(0, BLOCK)[None, :]
+    tl.store(y + offs, source.load([row, column]))
+
+
+@triton.jit
+def scales_rows(x, scale, bias, y, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offs = row * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + offs, tl.load(x + offs) * tl.load(scale) + tl.load(bias + row))
+
+
+@triton.jit
+def adds_a_column(x, scale, bias, y, BLOCK: tl.constexpr):
+    """Each program adds a column that several lanes load, and a scalar, to its part of x."""
+    rows, columns = tl.arange(0, 8)[:, None], tl.arange(0, BLOCK // 8)[None, :]
+    offs = rows * BLOCK + tl.program_id(0) * (BLOCK // 8) + columns
+    tl.store(y + offs, tl.load(x + offs) + tl.load(bias + rows) * tl.load(scale + tl.zeros((8, 1), tl.int32)))
