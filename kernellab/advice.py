@@ -1,6 +1,6 @@
 """Plain words for the compiler's messages, and a line of advice for the mistakes that beginners make.
 
-A rule is a pattern of what Triton says, what to say in its place (empty: the message as it is), and what
+A rule is a pattern of what Triton says, what to say instead (empty: the message as it is), and what
 to do about it; both may refer to the groups of the pattern. The first rule that matches counts.
 """
 
@@ -60,7 +60,7 @@ RULES: Mapping[str, tuple[str, str]] = {
         "Use a smaller block and more programs, or a loop.",
     ),
     r"Cannot access global variable (\w+) from within": (
-        r"the global \1 is no constexpr.",
+        r"the global \1 is not a constexpr.",
         r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
     ),
     _OF_LIBDEVICE.pattern: (

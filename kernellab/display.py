@@ -37,7 +37,7 @@ class Views(Protocol):
 
 
 class DisplayHook:
-    """Finds the views of results; ``find`` returns them. ``on_show`` is told of each result that is about to show."""
+    """Finds the views of results; ``find`` returns them. ``on_show`` is called before a result shows."""
 
     def __init__(self) -> None:
         self._find: Callable[[], Views] | None = None

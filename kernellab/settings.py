@@ -81,7 +81,7 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 def is_interpreting() -> bool:
-    """Tell whether ``TRITON_INTERPRET`` is on, so that Triton makes functions of its interpreter of kernels."""
+    """Return whether ``TRITON_INTERPRET`` is on, so that Triton makes functions of its interpreter of kernels."""
     return os.environ.get(_INTERPRETING, "").lower() in _ON | {"y"}  # as Triton reads it
 
 

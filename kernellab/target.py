@@ -2,7 +2,7 @@
 
 A target is written ``backend:architecture``: ``cuda:90``, ``hip:gfx942``.
 
-Occupancy is how many blocks of a kernel one multiprocessor can hold at a time. Its rules are those of NVIDIA's
+Occupancy is how many blocks of a kernel one SM can hold at a time. Its rules are those of NVIDIA's
 occupancy calculator: registers are given to warps in units, warps in groups of four, shared memory in units with a
 reserved part for each block. AMD's are the same with other numbers: four SIMDs have registers for waves, in units, and
 share LDS, and a SIMD of CDNA has scalar registers for its waves.
@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """The limits of one multiprocessor (SM, CU, or the WGP of RDNA), and of one block.
+    """The limits of one SM (CU, or the WGP of RDNA), and of one block.
 
     Bytes for shared memory, 32-bit registers for register counts. ``reserved_shared_bytes`` is what the system takes
     of the shared memory of each block. Registers are given to warps of ``warp_threads``, in units, by four schedulers.
@@ -210,7 +210,7 @@ def shared_bytes_limit(target: Target) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """``share`` of the resident warps, from 0 to 1; ``blocks`` per multiprocessor; ``limiter`` as a word."""
+    """``share`` of the resident warps, from 0 to 1; ``blocks`` per SM; ``limiter`` as a word."""
 
     share: float
     blocks: int
@@ -236,7 +236,7 @@ def occupancy(
 def block_bounds(
     limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
 ) -> dict[str, int]:
-    """Return how many blocks each resource lets one multiprocessor hold; arguments as for `occupancy`."""
+    """Return how many blocks each resource lets one SM hold; arguments as for `occupancy`."""
     warps = -(-threads // limits.warp_threads)
     bounds = {
         "registers": _blocks_by_registers(limits, warps, registers),
@@ -285,7 +285,7 @@ def driver_version() -> str:
 
 
 def multiprocessors() -> int:
-    """Return the multiprocessors of the current GPU, or the number that offline launches assume."""
+    """Return the SMs of the current GPU, or the number that offline launches assume."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return MULTIPROCESSORS

@@ -110,7 +110,7 @@ def test_a_grid_that_no_gpu_launches_is_refused_where_nothing_runs(
 @pytest.mark.parametrize("verb", ["run", "tune", "bench", "explore"])
 def test_a_missing_grid_is_told_from_a_missing_argument(lab: kernellab.Lab, verb: str) -> None:
     more = {"over": {"n": [N]}} if verb == "bench" else {}
-    with pytest.raises(UsageError, match=rf"The grid is missing: lab\.{verb} got a Tensor in its place"):
+    with pytest.raises(UsageError, match=rf"The grid is missing: lab\.{verb} got a Tensor instead"):
         getattr(lab, verb)(samples.add_kernel, *tensors(), N, BLOCK=128, **more)
 
 

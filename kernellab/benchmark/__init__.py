@@ -1,1 +1,1 @@
-"""Benchmarks: sweeps over sizes, dtypes, configs and versions beside peers; baselines; two kernels side by side."""
+"""Benchmarks: sweeps over sizes, dtypes, configs and versions vs peers; baselines; two kernels side by side."""

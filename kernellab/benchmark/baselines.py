@@ -1,4 +1,4 @@
-"""Baselines: time, resources, effects and output samples of a good launch, as JSON beside a test.
+"""Baselines: time, resources, effects and output samples of a good launch, as JSON next to a test.
 
 A baseline belongs to one device. It has the kernel's resources and effects and samples of its outputs; with a GPU,
 also the time of the launch with its interval.

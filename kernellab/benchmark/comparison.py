@@ -279,7 +279,7 @@ def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -
     try:
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
         launch, compiled = implementation.launch, implementation.kernel
-        assert launch is not None, "what is no reference is a kernel"
+        assert launch is not None, "a launch, as it is not a reference"
         with runtime.observers.own_launches():
             copies, poisoned = launch_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:

@@ -287,7 +287,7 @@ class ImplementationState:
 
     @property
     def is_in(self) -> bool:
-        """Whether it still takes part."""
+        """Whether it is still measured."""
         return self.row.status is Status.OK
 
     def drop(self, status: Status, reason: str) -> None:

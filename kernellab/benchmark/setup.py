@@ -109,7 +109,7 @@ def recorded_launch_inputs(
     Tensor extents that equal a swept number follow it; other parameters stay as they were.
 
     Raises:
-        UsageError: no launch is stored, its grid is unknown, or a swept name is no scalar of it.
+        UsageError: no launch is stored, its grid is unknown, or a swept name is not a scalar of it.
     """
     version = kernels.version(kernel) if isinstance(kernel, str | int) else kernels.version_of(kernel)
     kept = recorded_version(kernels.store, version)

@@ -252,7 +252,7 @@ def cast_floats(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     """Return arguments with all floating-point tensors in another dtype.
 
     Raises:
-        UsageError: ``dtype`` is no dtype.
+        UsageError: ``dtype`` is not a dtype.
     """
     import torch  # keeps `import kernellab` light
 

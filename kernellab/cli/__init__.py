@@ -121,7 +121,7 @@ def _command(words: Sequence[str]) -> str | None:
 
 
 def _as_lab_error(exc: Exception, words: Sequence[str]) -> KernellabError:
-    """Return an exception that is no error of the lab as one: the file's fault where it comes from there."""
+    """Return an exception that is not an error of the lab as one: the file's fault where it comes from there."""
     from kernellab.cli.kernel_file import fault_of_file, trail_of
 
     files = [Path(word.partition("::")[0]) for word in words if word.partition("::")[0].endswith(".py")]

@@ -79,7 +79,7 @@ def kernel_file(text: str) -> KernelFile:
     name, _, kernel = text.partition("::")
     path = Path(name)
     if not os.path.isfile(path):  # False of a name that is too long as well
-        what = "a folder" if name and os.path.isdir(path) else "no file"
+        what = "a folder" if name and os.path.isdir(path) else "not a file"
         raise UsageError(f"{value_text(name)} is {what}; expected {FORM}, such as add.py::add_kernel.")
     module = _import_file(path)
     kernels = {key: value for key, value in vars(module).items() if is_kernel(value)}

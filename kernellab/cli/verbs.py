@@ -109,7 +109,7 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def explain_command(lab: Lab, given: Namespace) -> Answer:
-    """Say why a launch takes as long as it does, and what mending it would gain."""
+    """Say what limits a launch, and the estimated speedup of each fix."""
     from kernellab.views.cards.explanation import explanation_card
 
     request = request_of(lab, given)

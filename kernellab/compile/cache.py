@@ -1,6 +1,6 @@
 """Compiled kernels: built by parallel workers, and cached in memory and on disk.
 
-The supported targets are found by compiling a small kernel for each, and stored beside the results.
+The supported targets are found by compiling a small kernel for each, and stored with the results.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ def named_target(compiler: Compiler, text: str) -> Target:
 def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]:
     """Return by target the reason why the installed Triton does not compile for it, "" if it does.
 
-    The answers are stored beside the compiled kernels, by the version of Triton and its tools.
+    The answers are stored with the compiled kernels, by the version of Triton and its tools.
 
     Raises:
         KernellabError: a compile was stopped or cannot be stored, so the target remains unknown.

@@ -109,12 +109,12 @@ def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapp
 
 
 def job_of(function: Any, target: Target, special: Specialization, closure: Closure | None = None) -> CompileJob:
-    """Return the job for a specialization that Triton has already worked out.
+    """Return the job for a specialization that Triton has already computed.
 
     ``closure`` is that of the function, where it was found before with constants that bring no functions along.
 
     Raises:
-        UsageError: an option that counts something is no integer.
+        UsageError: an option that counts something is not an integer.
     """
     from kernellab._triton.closure import closure_of, plain_bindings, require_sendable  # reading one loads no Triton
     from kernellab._triton.specialize import kernel_name, require_options

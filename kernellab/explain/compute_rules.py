@@ -164,7 +164,7 @@ def register_spills(facts: Facts) -> PerformanceFinding | None:
 
 
 def few_programs(facts: Facts) -> PerformanceFinding | None:
-    """The grid has fewer programs than the device has multiprocessors, so some of these idle."""
+    """The grid has fewer programs than the device has SMs, so some SMs idle."""
     many = facts.device.multiprocessors
     times = times_of(facts)
     if facts.programs > 0.75 * many or times.longest < times.launch:
@@ -188,7 +188,7 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
 
 
 def last_wave(facts: Facts) -> PerformanceFinding | None:
-    """The programs do not divide among the multiprocessors, and in the last wave most of these idle."""
+    """The programs do not divide among the SMs, and in the last wave most SMs idle."""
     loss, many = last_wave_loss(facts), facts.device.multiprocessors
     times = times_of(facts)
     own = max(times.tensor, times.arithmetic, times.shared, times.latency)

@@ -222,7 +222,7 @@ class AtomicFacts:
 class Facts:
     """One launch of one compiled kernel.
 
-    ``programs`` of ``warps`` warps each; ``resident`` programs fit on a multiprocessor, bounded by ``limiter``.
+    ``programs`` of ``warps`` warps each; ``resident`` programs fit on an SM, bounded by ``limiter``.
     ``stages`` is num_stages. ``has_traffic`` is True if sectors and wavefronts were counted; else an access counts as
     ideal. ``time_s`` was measured, None without a GPU. ``stalls`` are the shares of samples by reason, ``line_shares``
     those by line, empty without a profile. ``unknown`` are sentences about missing facts.
@@ -261,7 +261,7 @@ class Facts:
 
     @property
     def busy_multiprocessors(self) -> int:
-        """The number of multiprocessors that have a program."""
+        """The number of SMs that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
 
 

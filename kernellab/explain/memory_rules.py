@@ -365,7 +365,7 @@ _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottlene
 
 
 def _fits_tile(facts: Facts, elements: int, wide: int) -> bool:
-    """Whether a larger tile leaves enough programs for all multiprocessors."""
+    """Whether a larger tile leaves enough programs for all SMs."""
     return wide > elements and facts.programs * elements / wide >= facts.device.multiprocessors
 
 

@@ -1,8 +1,8 @@
 """A model of a launch's time: the time of each unit if it worked alone, and of all together.
 
 Every unit works at its peak rate. The slowest one sets the pace and hides most of the others' time. This is a roofline
-with more roofs than two: DRAM, L2, the load units, shared memory, tensor cores, other arithmetic, atomics, and the
-latency of a chain of loads that too few programs hide.
+model with more than two units: DRAM, L2, the load units, shared memory, tensor cores, other arithmetic, atomics, and
+the latency of a chain of loads that too few programs hide.
 Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
 
 The speedup of a change is the ratio of the times of the facts without and with it.
@@ -23,7 +23,7 @@ _EXPOSED = 0.12  # the part of the other units' times that is not hidden
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # of DRAM bandwidth
 _KEPT_IN_L1 = 32 << 10
 _SPILL_CYCLES = 2.5  # of an access to local memory
-_FULL_TILE = 128 * 128  # of a product; larger ones are no faster on tensor cores
+_FULL_TILE = 128 * 128  # of a product; larger ones are not faster on tensor cores
 ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
 _ATOMICS_RATE = 1.6e11  # of all addresses
@@ -116,13 +116,13 @@ def dram_bytes(facts: Facts) -> float:
 
 
 def _unevenness(facts: Facts) -> float:
-    """Return the programs of the busiest multiprocessor over the average."""
+    """Return the programs of the busiest SM over the average."""
     share = facts.programs / facts.busy_multiprocessors
     return math.ceil(share) / share
 
 
 def _l2_bytes(access: AccessFacts, multiprocessors: int) -> float:
-    """Return the bytes that an access reads from the L2; the L1 of each multiprocessor keeps a small argument."""
+    """Return the bytes that an access reads from the L2; the L1 of each SM keeps a small argument."""
     touched = access.touched_bytes
     if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
         return min(access.moved_bytes, touched * multiprocessors)
@@ -149,7 +149,7 @@ def _tensor_seconds(facts: Facts) -> float:
 
 
 def _arithmetic_cycles(facts: Facts) -> float:
-    """Return the cycles of a multiprocessor's schedulers, or of its slow units where these need more.
+    """Return the cycles of an SM's schedulers, or of its slow units where these need more.
 
     A dot without tensor cores is counted by the instructions of its line.
     """
@@ -219,9 +219,9 @@ def bound_of(facts: Facts, times: Times) -> Bottleneck:
 
 
 def last_wave_loss(facts: Facts) -> float:
-    """Return the share of time in which multiprocessors idle, since programs do not divide among them.
+    """Return the share of time in which SMs idle, since programs do not divide among them.
 
-    A wave is one program per multiprocessor, since resident programs share its rates.
+    A wave is one program per SM, since resident programs share its rates.
     """
     share = facts.programs / facts.device.multiprocessors
     if share <= 1:
@@ -250,8 +250,8 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
 
     The model has a time before the change and one after it. If the change is about the slowest unit, or
     ``is_understated`` by the model, a measured time may drop to the second; else its part that the model does not
-    explain may stay. Without a measured time, the gain is at most that of lowered terms at zero. With one, it is at
-    most that of the roofline bound.
+    explain may stay. Without a measured time, it is at most the speedup with the lowered terms at zero. With one, it is
+    at most that of the roofline bound.
     """
     now, then = times_of(facts), times_of(fixed)
     after = then.terms

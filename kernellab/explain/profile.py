@@ -58,7 +58,7 @@ class Stall(StrEnum):
     RESULT = "waits for a result", "the instruction before takes a fixed number of cycles (wait)"
     INSTRUCTION = "no instruction ready", "the instruction has not been fetched: much code, or a jump"
     CONSTANT = "waits for a constant", "an argument or constant is not in its cache (IMC miss)"
-    BRANCH = "waits for a branch", "the target of a jump is being worked out"
+    BRANCH = "waits for a branch", "the target of a jump is being computed"
     TURN = "ready, another warp issued", "the scheduler chose another warp, so it had work (not selected)"
     ISSUING = "issues", "an instruction is being issued"
     OTHER = "other", "something else"
@@ -102,7 +102,7 @@ def samples_of(text: str, function: str) -> SamplingSession:
     reasons alone are counted here.
 
     Raises:
-        RunError: the text is no such file.
+        RunError: the text is not such a file.
     """
     samples: dict[Place, Counter[Stall]] = {}
     for name, metrics, within in _frames(text):

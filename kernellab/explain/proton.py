@@ -79,7 +79,7 @@ def instruction_address(line: int) -> int:
 
 def _number_instructions(cubin: bytes) -> bytes:
     if cubin[:6] != b"\x7fELF\x02\x01":
-        raise NoLineTable("the binary is no ELF file of 64 bits")
+        raise NoLineTable("the binary is not an ELF file of 64 bits")
     sections = {section.name: section for section in _sections(cubin)}
     table, moved = sections.get(".debug_line"), sections.get(".rela.debug_line")
     if table is None or moved is None:

@@ -19,8 +19,8 @@ _STEPS_PER_OCTAVE = 4
 class Control:
     """A parameter with the values that it can take, in the order of its slider.
 
-    ``span`` are the bounds of a range of integers: any value between them can be set, also one that is no stop of the
-    slider.
+    ``span`` are the bounds of a range of integers: any value between them can be set, also one that is not a stop of
+    the slider.
     """
 
     name: str
@@ -63,7 +63,7 @@ def control_of(name: str, given: Any, start: Any = None) -> Control | None:
     ``[64, ..., 4096]`` goes by factors of two, ``[1, 2, ..., 5]`` by the step that the leading values have.
 
     Raises:
-        UsageError: the list is empty, or has no such step; the tuple is no range of integers.
+        UsageError: the list is empty, or has no such step; the tuple is not a range of integers.
     """
     if isinstance(given, tuple) and len(given) == 2 and all(map(_is_integer, given)):
         low, high = given
@@ -214,7 +214,7 @@ def plan_controls(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
     A control starts at the value of the call, else of the last launch, where it has that value.
 
     Raises:
-        UsageError: a list or tuple is no range, or a name is none of the kernel, of its grid or of the options.
+        UsageError: a list or tuple is not a range, or a name is none of the kernel, of its grid or of the options.
     """
     _require_known(subject, ranges)
     asked = [_control_for(subject, name, given) for name, given in ranges.items()]
@@ -281,7 +281,7 @@ def _suggested_controls(subject: Subject, known: Mapping[str, Any]) -> Iterable[
 
 
 def _of_constexpr(subject: Subject, name: str, value: Any) -> Iterable[Control]:
-    """Yield the control that the value of a constexpr suggests; a number that is no power of two suggests none."""
+    """Yield the control that the value of a constexpr suggests; a number that is not a power of two suggests none."""
     if isinstance(value, bool):
         yield Control(name, (False, True), value)
     elif is_power_of_two(value) and value > 1:

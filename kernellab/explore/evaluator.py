@@ -1,4 +1,4 @@
-"""Where the points of a panel are worked out: compiled, then run, timed or interpreted, and their outputs compared.
+"""Evaluates the points of a panel: compiled, then run, timed or interpreted, and their outputs compared.
 
 On a GPU they are timed in its worker, in turns with the best point so far. Without one, the interpreter runs them, on
 copies, within bounds of programs, memory and time.

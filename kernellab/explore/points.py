@@ -53,7 +53,7 @@ class Point:
 class Verdict:
     """Whether outputs equal those that they were compared with, as ``text`` says; ``equal`` is None where none were.
 
-    Only a reference tells right from wrong (``by_reference``); without one, outputs agree with others or differ.
+    Only a reference separates right from wrong (``by_reference``); without one, outputs agree with others or differ.
     """
 
     equal: bool | None
@@ -84,7 +84,7 @@ class Evaluation:
     ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
     ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
     point so far, whose number is ``best``. ``run`` is what the interpreter did. ``is_partial`` marks what is known
-    while the rest is being worked out.
+    while the rest is being evaluated.
     """
 
     point: Point
@@ -196,7 +196,7 @@ def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:
 class Request:
     """A point as the tuner would see it: a config for the launches of some sizes.
 
-    ``key`` tells apart the launches of one panel, ``sizes`` the points that compute the same.
+    ``key`` distinguishes the launches of one panel, ``sizes`` the points that compute the same.
     """
 
     launches: Launches

@@ -101,7 +101,7 @@ def read_bundle(store: Store, path: Path) -> Version:
     """Enter the kernel of a bundle into the store, with its history where it is new; return its version.
 
     Raises:
-        UsageError: the file is no bundle, or one of a later release; then nothing of it is entered.
+        UsageError: the file is not a bundle, or one of a later release; then nothing of it is entered.
     """
     try:
         content = parse_json(_read_bundle_text(path))
@@ -109,7 +109,7 @@ def read_bundle(store: Store, path: Path) -> Version:
             require(content["schema"] == SCHEMA, "its schema", content["schema"], f"{SCHEMA}, that of this release")
             entry = _parse_entry(content)
     except (MalformedData, OSError, zipfile.BadZipFile) as exc:
-        raise UsageError(f"{str(path)!r} is no bundle of a kernel: {exc}. Nothing of it was entered.") from exc
+        raise UsageError(f"{str(path)!r} is not a bundle of a kernel: {exc}. Nothing of it was entered.") from exc
     ((version, _),) = store.enter([entry])
     return version
 
@@ -218,7 +218,7 @@ def measurement_entries(path: Path) -> list[Entry]:
                 _add_line(line, kernels, rows)
         except MalformedData as exc:
             raise StoreError(
-                f"Line {number} of {str(path)!r} is no measurement: {exc}. Nothing of the file was entered."
+                f"Line {number} of {str(path)!r} is not a measurement: {exc}. Nothing of the file was entered."
             ) from exc
     return [replace(entry, measurements=tuple(rows[digest])) for digest, entry in kernels.items()]
 
@@ -227,7 +227,7 @@ def _add_line(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[M
     """Add the kernel or the measurement of one line; a measurement follows its kernel, by the digest of the file."""
     with reading("it"):
         value = parse_json(line)
-        require(isinstance(value, dict), "it", value, "an object: it is no object")
+        require(isinstance(value, dict), "it", value, "an object")
         require(value.get("schema") == SCHEMA, "its schema", value.get("schema"), f"{SCHEMA}, that of this release")
         digest = str(value["digest"])
         if "closure" in value:
@@ -244,7 +244,7 @@ def _add_line(line: str, kernels: dict[str, Entry], rows: dict[str, list[tuple[M
 def _read_lines_text(path: Path) -> str:
     try:
         if not path.is_file():
-            raise UsageError(f"{str(path)!r} cannot be read: it is no file.")
+            raise UsageError(f"{str(path)!r} cannot be read: it is not a file.")
         if path.stat().st_size > _LINES_BYTES:
             raise UsageError(f"{str(path)!r} has {path.stat().st_size:,} bytes; expected at most {_LINES_BYTES:,}.")
         return path.read_text(encoding="utf-8")

@@ -51,8 +51,8 @@ def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
     (https://owasp.org/www-community/attacks/CSV_Injection).
 
     Raises:
-        UsageError: it is no DataFrame, has two columns of one name or something that cannot be written, the ending is
-            another one, or Parquet's library is not installed.
+        UsageError: it is not a DataFrame, has two columns of one name or something that cannot be written, the ending
+            is another one, or Parquet's library is not installed.
     """
     pd = import_uninterrupted("pandas")
     path = Path(path)

@@ -103,7 +103,7 @@ def scalar_text(argument: Argument) -> str:
     raise UsageError(unmakable_message(argument))
 
 
-# Unlike `record_function`, this is no torch operation; without a profiler it costs less than a microsecond.
+# Unlike `record_function`, this is not an operation of torch; without a profiler it costs less than a microsecond.
 RECORDER = 'RECORD = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)'
 
 

@@ -162,7 +162,7 @@ def _entries(path: Path) -> list[Entry]:
     except OSError as exc:  # a name may be too long
         raise UsageError(f"{value_text(str(path))} cannot be read: {exc.strerror}.") from exc
     if not is_file:
-        what = f"it has no {FILE}" if path.is_dir() else "it is no file"
+        what = f"it has no {FILE}" if path.is_dir() else "it is not a file"
         raise UsageError(f"{str(path)!r} cannot be read: {what}; expected a store, or exported measurements.")
     try:
         with file.open("rb") as opened:
@@ -178,7 +178,7 @@ def store_entries(path: Path) -> list[Entry]:
     """Return the kernels of a store with their history; unreadable ones are left out with a warning.
 
     Raises:
-        StoreError: the file is no store, or one of a later release.
+        StoreError: the file is not a store, or one of a later release.
     """
     store = Store.copy_of(path)
     try:

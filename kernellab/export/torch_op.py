@@ -53,7 +53,7 @@ def torch_op_text(
     With a ``chooser``, the operator chooses its config by the sizes at each call, and compilers call it as a whole.
 
     Raises:
-        UsageError: the kernel was never launched, its grid is no formula, or an argument has no type in a schema.
+        UsageError: the kernel was never launched, its grid is not a formula, or an argument has no type in a schema.
     """
     parts = parts_of(_with_bases(recorded), expected)
     plan = parts.plan
@@ -68,7 +68,7 @@ def torch_op_text(
         )
     if plan.grid is None or (chooser is not None and plan.grid.inferred):
         raise UsageError(
-            f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function of them, "
+            f"The grid of {recorded.version.label} is not a formula of its arguments; launch it by a function of them, "
             f"such as {plan.name}[{_EXAMPLE}], and export it again."
         )
     is_recorded = bool(plan.grid.inferred)

@@ -32,7 +32,7 @@ class Dot:
 def dot_work(graph: Graph, operation: Operation) -> Dot | None:
     """Return the floating-point operations of a dot, None for any other operation.
 
-    K is told by the elements of the left tile; of type ``e2m1`` there are two to a byte, whichever way it is packed.
+    K follows from the elements of the left tile; of type ``e2m1`` there are two to a byte, whichever way it is packed.
     """
     if operation.name not in {"tt.dot", "tt.dot_scaled"}:
         return None

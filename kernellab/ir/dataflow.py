@@ -252,7 +252,7 @@ class Analysis:
         return self._summaries[key]
 
     def certain(self, region: int) -> frozenset[int]:
-        """Return the blocks of a region that run whenever it does, worked out once."""
+        """Return the blocks of a region that run whenever it does, computed once."""
         if region not in self._certain:
             self._certain[region] = certain_blocks(self.graph, region)
         return self._certain[region]
@@ -273,7 +273,7 @@ class Frame:
     def region(self, region: int, arguments: Sequence[Alternatives], *, doubtful: bool = False) -> list[Alternatives]:
         """Run the blocks of a region to their fixed point and return what leaves it, by terminator operand.
 
-        ``doubtful`` tells that the region may not be entered at all.
+        ``doubtful`` means that the region may not be entered at all.
         """
         graph = self.analysis.graph
         blocks = graph.regions[region].blocks

@@ -27,7 +27,7 @@ REACHED = "memory reached through "
 class Site:
     """One operation that touches one argument, or memory that is reached through one: ``memory reached through ptrs``.
 
-    ``operation`` is the name of the operation and ``index`` its index in the graph. ``masked`` tells whether a mask
+    ``operation`` is the name of the operation and ``index`` its index in the graph. ``masked`` says whether a mask
     can switch it off lane by lane, ``conditional`` whether it stands in a branch or loop that may not be entered.
     """
 
@@ -56,7 +56,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class UnknownEffect:
-    """An operation that touches memory which no argument names, or one that the tables do not know.
+    """An operation that touches memory outside the arguments, or one that the tables do not know.
 
     ``kind`` is None for an operation that is not known; ``arguments`` are those whose addresses flow into it.
     """
@@ -83,7 +83,7 @@ class Effects(Drawable):
 
     ``arguments`` are all that name memory, touched or not. ``unknown`` is empty when the answer is complete.
     ``aliases`` are groups of arguments that were the same tensor. Memory that is reached through an argument has sites
-    under a name of its own, and stays unknown: which tensors it is, the arguments' among them, only a launch can tell.
+    under a name of its own, and stays unknown: which tensors it is, the arguments' among them, only a launch can show.
     """
 
     arguments: tuple[str, ...]
@@ -141,7 +141,7 @@ class Effects(Drawable):
 
 
 NO_EFFECTS = Effects((), ())
-"""What is known of a kernel that nobody analysed, or that touches nothing."""
+"""What is known of a kernel that was not analysed, or that touches nothing."""
 
 
 def effects_of(graph: Graph) -> Effects:

@@ -74,7 +74,7 @@ def short_file(file: str | None) -> str:
 class Value:
     """An SSA value. ``type`` is its printed MLIR type, ``shape`` is () for a scalar.
 
-    ``element`` is the printed element type (``f32``, ``!tt.ptr<f32>``, ...); ``is_pointer`` tells whether it is an
+    ``element`` is the printed element type (``f32``, ``!tt.ptr<f32>``, ...); ``is_pointer`` says whether it is an
     address, that is a pointer, a tensor of pointers, a pointer to a tensor or a tensor descriptor.
     ``operation`` is the index of the operation that defines it, or None for the argument of ``block``.
     """
@@ -314,13 +314,13 @@ def graph_from_json(text: str) -> Graph:
     """Return the graph that `graph_to_json` wrote.
 
     Raises:
-        UsageError: the text is no such graph, or one of another schema.
+        UsageError: the text is not such a graph, or one of another schema.
     """
     try:
         document = json.loads(text)
         schema = document["schema"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError("The text is no graph; expected JSON that graph_to_json wrote.") from error
+        raise UsageError("The text is not a graph; expected JSON that graph_to_json wrote.") from error
     if schema != SCHEMA:
         raise UsageError(f"The graph has schema {schema!r}; expected {SCHEMA}. Build it again with this version.")
     locations: list[Location] = []

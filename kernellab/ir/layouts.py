@@ -1,6 +1,6 @@
 """Who holds what: the warp, lane and register of each element of a tile, or its place in shared or tensor memory.
 
-Which values of a kernel have which layout is read off its TTGIR, in which types tell it. A layout of registers is a
+Which values of a kernel have which layout is read off its TTGIR, whose types have it. A layout of registers is a
 linear map over bits (Zhou et al., "Linear Layouts", https://arxiv.org/abs/2505.23819): each bit of the number of a
 register, lane or warp moves the element by its basis, and moves combine by exclusive or. Which bases an encoding has,
 Triton is asked (`kernellab._triton.tiles`). For memory it cannot be asked in each version, and for some encodings in
@@ -100,7 +100,7 @@ def layout_of(encoding: Encoding, shape: Sequence[int]) -> Layout:
     """Return the layout of a tile where the text of its encoding defines it.
 
     Raises:
-        UsageError: there is no rule for the encoding, or a side is no power of two.
+        UsageError: there is no rule for the encoding, or a side is not a power of two.
     """
     if any(size <= 0 or size & (size - 1) for size in shape):
         raise UsageError(f"A tile of shape {list(shape)} has no layout; expected powers of two.")
@@ -226,7 +226,7 @@ def encoding_in(text: str, known: Mapping[str, Encoding]) -> Encoding:
     Of a layout whose parameters cannot be read, they are one text, so that there is no rule for it.
 
     Raises:
-        UsageError: the text is no layout.
+        UsageError: the text is not a layout.
     """
     try:
         value = _value(_PART.findall(text)[::-1], known)
@@ -234,7 +234,7 @@ def encoding_in(text: str, known: Mapping[str, Encoding]) -> Encoding:
         dialect = _DIALECT.match(text)
         value = Encoding(dialect[1], {"text": text}) if dialect else None
     if not isinstance(value, Encoding):
-        raise UsageError(f"{text!r} is no layout; expected one of TTGIR, such as #ttg.blocked<{{...}}>.")
+        raise UsageError(f"{text!r} is not a layout; expected one of TTGIR, such as #ttg.blocked<{{...}}>.")
     return value
 
 
@@ -295,7 +295,7 @@ class LaidOutValue(Displayable):
     """A value of TTGIR that lies in registers, in shared memory or in tensor memory.
 
     ``name`` is that in TTGIR (``%a_44``), ``operation`` what makes it. ``shape`` is that of one tile; of several
-    buffers of memory, ``buffers`` tells how many there are. ``element`` is the type of an element; ``line`` is a
+    buffers of memory, ``buffers`` is their number. ``element`` is the type of an element; ``line`` is a
     source line, None where none is known. ``registers`` is what Triton says of a tile in registers.
     """
 

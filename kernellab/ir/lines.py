@@ -110,7 +110,7 @@ class StageLine:
 def stage_lines(name: str, text: str, hint: Hint | None = None) -> tuple[StageLine, ...]:
     """Return the lines of a stage by its name; of another, or of a sentence, the lines without places.
 
-    ``hint`` returns, for SASS, the place of an instruction by the innermost frame that SASS tells of it, or None where
+    ``hint`` returns, for SASS, the place of an instruction by the innermost frame that SASS has of it, or None where
     it knows no better; see `kernellab.ir.instructions`.
     """
     if name == "sass":

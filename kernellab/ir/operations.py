@@ -27,7 +27,7 @@ class Access(StrEnum):
 class MemoryRow:
     """An operation that touches memory at the address in operand 0.
 
-    ``mask`` is the operand that switches single lanes off, where there is one. ``clipped`` tells that lanes outside
+    ``mask`` is the operand that switches single lanes off, where there is one. ``clipped`` says that lanes outside
     the tensor that the operand describes are switched off. ``value`` is the operand that goes to memory.
     """
 
@@ -117,8 +117,8 @@ _FLOWING: dict[Flow, tuple[str, ...]] = {
     Flow.MIX: (
         *("tt.dot", "tt.dot_scaled", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui"),
         *("tt.precise_sqrt", "tt.precise_divf", "tt.approx_divf"),
-        # Of TTGIR, which kernels in Gluon begin at: shared and tensor memory are no argument's, and whoever goes to an
-        # address that lay there goes where nobody can tell. https://triton-lang.org/main/dialects/TritonGPUOps.html
+        # Of TTGIR, which kernels in Gluon begin at: shared and tensor memory belong to no argument, and whoever goes to
+        # an address that lay there goes where nobody can tell. https://triton-lang.org/main/dialects/TritonGPUOps.html
         *("ttg.local_alloc", "ttg.local_load", "ttg.memdesc_index", "ttg.memdesc_subslice"),
         *("ttg.memdesc_trans", "ttg.memdesc_reshape", "ttg.memdesc_reinterpret"),
         *("ttng.tmem_alloc", "ttng.tmem_load", "ttng.tmem_subslice"),

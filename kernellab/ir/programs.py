@@ -1,4 +1,4 @@
-"""What the scalars of a kernel tell of all programs of its grid: their values, and how often each operation runs.
+"""What the scalars of a kernel determine for all programs of its grid: their values, and how often each operation runs.
 
 Loop bounds and conditions that derive from constants, scalar arguments, the program id and the grid are evaluated for
 all programs at once. What derives from memory is not known, and neither is then how often something runs.
@@ -36,7 +36,7 @@ def integers(value: int) -> Integers:
 
 
 def literal(operation: Operation) -> Known:
-    """Return the value of an ``arith.constant``, None where it is no scalar integer."""
+    """Return the value of an ``arith.constant``, None where it is not a scalar integer."""
     text = operation.attribute("value")
     number = None if text.startswith("dense") else integer_of(text)
     return integers(number) if number is not None and -(2**63) <= number < 2**63 else None

@@ -46,7 +46,7 @@ Alternative = Linear | OpaqueAddress
 Alternatives = frozenset[Alternative]
 
 NUMBER: Alternatives = frozenset({()})
-"""A value that is no address."""
+"""A value that is not an address."""
 
 UNDEFINED: Alternatives = frozenset()
 """A value that no run has: poison, or one that is not reached."""
@@ -152,7 +152,7 @@ _FOLLOWED: dict[Flow | None, slice] = {
     Flow.BITS: slice(None),
     Flow.MASK: slice(None),
 }
-"""The operands that may be the address which the result is, or lies beside."""
+"""The operands that may be the address which the result is, or lies next to."""
 
 _WIDE = re.compile(r"!tt\.ptr|[a-z]*64$")
 _LEAST_ADDRESS = 1 << 32
@@ -162,7 +162,7 @@ _LEAST_ADDRESS = 1 << 32
 class Origin:
     """The origin of the address of one operation.
 
-    ``roots`` are the arguments whose values are such addresses: numbers, or tensors that hold them. ``is_nested`` tells
+    ``roots`` are the arguments whose values are such addresses: numbers, or tensors that hold them. ``is_nested`` says
     that addresses lie in the memory behind these addresses, too, and ``is_lost`` that it is computed from loaded values
     or numbers in a way that cannot be followed.
     """
@@ -287,7 +287,7 @@ class Rules:
         return opaque_result(operands, operation.index, f"{operation.name} makes it from an address")
 
     def _sum(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State) -> Alternatives:
-        """Return the sum of an operation's terms; where one operand is no address, the terms need not be known."""
+        """Return the sum of an operation's terms; where one operand is not an address, the terms need not be known."""
         left, right = operands
         if left == NUMBER == right or (right == NUMBER and flow in _KEEPS_FIRST):
             return left
@@ -312,7 +312,7 @@ class Rules:
 
 
 def _merged_bits(operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-    """Return the only address of two operands; bits of two addresses cannot be told apart."""
+    """Return the only address of two operands; bits of two addresses cannot be separated."""
 
     def merge(one: Linear, other: Linear) -> Alternative:
         if one and other:

@@ -26,7 +26,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The name of a parameter, of a variable in memory, or of something else that is no register."""
+    """The name of a parameter, of a variable in memory, or of something else that is not a register."""
 
     name: str
 
@@ -67,7 +67,7 @@ def members_of(operand: Operand) -> tuple[Operand, ...]:
 class PtxInstruction:
     """One instruction: its name in parts (``ld.global.v4.b32`` gives four) and its operands as they are written.
 
-    ``guard`` is the predicate under which it is executed, ``negated`` tells that this is when it is false. ``block`` is
+    ``guard`` is the predicate under which it is executed, ``negated`` says that this is when it is false. ``block`` is
     the index of its straight run of instructions: a label begins one, a branch or return ends one.
     """
 
@@ -108,7 +108,7 @@ class PtxKernel:
     """A kernel: ``blocks`` are its straight runs of instructions, ``labels`` the block that each label begins.
 
     ``threads`` is how many threads a program has, ``variables`` the static variables in shared memory with their sizes.
-    Functions of the module that it calls are no part of it.
+    Functions of the module that it calls are not part of it.
     """
 
     name: str

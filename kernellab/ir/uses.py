@@ -143,7 +143,7 @@ def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None
     """Return the operations that use an argument, and the operands of those that access it.
 
     Of an operation in a loop or branch, the operation that owns the region and what its bounds or condition derive
-    from belong to the slice. ``touching`` are the operations that touch the argument, as its effects tell; without
+    from belong to the slice. ``touching`` are the operations that touch the argument, as its effects say; without
     them, those are found by following its pointer alone.
 
     Raises:

@@ -294,7 +294,7 @@ class Lab(Workspace):
     ) -> Explanation:
         """Explain what limits a launch, or a kept kernel's recorded one; with ``samples``, by its profile, too.
 
-        Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
+        Of a ``target`` that is not this machine's GPU, a model with its data sheet.
         """
         from kernellab.explain.verbs import call_in, explanation_of
 
@@ -400,7 +400,7 @@ class Lab(Workspace):
         """Define a kept kernel, or that of a bundle (``.zip``), with its decorators and helpers in a namespace again.
 
         Raises:
-            UnknownName, UsageError: there is no such kernel, or the file is no bundle.
+            UnknownName, UsageError: there is no such kernel, or the file is not a bundle.
         """
         if not isinstance(kernel, str | int | Path):
             raise UsageError(value_message("kernel", kernel, "a name, name@version, id, or the path of a bundle"))

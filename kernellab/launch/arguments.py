@@ -169,7 +169,7 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def spec_of(
     name: str, value: Any, tensor: Callable[[str, Any], TensorSpec], other: Callable[[str, Any], ArgumentSpec]
 ) -> ArgumentSpec:
-    """An argument as data; ``tensor`` converts tensors, ``other`` values that are no kernel arguments."""
+    """An argument as data; ``tensor`` converts tensors, ``other`` values that are not kernel arguments."""
     if isinstance(value, tuple):
         items = tuple(spec_of(f"{name}[{i}]", item, tensor, other) for i, item in enumerate(value))
         return TupleSpec(items, type(value).__name__, getattr(value, "_fields", None))

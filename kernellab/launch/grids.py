@@ -17,7 +17,7 @@ def evaluated_grid(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -
     """The three extents of the user's grid for the arguments of a launch; see `checked_grid`.
 
     Raises:
-        LaunchError: it is no grid, or a function that cannot be called with the arguments by name.
+        LaunchError: it is not a grid, or a function that cannot be called with the arguments by name.
         Exception: whatever the user's function raises, as it is.
     """
     __tracebackhide__ = True
@@ -85,7 +85,7 @@ def require_grid(grid: Any, what: str) -> None:
     if not is_grid_function(grid) and not isinstance(grid, int | tuple | list):
         got = value_text(grid) if grid is None or isinstance(grid, str | float) else f"a {type(grid).__name__}"
         raise UsageError(
-            f"The grid is missing: {what} got {got} in its place. Pass it after the kernel, "
+            f"The grid is missing: {what} got {got} instead. Pass it after the kernel, "
             f"{what}(kernel, grid, ...), as a tuple such as (64,) or a function of the kernel's parameters by name."
         )
 

@@ -20,8 +20,8 @@ _THREAD = threading.local()
 def mark_launch(name: str) -> Iterator[None]:
     """Mark a with statement in profiler timelines as the launch of a kernel.
 
-    torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is no operation of torch, so
-    that no tracer takes it into a graph.
+    torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is not an operation of torch,
+    so that no tracer takes it into a graph.
     """
     is_outer = not getattr(_THREAD, "is_marked", False)
     _THREAD.is_marked = True

@@ -1,4 +1,5 @@
-"""Tensors in place of pointers: objects with ``data_ptr()`` and ``dtype`` that are no tensors stand for memory as well.
+"""Tensors in place of pointers: objects with ``data_ptr()`` and ``dtype`` that are not tensors stand for memory as
+well.
 
 Its size is their own ``shape``, ``numel`` or ``nbytes``, or that of the tensor that owns the address.
 """
@@ -22,7 +23,7 @@ def tensors_for_pointers(name: str, value: Any) -> Any:
     """An argument with its pointers, also in tuples, replaced by tensors on the same memory.
 
     Raises:
-        LaunchError: nobody knows how much memory a pointer stands for, or it has no dtype of Triton.
+        LaunchError: the size of the memory behind a pointer is unknown, or it has no dtype of Triton.
     """
     return with_members(name, value, _tensor_for)
 

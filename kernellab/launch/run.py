@@ -69,7 +69,7 @@ class InterpretJob:
     """A launch with its kernel and constexprs, as the interpreter worker gets it.
 
     ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
-    ``watch``, the answer tells what the launch did with each element.
+    ``watch``, the answer says what the launch did with each element.
     """
 
     closure: Closure

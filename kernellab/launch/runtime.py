@@ -107,7 +107,7 @@ class Runtime:
             self.offline.deactivate()
 
     def go_offline(self) -> None:
-        """Continue without a GPU: launches run on the CPU, with an offline driver in its place."""
+        """Continue without a GPU: launches run on the CPU, with an offline driver instead."""
         self.trials = self.tune = None
         self.offline = OfflineDriver(self.target, self.interpret_offline, show_unrecorded)
         self.activate()
@@ -182,7 +182,7 @@ class Runtime:
             self._report(launch)
 
     def _start(self, launch: BoundLaunch) -> Run | None:
-        """Launch on the GPU, or on the CPU in its place, which returns the run."""
+        """Launch on the GPU, or else on the CPU, which returns the run."""
         __tracebackhide__ = True
         launch.call_hooks()
         start = partial(launch.kernel.launch_compiled, launch.handle, launch.arguments, launch.grid)

@@ -386,7 +386,7 @@ def _store_launches(
 ) -> Iterator[tuple[LaunchRecord, Version | None]]:
     """Store the launches of a cell, each with its reference over the kernel's parameters.
 
-    They come with the version that was launched. An empty grid launched nothing, and would not tell how grids follow
+    They come with the version that was launched. An empty grid launched nothing, and would not show how grids follow
     from arguments.
     """
     for record in list(recorder.records.values()):

@@ -22,7 +22,7 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
     """Parse and evaluate the parts of a launch in a namespace.
 
     Raises:
-        UsageError: the text is no launch, or a part of it cannot be evaluated.
+        UsageError: the text is not a launch, or a part of it cannot be evaluated.
     """
     text = strip_quotes(text.strip())
     how = "write kernel[grid](arguments), and options that have spaces in quotes"
@@ -33,7 +33,7 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
     except SyntaxError as exc:
         raise invalid_python(text, exc, _option_order_advice(text) or how) from exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
-        raise UsageError(f"{text!r} is no launch; {_option_order_advice(text) or 'write kernel[grid](arguments)'}.")
+        raise UsageError(f"{text!r} is not a launch; {_option_order_advice(text) or 'write kernel[grid](arguments)'}.")
     argument_call = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
     parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, argument_call], ast.Load()))
     kernel, grid, (args, meta) = evaluate(ast.fix_missing_locations(parts), text, namespace)
@@ -103,7 +103,7 @@ def evaluate_named(texts: Sequence[str] | None, option: str, namespace: Mapping[
     """Evaluate ``name=expression, ...`` from one option or several.
 
     Raises:
-        UsageError: a text is no list of names with values, or cannot be evaluated.
+        UsageError: a text is not a list of names with values, or cannot be evaluated.
     """
     values: dict[str, Any] = {}
     for text in texts or ():

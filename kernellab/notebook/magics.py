@@ -377,7 +377,7 @@ class WhyMagics(LabMagics):
         options = parse_options(self.triton_why, "%triton_why", line)
         text, own = " ".join(options.launch), {"samples": options.samples, "timeout_s": options.timeout}
         if "[" not in text and len(options.launch) > 1:
-            raise UsageError(f"{text!r} is no kernel; options come before it: %triton_why --samples softmax.")
+            raise UsageError(f"{text!r} is not a kernel; options come before it: %triton_why --samples softmax.")
         if "[" not in text and text:
             return self.lab.explain(key_of(strip_quotes(text)), **own)
         launch = launch_of_text(text, self.shell.user_ns)

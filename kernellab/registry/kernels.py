@@ -1,6 +1,6 @@
 """The side table: every kernel of the lab under an id, a name and a version, with the history of its launches.
 
-Ids go to kernels and kernels to ids in constant time, as in the side tables that graph compilers keep beside a graph
+Ids go to kernels and kernels to ids in constant time, as in the side tables that graph compilers keep with a graph
 that can hold plain numbers only. What the table holds is also in the store, so a name outlives the session. Of a launch
 it keeps enough to launch the kernel again on arguments of the same kind.
 """

@@ -35,7 +35,7 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
     """A version with those of its launches that have the parameters of the latest.
 
     Trials by `Lab.run` count only where there is no launch, and what was compiled alone, such as the best config of a
-    tuning without a GPU, only where nothing ran. What was compiled for stand-ins is no launch.
+    tuning without a GPU, only where nothing ran. What was compiled for stand-ins is not a launch.
     """
     known = [row for row in store.history.launches(version.id) if not row.launch.has_stand_ins]
     ran = [row for row in known if row.launch.by == "run" and row.launch.where != "nowhere"]
@@ -201,7 +201,7 @@ def _require_room(tensors: Sequence[Argument], device: str) -> None:
 
 
 def given_arguments(launch: RecordedLaunch) -> list[Argument]:
-    """The arguments that are no constexprs, in the order of the kernel."""
+    """The arguments that are not constexprs, in the order of the kernel."""
     return [argument for argument in launch.arguments if not argument.constexpr]
 
 

@@ -24,7 +24,7 @@ from kernellab.source import INTEGER_OPTIONS, is_formula, is_plain
 from kernellab.store import Argument, RecordedLaunch, Result
 from kernellab.target import device_name
 
-_SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
+_SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are not random numbers
 
 
 def recorded_launch_of(record: LaunchRecord, check: str = "") -> RecordedLaunch:

@@ -151,7 +151,7 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
 
     Raises:
         UnknownName: there is none.
-        UsageError: ``name`` is no identifier.
+        UsageError: ``name`` is not an identifier.
     """
     version = kernels.version(key_of(key))
     if not is_name(name or version.identifier):

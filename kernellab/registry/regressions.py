@@ -157,7 +157,7 @@ def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, marg
 
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: ``since`` is no moment, or ``margin`` no share.
+        UsageError: ``since`` is not a moment, or ``margin`` is not a share.
     """
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
         raise UsageError(value_message("margin", margin, f"a share such as {MARGIN}: 3 %"))

@@ -36,7 +36,7 @@ class Version:
 
     @property
     def identifier(self) -> str:
-        """The name; of one that an earlier release let in and that is no identifier, the nearest that is."""
+        """The name; of one that an earlier release let in and that is not an identifier, the nearest that is."""
         return self.name if is_name(self.name) else re.sub(r"^(?=\d)|\W", "_", self.name) + "_" * iskeyword(self.name)
 
 
@@ -49,7 +49,7 @@ class Argument:
     memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers;
     of one that ``is_updated``, which the launch read and changed, they are those from before it.
     ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape. Of a
-    function, and of a value that is no literal, ``source`` is a closure with the binding in it that stands for it.
+    function, and of a value that is not a literal, ``source`` is a closure with the binding in it that stands for it.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Argument:
 class RecordedLaunch:
     """A way in which a kernel was launched.
 
-    ``signature`` gives Triton's type of each parameter, ``options`` what the compiler was told (``num_warps``, ...),
+    ``signature`` gives Triton's type of each parameter, ``options`` what the compiler was given (``num_warps``, ...),
     ``grid_text`` the expression of a grid function where it is known; ``result`` is the digest of the compiled kernel
     and ``where`` it ran (``gpu``, ``interpreter``, or ``nowhere``). ``device`` is the model of the GPU. ``by`` is
     ``run`` for a trial, which `Lab.run` makes.
@@ -113,7 +113,7 @@ class LaunchRow:
     """A launch in the history: ``count`` times since ``created``, the last time at ``last`` and in ``seconds``.
 
     Cells of ``%%triton`` and `Lab.run` count. Of what other code launches, the first launch of each specialization is
-    kept, and nobody counts: ``count`` is 0.
+    kept, and not counted: ``count`` is 0.
     """
 
     id: int
@@ -129,7 +129,7 @@ class LaunchRow:
 class Result:
     """The summary of one compiled specialization, for one target.
 
-    ``resources`` has the fields of `kernellab.compile.types.Resources`; ``complete`` tells that no effect is unknown,
+    ``resources`` has the fields of `kernellab.compile.types.Resources`; ``complete`` says that no effect is unknown,
     ``through`` the arguments that hold addresses, through which the kernel reaches other memory.
     """
 

@@ -48,7 +48,7 @@ class Database:
     A broken file, or one of a later release, is set aside and a new one opened. If the file cannot be written
     (read-only, full disk), its content is copied to memory and the work continues there. If it is deleted or moved
     while open, it is written again; if another file replaced it, that one is used, and the former content is kept
-    beside it. Each case gives one warning.
+    next to it. Each case gives one warning.
 
     No connection to a file crosses a fork (https://www.sqlite.org/howtocorrupt.html, 2.6): it is closed before the fork
     and reopened on demand in parent and child. A database in memory is copied by the fork.
@@ -114,7 +114,7 @@ class Database:
         """Replace a database in memory by a copy of a file, which is only read, even while others write it.
 
         Raises:
-            StoreError: the file is no store, is broken, or a later release wrote it; what there was is lost.
+            StoreError: the file is not a store, is broken, or a later release wrote it; what there was is lost.
         """
         assert self.path is None
         with self._lock:
@@ -422,7 +422,7 @@ def _reason(exc: Exception) -> str:
 
 def _remedy(path: Path) -> str:
     folder = path.parent
-    if os.path.isdir(path):  # which is no error where a name is too long
+    if os.path.isdir(path):  # which is not an error where a name is too long
         wrong = f"{FILE} is a folder there: move it away"
     elif folder.name == FILE and os.path.isfile(folder):
         wrong = f"A store is a folder: name {str(folder.parent)!r}"

@@ -275,7 +275,7 @@ class Store:
         """Return a copy in memory of the store in a file; the file is only read.
 
         Raises:
-            StoreError: the file is no store, or one of a later release.
+            StoreError: the file is not a store, or one of a later release.
         """
         store = cls(None)
         store.database.fill_from(path)

@@ -220,7 +220,7 @@ def listed_values(name: str, values: Any) -> tuple[Any, ...]:
     """Return an iterable as a tuple; ``name`` stands for it in messages.
 
     Raises:
-        UsageError: it is no iterable, or its iteration fails.
+        UsageError: it is not an iterable, or its iteration fails.
     """
     try:
         if not isinstance(values, str | bytes):

@@ -338,7 +338,7 @@ class Bench(Protocol):
     ) -> list[LaunchTimes | KernellabError]:
         """Measure each as `measure` does; cut short those that take ``loser_factor`` times the best before them.
 
-        The error of one that fails is returned in its place.
+        The error of one that fails is returned instead.
         """
 
     def compare(

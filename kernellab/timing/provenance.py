@@ -110,7 +110,7 @@ def key_fields(
 
     They are the kernel's closure, the types and specializations of the arguments that no config sets, the values of the
     autotuner's ``key``, the device, the driver and Triton. Without a ``key``, all numbers and shapes count, and a grid
-    that is no function. ``sizes`` are those that a tuning iterates over: they count with any ``key``.
+    that is not a function. ``sizes`` are those that a tuning iterates over: they count with any ``key``.
     """
     from kernellab._triton.kernel import autotune_settings
 

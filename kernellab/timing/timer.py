@@ -209,7 +209,7 @@ class GpuTimer:
         import torch
 
         function = implementation.function
-        assert function is not None, "what is no kernel is a function"
+        assert function is not None, "a function, as it is not a kernel"
         inputs = {name: each for name, each in memory_of(self.arguments).items() if name not in self.written}
         versions = {name: each._version for name, each in inputs.items()}
         result = run_function(implementation, self.arguments)
@@ -295,7 +295,7 @@ def returned_outputs(result: Any, written: Sequence[Any]) -> list[Any]:
     """Return the outputs of a function: its results, or the tensors it wrote where it returns None.
 
     Raises:
-        RunError: it returns something that is no tensor.
+        RunError: it returns something that is not a tensor.
     """
     if result is None:
         return list(written)

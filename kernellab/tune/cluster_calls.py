@@ -165,7 +165,7 @@ class CallQueue:
             forgotten.clear()
 
     def _futures(self) -> list[Future[bytes]]:
-        """Return the futures of all calls and questions under way."""
+        """Return the futures of all running calls and questions."""
         return [future for _, future in self._running.values()] + [future for future, _ in self._questions.values()]
 
     def _names(self) -> frozenset[str]:

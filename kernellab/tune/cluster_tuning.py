@@ -126,7 +126,7 @@ def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) 
     """Return a queue of calls to the executor's processes that own a GPU; it asks none of them yet.
 
     Raises:
-        UsageError: it is no executor.
+        UsageError: it is not an executor.
     """
     question = ClusterCall(owner_here, opened, "the question which GPU a process owns")
     return CallQueue(cluster_of(executor), question, str(environment.device.target), environment.compiler.timeout_s)
@@ -139,7 +139,7 @@ def tune_elsewhere(
 
     Raises:
         KernellabError: what the tuning raised there, or that its processes were lost.
-        UsageError: it is no executor.
+        UsageError: it is not an executor.
     """
     queue = _queue_of(environment, options.executor, opened)
     owner = queue.open()
@@ -214,7 +214,7 @@ class ClusterCases:
 
     @property
     def multiprocessors(self) -> int | None:
-        """The number of multiprocessors of each GPU; None if unknown."""
+        """The number of SMs of each GPU; None if unknown."""
         return self.owner.multiprocessors
 
     @property
@@ -263,7 +263,7 @@ def cluster_cases(
     """Return a measurer of cases that runs in the executor's processes that own a GPU.
 
     Raises:
-        UsageError: it is no executor.
+        UsageError: it is not an executor.
         WorkerError: none of its processes owns a GPU, or can be asked.
     """
     queue = _queue_of(environment, executor, opened)

@@ -73,8 +73,8 @@ class DevicePool:
 
     ``makers`` make the benches, each at its first measurement. The first bench is the reference. It measures alone
     until its pace is known; the others join if that saves `WORTH_S` seconds, since a device first needs a worker and
-    copies of the arguments. A device that joins times one config of the reference, and takes no part if its median is
-    off by more than `AGREEMENT`. That threshold is well below `Options.finalist_factor`, the lag with which a config
+    copies of the arguments. A device that joins times one config of the reference, and is not used if its median is off
+    by more than `AGREEMENT`. That threshold is well below `Options.finalist_factor`, the lag with which a config
     still enters the final, so the bias of a device excludes no winner.
 
     With ``at_once`` above one, a single device measures that many candidates per request; `flush` and

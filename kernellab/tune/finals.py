@@ -99,7 +99,7 @@ class EarlyFinals:
     _has_failed: bool = False
 
     def rounds_of(self, bench: Rounds, devices: int, finalists: tuple[Implementation, ...]) -> FinalRounds:
-        """Return the rounds of these finalists, continuing those under way if they are the same."""
+        """Return the rounds of these finalists, continuing running ones if they are the same."""
         if self._rounds is None or self._rounds.finalists != finalists:
             self._rounds = FinalRounds(bench, devices, finalists, self.options, self.clock)
         return self._rounds
@@ -120,7 +120,7 @@ class EarlyFinals:
         return self.measure_more()
 
     def measure_more(self) -> bool:
-        """Measure a batch of the rounds under way; return whether more can follow."""
+        """Measure a batch of the running rounds; return whether more can follow."""
         if self._rounds is None or self._rounds.is_decided:
             return False
         try:

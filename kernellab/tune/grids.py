@@ -97,7 +97,7 @@ def mixed_order(xnumel: int) -> Grid:
     """Return the grid of a kernel with ``RSPLIT_SIZE`` rows per program, taken in steps of ``XBLOCK``.
 
     The grid raises:
-        UsageError: its rows are no multiple of that block.
+        UsageError: its rows are not a multiple of that block.
     """
 
     def grid(meta: Mapping[str, Any]) -> Grid3:

@@ -158,7 +158,7 @@ def _output_names(given: Sequence[str] | None) -> frozenset[str] | None:
     """Return the names of the arguments to compare; None for all.
 
     Raises:
-        UsageError: they are no names.
+        UsageError: they are not names.
     """
     if given is not None and (isinstance(given, str) or not given or not all(isinstance(n, str) for n in given)):
         raise UsageError(f'outputs is {value_text(given)}; expected names of arguments, such as ("out_ptr",).')

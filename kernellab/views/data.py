@@ -31,7 +31,7 @@ _PROVENANCE = ("device", "driver", "target", "triton", "torch")
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: sets as sorted lists, paths and enums as text, what is no number as None."""
+    """Return a value as JSON has it: sets as sorted lists, paths and enums as text, what is not a number as None."""
     if value is None or isinstance(value, bool | int) or type(value) is str:
         return value
     if isinstance(value, Enum):

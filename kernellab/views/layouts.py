@@ -254,7 +254,7 @@ class TilesPane:
     """The values of a kernel and the tiles of at most ``most`` layouts; ``numbers`` are those of source lines.
 
     It stands on a card, and in the explorer below TTGIR. Without a script, a value is chosen in the list, where those
-    of the chosen line come first. A script chooses the value that is clicked in TTGIR, and tells who holds the element
+    of the chosen line come first. A script chooses the value that is clicked in TTGIR, and shows who holds the element
     under the pointer, from ``data-tile``.
     """
 

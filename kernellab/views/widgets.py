@@ -185,8 +185,8 @@ class Explorer(GraphView):
     """The explorer of one compiled kernel: its source, its stages and its graph.
 
     ``stage`` is the one that shows; it can be set and observed, as can all that a `GraphView` has: ``line`` and
-    ``file`` are the chosen source line. ``value`` is that of TTGIR whose layout shows (``%a_44``), "" for the one that
-    tells most. SASS is disassembled when its stage is first opened.
+    ``file`` are the chosen source line. ``value`` is that of TTGIR whose layout shows (``%a_44``), "" for the most
+    informative one. SASS is disassembled when its stage is first opened.
 
     Raises:
         StateError: ``stage`` is set to one that the kernel does not have, or ``value`` to one without a drawn layout.

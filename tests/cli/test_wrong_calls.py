@@ -115,7 +115,7 @@ WORDS = {
         "--meta",
         "FOO=1",
     ): "--meta FOO: add_kernel has no such constexpr or option; expected one of BLOCK,",
-    ("run", ""): "'' is no file",
+    ("run", ""): "'' is not a file",
 }
 
 
@@ -210,7 +210,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kernellab", "run", str(tmp_path / "nothing.py")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is no file" in done.stderr
+    assert "is not a file" in done.stderr
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def rules() -> list[Rule]:
 
 def phrases(words: str) -> re.Pattern[str]:
     """Return a pattern for any of some phrases, in which ``...`` is up to 50 characters of one clause."""
-    parts = re.split(r",(?= ?\w)(?<!^,)", words)
+    parts = words.split(",")
     patterns = [re.escape(part.strip()).replace(r"\.\.\.", r"[^.;:]{1,50}?").replace(r"\ ", r"\s+") for part in parts]
     return re.compile("|".join(rf"(?<!\w){pattern}(?!\w)" for pattern in patterns), re.IGNORECASE)
 

@@ -117,13 +117,13 @@ def _without(name: str) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda row: "{" + json.dumps(row), "Line 3 of .* is no measurement"),
+        (lambda row: "{" + json.dumps(row), "Line 3 of .* is not a measurement"),
         (_without("config"), "Line 3 .*lacks 'config'"),
         (lambda row: {**row, "time_ms": "fast"}, "Line 3 .*time_ms is 'fast'"),
         (lambda row: {**row, "device": "NVIDIA B200"}, "Line 3 .*its key names another"),
         (lambda row: {**row, "digest": "0" * 64}, "Line 3 .*no line before it holds its kernel"),
         (lambda row: {**row, "schema": 2}, "Line 3 .*its schema is 2"),
-        (lambda row: [1, 2], "Line 3 .*no object"),
+        (lambda row: [1, 2], "Line 3 .*expected an object"),
     ],
 )
 def test_a_broken_line_is_named_and_nothing_is_entered(

@@ -64,7 +64,7 @@ def test_equal_kernels_make_equal_bundles_of_json_and_text(lab: kernellab.Lab, t
 def test_a_file_that_is_no_bundle_is_an_error(lab: kernellab.Lab, tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "x.zip").write_bytes(content)
-    with pytest.raises(UsageError, match="is no bundle"):
+    with pytest.raises(UsageError, match="is not a bundle"):
         lab.load(tmp_path / "x.zip", {})
 
 

@@ -172,8 +172,8 @@ def test_what_is_no_store_enters_nothing(tmp_path: Path) -> None:
         (broken, StoreError, "cannot be read as a kernel store"),
         (tmp_path / "x.zip", UsageError, "%triton_load x.zip"),
         (tmp_path / "empty", UsageError, f"it has no {FILE}"),
-        (tmp_path / "absent", UsageError, "it is no file"),
-        (Path("/dev/null"), UsageError, "it is no file"),
+        (tmp_path / "absent", UsageError, "it is not a file"),
+        (Path("/dev/null"), UsageError, "it is not a file"),
     ):
         with pytest.raises(error, match=message):
             merge(mine, path)

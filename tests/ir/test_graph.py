@@ -73,7 +73,7 @@ def test_json_gives_the_same_effects_back(case: Case) -> None:
 def test_json_of_another_schema_is_refused() -> None:
     with pytest.raises(UsageError, match="schema 0"):
         graph_from_json('{"schema": 0}')
-    with pytest.raises(UsageError, match="no graph"):
+    with pytest.raises(UsageError, match="not a graph"):
         graph_from_json("nothing")
 
 

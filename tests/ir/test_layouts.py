@@ -153,8 +153,8 @@ def test_names_at_the_head_of_a_module_may_refer_to_each_other() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: encoding_in("blocked<{", {}), "is no layout"),
-        (lambda: encoding_in("i32", {}), "is no layout"),
+        (lambda: encoding_in("blocked<{", {}), "is not a layout"),
+        (lambda: encoding_in("i32", {}), "is not a layout"),
         (lambda: layout_of(Encoding("amd_wmma"), (64, 64)), "The layout amd_wmma() is not known to this version"),
         (lambda: layout_of(Encoding("blocked"), (48, 64)), "expected powers of two"),
         (lambda: layout_of(Encoding("blocked", {"CGALayout": ((1, 0),)}), (64, 64)), "num_ctas > 1"),

@@ -245,7 +245,7 @@ def test_a_tensor_without_memory_that_a_kernel_takes_is_refused_by_every_verb(la
 @pytest.mark.parametrize(("grid", "said"), [(None, "None"), ("64", "'64'"), (1.5, "1.5"), (torch.ones(2), "a Tensor")])
 def test_what_stands_in_the_place_of_the_grid_is_told(lab: kernellab.Lab, verb: str, grid: Any, said: str) -> None:
     x = torch.ones(4)
-    with pytest.raises(UsageError, match=rf"^The grid is missing: lab\.{verb} got {said} in its place\. Pass it after"):
+    with pytest.raises(UsageError, match=rf"^The grid is missing: lab\.{verb} got {said} instead\. Pass it after"):
         getattr(lab, verb)(samples.add_kernel, grid, x, x, x, 4, BLOCK=16)
 
 
@@ -328,7 +328,7 @@ def test_a_launch_that_nobody_records_warns_of_what_its_checked_run_finds(
 
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
-    with pytest.raises(UsageError, match=r"lab\.run got a JITFunction in its place"):
+    with pytest.raises(UsageError, match=r"lab\.run got a JITFunction instead"):
         lab.run(samples.add_kernel, samples.add_kernel, x, x, x, 4, BLOCK=16)  # type: ignore[arg-type]
     with pytest.raises(LaunchError, match="The grid function of add_kernel is called with the arguments by name"):
         bound[lambda n, block: (1,)](x, x, x, 4, BLOCK=16)

@@ -68,7 +68,7 @@ def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%triton_tune shift(x, out, 300)", "is no launch"),
+        ("%triton_tune shift(x, out, 300)", "is not a launch"),
         ("%triton_tune shift[grid](x, out, absent)", "name 'absent' is not defined"),
         ("%triton_tune shift[grid](x, out", "is not valid Python: '(' was never closed; write kernel[grid](arguments)"),
         ("%triton_tune", "There is no launch; write kernel[grid](arguments)."),

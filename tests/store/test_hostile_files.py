@@ -139,7 +139,7 @@ def test_bundles_that_unpack_to_much_are_refused_before_they_are_unpacked(tmp_pa
 def test_what_is_no_file_is_no_bundle(tmp_path: Path) -> None:
     store = Store(None)
     for path in (tmp_path, tmp_path / "absent.zip", Path("/dev/null"), tmp_path / "a\0b.zip"):
-        with pytest.raises(UsageError, match="is no bundle"):
+        with pytest.raises(UsageError, match="is not a bundle"):
             hostile.read_bundle(store, path)
 
 

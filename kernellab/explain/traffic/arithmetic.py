@@ -207,7 +207,7 @@ def _pair(low: Array, high: Array) -> Array:
 
 
 def _is_unordered(parts: tuple[str, ...]) -> bool:
-    """Whether a comparison is true where one side is no number."""
+    """Whether a comparison is true where one side is not a number."""
     return parts[1].endswith("u") and parts[-1][0] in "fb" and parts[1][:-1] in _COMPARISONS
 
 

@@ -85,7 +85,7 @@ def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, .
 
 
 def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
-    """Return the moves that replace a load of a part of what ``first`` loaded; none where it is no part of it."""
+    """Return the moves that replace a load of a part of what ``first`` loaded; none where it is not a part of it."""
     here, there = _address(load), _address(first)
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)

@@ -167,7 +167,7 @@ def traffic_of(
 
 
 def resident_programs(compiled: Compiled) -> int:
-    """Return the number of resident programs per multiprocessor.
+    """Return the number of resident programs per SM.
 
     Where the occupancy is not known it is 1, the least with which a kernel runs at all.
     """

@@ -211,7 +211,7 @@ class Machine:
         if bits is not None:
             return bits
         if isinstance(operand, Symbol):
-            return UnknownValue(f"{name}, which is no parameter")
+            return UnknownValue(f"{name}, which is not a parameter")
         is_special = "." in name or name.startswith(_UNKNOWN_REGISTERS)
         return UnknownValue(f"the register {name}" if is_special else "a register that was never written")
 

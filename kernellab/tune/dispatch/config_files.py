@@ -96,7 +96,7 @@ def read_table(path: str | Path) -> tuple[Dispatch, ...]:
     """Return the dispatches of a table, one per device and Triton version; they have no kernel.
 
     Raises:
-        UsageError: the file is no table, or one of a later release.
+        UsageError: the file is not a table, or one of a later release.
     """
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > _BYTES:
@@ -111,7 +111,7 @@ def read_table(path: str | Path) -> tuple[Dispatch, ...]:
                 for triton, entry in versions.items()
             )
     except (MalformedData, OSError, ValueError) as exc:
-        raise UsageError(f"{str(path)!r} is no table of a dispatch: {exc}.") from exc
+        raise UsageError(f"{str(path)!r} is not a table of a dispatch: {exc}.") from exc
 
 
 def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, entry: Mapping[str, Any]) -> Dispatch:

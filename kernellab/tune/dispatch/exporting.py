@@ -100,7 +100,7 @@ def export_source(text: str, kind: str | None, names: Mapping[str, Any]) -> Disp
         each for each in names.values() if isinstance(each, Dispatch) and each.kernel == text.partition("@")[0]
     ]
     if not dispatches:
-        raise UsageError(f"{text!r} is no dispatch, and no variable holds one of it; lab.tune_over returns one.")
+        raise UsageError(f"{text!r} is not a dispatch, and no variable holds one of it; lab.tune_over returns one.")
     return dispatches[-1]
 
 
@@ -231,7 +231,7 @@ def _sample_cases(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[M
 def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -> list[Sample]:
     """Turn constexprs that vary between cases into arguments, except for some names.
 
-    A size that is a constexpr is no default of a launch.
+    A size that is a constexpr is not a default of a launch.
     """
     values: dict[str, set[Any]] = {}
     for _, launch in samples:
@@ -263,7 +263,7 @@ def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: V
     ]
     if not texts:
         raise UsageError(
-            f"{name} is no argument of {version.label}, and no extent of one, so a launch could not tell it; "
+            f"{name} is not an argument of {version.label}, and no extent of one, so a launch could not tell it; "
             "pass it to the kernel."
         )
     named = [text for text in texts if text.casefold() == name.casefold()]

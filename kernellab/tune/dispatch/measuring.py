@@ -202,7 +202,7 @@ def _job(launches: Launches, config: Config) -> CompileJob:
 
 
 def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
-    """Return the programs of each config that fit on one multiprocessor, from its occupancy."""
+    """Return the programs of each config that fit on one SM, from its occupancy."""
     if limits is None:
         return {}
     warps = limits.threads_per_multiprocessor // limits.warp_threads

@@ -253,7 +253,7 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
     all.
 
     Raises:
-        UsageError: there is none, or a size is no integer.
+        UsageError: there is none, or a size is not an integer.
     """
     if isinstance(over, Mapping):
         names, lists = list(over), [_size_list(name, values) for name, values in over.items()]

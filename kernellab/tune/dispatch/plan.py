@@ -1,8 +1,8 @@
 """The plan of a tuning over sizes: which cases and configs to measure next; then the rule, and its regrets.
 
 The plan has no effects: `ask` returns a request, and `tell` takes its result. The rule's few configs are chosen by
-their losses on measured cases, and on sizes between them by the model. Regrets are given for each measured case, and
-estimated for a rule fitted without it.
+their losses on measured cases, and on sizes between them as the model estimates. Regrets are given for each measured
+case, and estimated for a rule fitted without it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PlanPolicy:
     is not fitted anew while at most the share ``stale`` of the times is new. The rule has ``max_configs`` at most.
 
     Raises:
-        UsageError: that is no positive number.
+        UsageError: that is not a positive number.
     """
 
     share: float = 0.25
@@ -79,7 +79,7 @@ class _Untimed(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Chooses the next case to measure; several cases may be under way.
+    """Chooses the next case to measure; several cases may be measured at once.
 
     It starts with many configs on a case of middle size. The other cases follow, each as far as possible from those
     before it, so that the model soon covers all sizes. A few rounds over all cases follow: each measures the most
@@ -110,11 +110,11 @@ class Plan:
 
     @property
     def left(self) -> int:
-        """The rest of the budget, less the configs that cases under way may take."""
+        """The rest of the budget, less the configs that running cases may take."""
         return self.budget - self._spent - sum(self._under_way.values())
 
     def ask(self) -> CaseRequest | None:
-        """Return the next request; None if none is left, or if cases under way must end first."""
+        """Return the next request; None if none is left, or if running cases must end first."""
         if self._waiting:
             fit = self.table.fit(self.policy.stale) if self._is_timed else None
             return self._first_request(self._waiting.pop(0), fit)

@@ -62,7 +62,7 @@ class CaseRequest:
 class MeasuredCase:
     """The measurements of a case: a row for each config that was tried, or known before.
 
-    ``grids`` are the grids of configs, ``resident`` the programs of compiled ones that fit on one multiprocessor.
+    ``grids`` are the grids of configs, ``resident`` the programs of compiled ones that fit on one SM.
     ``key`` is that of the rows in the store, ``provenance`` has device and versions. ``failure`` is the reason why the
     whole case could not be measured: no memory for its inputs, a lost worker. ``known`` counts rows that were not
     measured anew. ``is_interrupted`` if the user ended it: its rows count, and no other case is measured.

@@ -2,7 +2,7 @@
 
 A measured case has its config in a table. For other sizes, each config has a cost: the time of a launch, of a wave, of
 a wave per step of a size, and so on, fitted to the measurements. Configs differ in how their programs fill the
-multiprocessors. A wave is the programs that reside at a time; the last wave takes about as long as a full one. A
+SMs. A wave is the programs that reside at a time; the last wave takes about as long as a full one. A
 program may keep a multiprocessor busy alone, so the time also grows with rounds, the programs per multiprocessor.
 
 The number of programs for new sizes is a formula: the product of sizes, sizes over values of the config (rounded up)
@@ -57,7 +57,7 @@ class Extent:
 class Term:
     """A term of the time model: per launch, wave or round, times the named sizes.
 
-    With ``odd``, it counts only where that size is no multiple of `ALIGNMENT`.
+    With ``odd``, it counts only where that size is not a multiple of `ALIGNMENT`.
     """
 
     per: Quantity
@@ -210,7 +210,7 @@ class Rule:
                 _require_sound(rule)
                 return rule
         except MalformedData as exc:
-            raise UsageError(f"This is no rule of a dispatch ({exc}); expected what Rule.as_json gives.") from exc
+            raise UsageError(f"This is not a rule of a dispatch ({exc}); expected what Rule.as_json gives.") from exc
 
 
 def whole_number(value: object) -> int | None:

@@ -55,7 +55,7 @@ def pointwise(
     ``tile="square"`` is for two extents along each of which some argument is contiguous, as in a transposition: on
     NVIDIA, that leaves one config. ``one_per_thread`` adds blocks with as many threads as elements, for kernels that
     such a layout saves conversions (a search in sorted values, say). No config gives a thread fewer elements than
-    ``min_per_thread``, if the extents have them. ``atomics`` tells that the kernel adds atomically, which on AMD is
+    ``min_per_thread``, if the extents have them. ``atomics`` says that the kernel adds atomically, which on AMD is
     worth a small block.
 
     Raises:

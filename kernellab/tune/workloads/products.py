@@ -1,6 +1,6 @@
 """Search spaces for products of tiles, which have too many configs for a list.
 
-What bounds them is the shared memory of the target, which holds the tiles under way: what Triton compiles for NVIDIA
+What bounds them is the shared memory of the target, which holds the tiles in flight: what Triton compiles for NVIDIA
 has there as many as stages, and for AMD one less.
 """
 
@@ -41,7 +41,7 @@ def attention(
 ) -> Space:
     """Return the space of a fused attention: ``BLOCK_M`` queries against ``BLOCK_N`` keys, warps and stages.
 
-    The queries and the keys and values under way, of ``width`` elements each, fit into the shared memory of the target.
+    The queries and the keys and values in flight, of ``width`` elements each, fit into the shared memory of the target.
     """
     rules = rules_of(target)
     limit = _shared_elements(target, element_bytes) // max(*hints_of(width), 16)

@@ -113,8 +113,9 @@ def reduction(
     Two reduced extents, (slow, fast), give ``R1_BLOCK`` for the fast one. ``hint`` says along what memory runs:
     ``inner`` is the reduced dimension, ``outer`` the kept one, ``tiny`` the kept one with few elements to reduce.
     ``loads`` and ``reductions`` count those of the kernel: from ten on, it gets half the block, for its registers.
-    ``size_arguments`` counts sizes that the kernel takes beside the extents, for which addresses need registers.
-    ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of them.
+    ``size_arguments`` counts sizes that the kernel takes in addition to the extents, for which addresses need
+    registers. ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of
+    them.
     """
     kernel = _Kernel(loads, reductions, size_arguments, whole_rows)
     one = None if hint == "default" or exhaustive else hint
@@ -227,7 +228,7 @@ def mixed_order_reduction(
 ) -> list[Config]:
     """Return configs for a kernel that reduces each row, and on its way the columns of ``RSPLIT_SIZE`` rows.
 
-    A program goes through its ``split_rows`` rows in steps of ``XBLOCK``, with ``NUM_STAGES`` of them under way, which
+    A program goes through its ``split_rows`` rows in steps of ``XBLOCK``, with ``NUM_STAGES`` of them in flight, which
     is one without ``stages``. The columns of all programs are added afterwards.
     """
 
@@ -259,7 +260,7 @@ def cooperative_reduction(
 ) -> list[Config]:
     """Return configs with ``RSPLIT``, the number of programs that share a reduction and wait for each other.
 
-    There are never more programs than multiprocessors, since programs that wait for one that does not run never end.
+    There are never more programs than SMs, since programs that wait for one that does not run never end.
     """
     most = 1 << (multiprocessors.bit_length() - 1)
 

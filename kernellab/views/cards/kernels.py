@@ -1,4 +1,4 @@
-"""What is kept of a kernel as a page; times that were merged, that changed, beside baselines."""
+"""What is kept of a kernel as a page; times that were merged, that changed, and vs baselines."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ AT_MOST = 120  # boxes; above that, kernels and what goes in and out are drawn a
 def program_diagram(tape: Tape) -> Diagram:
     """Return the diagram of a program: kernels, operations, and the tensors between them, as text on the arrows.
 
-    A tensor that a step changes is drawn once more after that step, so that arrows tell what each step really reads.
+    A tensor that a step changes is drawn once more after that step, so that arrows show what each step really reads.
     Of a long program, the diagram has its kernels with what goes in and out.
     """
     drawn = _DiagramBuilder(tape)

@@ -1,4 +1,4 @@
-"""The explorer: the source of a compiled kernel beside its stages, linked line by line; the heat of its lines."""
+"""The explorer: the source of a compiled kernel next to its stages, linked line by line; the heat of its lines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def explorer_html(
     ``text`` is that of the kernel; without it the file is read. ``opened``
     is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
     source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
-    beside the source and one beside SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many layouts.
+    next to the source and one next to SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many
+    layouts.
     """
     explorer = Rendering(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
     if not graph:

@@ -42,7 +42,7 @@ def key_of(place: Location) -> LineKey | None:
 class Stage:
     """One stage. ``seconds`` is the time of its making, ``bytes`` the size of its whole text, locations included.
 
-    ``is_pending`` tells that there is more to show than was read: SASS, before the disassembler was asked.
+    ``is_pending`` says that there is more to show than was read: SASS, before the disassembler was asked.
     """
 
     name: str

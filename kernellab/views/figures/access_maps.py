@@ -42,7 +42,7 @@ def waste_class(share: float) -> str:
 def warp_map(example: WarpExample, title: str) -> str:
     """Return the lanes of a warp, from left to right, by the sectors that they touch, from the lowest address on.
 
-    At the right stand the bytes of each sector, those that are used filled. Colours tell the share that is used.
+    At the right stand the bytes of each sector, those that are used filled. Colours show the share that is used.
     """
     used = touched_bytes(example)
     shown = list(used.items())[:_SECTORS_AT_MOST]

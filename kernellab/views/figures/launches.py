@@ -73,7 +73,7 @@ def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
 
 
 def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figure:
-    """Draw the time that each unit would take alone, beside the launch's time and its roofline bound.
+    """Draw the time that each unit would take alone, with the launch's time and its roofline bound.
 
     The findings stand below with their estimated speedups.
     """

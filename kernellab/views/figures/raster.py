@@ -4,7 +4,7 @@ It paints what our own pictures are made of (groups, rectangles, paths, lines, c
 attributes), in light colours on white, and nothing else of SVG. Pillow and the font come with matplotlib.
 
 JupyterLab sanitizes the outputs of notebooks that the user does not trust, and code hosts those of all: style sheets
-and SVG go, and the text of the SVG stays behind as a wall of words. So a PNG stands beside each picture. Which of the
+and SVG go, and the text of the SVG stays behind as a wall of words. So a PNG comes with each picture. Which of the
 two shows is decided without a script: the PNG hides where the picture beside it is an SVG still, and the picture is
 held by what hides by itself, and shows only by our style sheet. A ``display`` of its own does that in JupyterLab;
 ``hidden`` would not: it is dropped there without a value, and no style sheet overrules it in pages with Tailwind, as
@@ -72,7 +72,7 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
     """Return an ``<svg>`` of ours as PNG, and the width and height in pixels that it is to show in.
 
     Raises:
-        xml.etree.ElementTree.ParseError: the text is no XML.
+        xml.etree.ElementTree.ParseError: the text is not XML.
     """
     from PIL import Image, ImageDraw  # keeps `import kernellab` light
 

@@ -2,7 +2,7 @@
 
 And the roofline, of a tuning as well: what was reached, under what can be reached. A launch that computes ``i`` flops
 for each byte it moves is at best as fast as the memory lets it be, ``i`` times the bandwidth, and never faster than the
-units that compute (Williams, Waterman, Patterson: Roofline, 2009). Both roofs are measured ones: a large copy or sum,
+units that compute (Williams, Waterman, Patterson: Roofline, 2009). Both peaks are measured: a large copy or sum,
 and products by torch.
 """
 
@@ -292,7 +292,7 @@ def _points(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _roofs(ceilings: Mapping[str, Any], points: pandas.DataFrame) -> dict[str, float]:
-    """Return the roofs of the kinds of number that were multiplied; the highest ones where that is not known."""
+    """Return the peaks of the kinds of number that were multiplied; the highest ones where that is not known."""
     roofs: dict[str, float] = dict(ceilings["tflops"])
     used = {str(kind) for kind in points["dot_dtype"].dropna()} if "dot_dtype" in points else set()
     chosen = {kind: rate for kind, rate in roofs.items() if kind in used}
@@ -318,7 +318,7 @@ def _draw_roofs(
 
 
 def _merge_roofs(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
-    """Return the roofs from the lowest on; overlapping ones are one, at the highest of them."""
+    """Return the peaks from the lowest on; overlapping ones are one, at the highest of them."""
     merged: list[tuple[list[str], float]] = []
     for kind, rate in sorted(roofs.items(), key=lambda pair: pair[1]):
         if merged and rate < _SAME * merged[-1][1]:

@@ -53,7 +53,7 @@ def _share(color: Color) -> tuple[float, ...]:
 
 
 def svg_figure(pictures: Sequence[tuple[str, str]], theme: Theme, title: str = "") -> Figure:
-    """Return pictures beside each other, each an ``<svg>`` of ours with a caption above it, or "" for none."""
+    """Return pictures side by side, each an ``<svg>`` of ours with a caption above it, or "" for none."""
     roots = [(ElementTree.fromstring(svg), caption) for svg, caption in pictures]
     boxes = [view_box(root) for root, _ in roots]
     top = (_CAPTION_PX if any(caption for _, caption in roots) else 0) + (_CAPTION_PX + 8 if title else 0)

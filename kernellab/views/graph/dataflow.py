@@ -46,7 +46,7 @@ def origins(
     value: int,
     is_end: Callable[[int], bool],
 ) -> tuple[Inflow, ...]:
-    """Follow joins back from a value to those that ``is_end`` accepts or that are no joins.
+    """Follow joins back from a value to those that ``is_end`` accepts or that are not joins.
 
     An origin is ``back`` when the consumer gets it from an earlier iteration of a loop that it stands in itself.
     """
@@ -142,7 +142,7 @@ class MemoryTouch:
 def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
     """Return the memory accesses of each operation, by its index.
 
-    Without effects, or for an operation that they do not list, its name tells the kind of access, not the argument.
+    Without effects, or for an operation that they do not list, its name says the kind of access, not the argument.
     """
     arguments: dict[int, dict[Access, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     unknown: dict[int, str] = {}

@@ -26,7 +26,7 @@ from kernellab.workers.forks_and_interrupts import lock
 
 
 class BoxKind(StrEnum):
-    """The kind of a box. Each has a shape beside its colour; a tensor is text on an arrow."""
+    """The kind of a box. Each has a shape and a colour; a tensor is text on an arrow."""
 
     ARGUMENT = "argument"
     SCALAR = "scalar"
@@ -55,7 +55,7 @@ class ArrowKind(StrEnum):
 class Node:
     """A box. The first of ``lines`` is its title, the others are set smaller; ``source_line`` counts from 1.
 
-    ``unsure`` marks a box that touches memory which no argument names. ``operations`` are those of the graph that the
+    ``unsure`` marks a box that touches memory outside the arguments. ``operations`` are those of the graph that the
     box stands for, none for a value that comes from outside. ``file`` is "" for a line of the kernel's own file, else
     the last part of the path. ``folds`` counts the boxes of a region that this one is drawn instead of.
     """

@@ -3,7 +3,7 @@
 In the SVG everything is said in presentation attributes, so the picture survives sanitizers that drop style sheets.
 Text takes the colour of its surroundings (``currentColor``); fills are translucent and strokes of medium lightness,
 which read on white and on black alike. Nothing has an id, so any number of pictures fit on one page. What scripts link
-is told by ``data-`` attributes: the id of a box or frame, the ends of an arrow, the source line of a box.
+is marked by ``data-`` attributes: the id of a box or frame, the ends of an arrow, the source line of a box.
 """
 
 from __future__ import annotations

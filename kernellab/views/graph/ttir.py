@@ -113,7 +113,7 @@ class _TtirView:
         is_end: Callable[[int], bool],
         box_of: Callable[[int], str],
     ) -> Iterator[Edge]:
-        """Yield the arrows of one value into a box; ``box_of`` names the box of an origin that is no constant."""
+        """Yield the arrows of one value into a box; ``box_of`` names the box of an origin that is not a constant."""
         for origin in origins(self.graph, self.joins, consumer, flow.value, is_end):
             if origin.value not in self.constants:
                 value = self.graph.values[origin.value]

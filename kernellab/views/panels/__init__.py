@@ -205,7 +205,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return replace(self._evaluator.evaluate(point, superseded, tell), job=job)
 
     def _show_partly(self, evaluation: Evaluation) -> None:
-        """Show what is known of a point while the rest is worked out, unless the rest has come already."""
+        """Show what is known of a point while the rest is evaluated, unless the rest has come already."""
         if self._latest is None or self._latest.job < evaluation.job:
             self._latest = evaluation
             self._paint("busy")

@@ -138,7 +138,7 @@ def _runner(
 def _subject(
     kernel: Kernel, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
 ) -> Subject:
-    """Return the facts of a launch; keywords that are no ranges are arguments."""
+    """Return the facts of a launch; keywords that are not ranges are arguments."""
     import triton.language as tl
 
     function, configs = jit_function(kernel), autotune_settings(kernel).configs

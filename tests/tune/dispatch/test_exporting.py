@@ -237,7 +237,7 @@ def test_what_cannot_be_written_is_refused(
 
 def test_a_size_that_is_no_argument_is_refused(lab: kernellab.Lab, tmp_path: Path) -> None:
     lost = dispatch_of(samples.add_kernel, (5,), without_sizes, {(4, 4): 0, (4, 8): 1, (8, 4): 1}, ("M", "N"))
-    with pytest.raises(UsageError, match="M is no argument of add_kernel@1"):
+    with pytest.raises(UsageError, match="M is not an argument of add_kernel@1"):
         lab.export(lost, tmp_path / "add.py")
 
 
@@ -285,7 +285,7 @@ def test_a_table_keeps_other_devices_and_versions(lab: kernellab.Lab, tmp_path: 
         (lambda content: content.update(devices=[]), "malformed"),
         (lambda content: content.update(sizes=["M"]), "the sizes of the rule"),
         (lambda content: content["devices"]["NVIDIA H200"]["3.6.0"].update(sizes={"M=x": {}}), "malformed"),
-        (lambda content: content["devices"]["NVIDIA H200"]["3.6.0"].update(rule={}), "no rule"),
+        (lambda content: content["devices"]["NVIDIA H200"]["3.6.0"].update(rule={}), "not a rule"),
     ],
 )
 def test_what_is_no_table_is_refused(lab: kernellab.Lab, tmp_path: Path, spoil: Any, message: str) -> None:
@@ -296,7 +296,7 @@ def test_what_is_no_table_is_refused(lab: kernellab.Lab, tmp_path: Path, spoil: 
     with pytest.raises(UsageError, match=message):
         read_table(tmp_path / "rows.json")
     for path in (tmp_path, tmp_path / "absent.json"):
-        with pytest.raises(UsageError, match="is no table"):
+        with pytest.raises(UsageError, match="is not a table"):
             read_table(path)
 
 

@@ -84,7 +84,7 @@ def test_other_sizes_are_refused(sizes: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_no_rule_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="no rule of a dispatch"):
+    with pytest.raises(UsageError, match="not a rule of a dispatch"):
         Rule.from_json({**RULE.as_json, **change})
 
 
