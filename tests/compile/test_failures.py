@@ -24,7 +24,7 @@ SAID = {
     "misspelt_variable": ("ofsets is not defined", "did you mean offsets?", "ofsets"),
     "method_of_torch": ("a block has no astype", "did you mean .to(dtype)?", ".astype("),
     "name_of_torch": ("triton.language has no relu", "did you mean tl.maximum(x, 0)?", "tl.relu"),
-    "global_not_constexpr": ("the global PLAIN_GLOBAL is not a constexpr", "PLAIN_GLOBAL = tl.constexpr", "PLAIN_GLOBAL"),
+    "global_not_constexpr": ("PLAIN_GLOBAL is not a constexpr", "PLAIN_GLOBAL = tl.constexpr", "PLAIN_GLOBAL"),
     "function_of_libdevice": ("has no function tanh", "libdevice.tanh after from triton", "tl.tanh(x)"),
     "calls_plain_python": ("the global plain_function", "decorate it with @triton.jit", "plain_function"),
     "context_manager": ("open is not defined", "pass it as an argument", "open("),

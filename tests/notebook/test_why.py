@@ -97,4 +97,5 @@ def test_a_target_whose_machine_code_is_not_followed_says_so(notebook: Notebook)
 def test_an_option_behind_the_kernel_is_told_where_it_belongs(notebook: Notebook) -> None:
     ran = notebook.run("%triton_why gather --samples")
     assert ran.error is not None
-    assert str(ran.error) == "'gather --samples' is not a kernel; options come before it: %triton_why --samples softmax."
+    expected = "'gather --samples' is not a kernel; options come before it: %triton_why --samples softmax."
+    assert str(ran.error) == expected
