@@ -67,6 +67,11 @@ def compiler_environment() -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value) for name, value in os.environ.items() if _reaches_the_compiler(name)))
 
 
+def visible_devices() -> tuple[str, ...]:
+    """Return what the environment says about the GPUs that this process may use."""
+    return tuple(os.environ.get(f"{vendor}_VISIBLE_DEVICES", "") for vendor in ("CUDA", "HIP", "ROCR"))
+
+
 def take_compiler_environment(variables: Iterable[tuple[str, str]]) -> None:
     """Make this process's compiler variables those given: for a worker, which inherited them as they once were."""
     wanted = dict(variables)

@@ -153,6 +153,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
                 ),
             ),
             ("unknown", "array of strings", "what could not be known"),
+            ("from_cache", "boolean", "whether it was explained earlier, and the answer was kept"),
         ),
     ),
     "tune": (

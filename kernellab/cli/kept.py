@@ -1,4 +1,4 @@
-"""Answers from the store alone, which load neither Triton nor torch: the kept kernels, and one of them as a file."""
+"""Answers from the store alone, without Triton and torch: kept kernels, one of them as a file, an explanation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def is_file(kernel: str) -> bool:
     return "::" in kernel or kernel.endswith(".py")
 
 
+def refuse_launch_options(given: Namespace) -> None:
+    """Raise `UsageError` where a call on a kept kernel has options of a file's launch."""
+    if given.size or given.meta:
+        raise UsageError(
+            f"--size and --meta set how a FILE.py launches; {given.kernel!r} is kept with its recorded launch."
+        )
+
+
 def _list(store: Store, folder: Path, given: Namespace) -> Answer:
     from kernellab.registry.listing import search
     from kernellab.views.cards.listing import listing_card
@@ -58,13 +67,39 @@ def _export(store: Store, folder: Path, given: Namespace) -> Answer | None:
 
     if is_file(given.kernel):
         return None
-    if given.size or given.meta:
-        raise UsageError(
-            f"--size and --meta set how a FILE.py launches; {given.kernel!r} is kept with its recorded launch."
-        )
+    refuse_launch_options(given)
     context = ExportContext(store, folder / "artifacts", _report_page)
     exported = export(context, kept_version(store, key_of(given.kernel)), given.output, given.kind)
     return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
+
+
+def _explain(store: Store, folder: Path, given: Namespace) -> Answer | None:
+    from kernellab.cli.kept_explanations import are_unchanged, explanation_digest
+
+    digest = explanation_digest(given, explained_subject(store, given))
+    known = None if given.fresh or digest is None else store.explanations.find(digest)
+    if known is None or not are_unchanged(known[0].sources):
+        return None
+    kept, when = known
+    date = datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    text = f"{kept.text}\nKept since {date}; --fresh explains it again."
+    return Answer({**kept.data, "from_cache": True}, lambda: text)
+
+
+def explained_subject(store: Store, given: Namespace) -> str:
+    """Return the kernel of a call to explain: a file with its path, or a kept version with its latest launch.
+
+    Raises:
+        UnknownName: there is no such kept kernel.
+    """
+    from kernellab.registry import kept_version, recorded_version
+    from kernellab.registry.versions import key_of
+
+    if is_file(given.kernel):
+        file, colons, name = given.kernel.partition("::")
+        return f"{Path(file).resolve()}{colons}{name}"
+    version = kept_version(store, key_of(given.kernel))
+    return f"{version.digest} {recorded_version(store, version).launch!r}"
 
 
 def _report_page(*parts: Any) -> str:
@@ -73,4 +108,8 @@ def _report_page(*parts: Any) -> str:
     return report_page(*parts)
 
 
-COMMANDS: Mapping[str, Callable[[Store, Path, Namespace], Answer | None]] = {"ls": _list, "export": _export}
+COMMANDS: Mapping[str, Callable[[Store, Path, Namespace], Answer | None]] = {
+    "ls": _list,
+    "export": _export,
+    "explain": _explain,
+}

@@ -75,7 +75,10 @@ def _version_of(name: str) -> str:
 
 def _add_measuring(commands: Any) -> None:
     _of_file(commands, "traffic", "tell what the memory system does for each access, without a GPU")
-    explain = _of_file(commands, "explain", "say why it takes as long as it does, and what mending that would gain")
+    explain = _of_file(
+        commands, "explain", "explain what limits a launch, and what a fix would gain", f"{_ONE}; or a kept NAME"
+    )
+    explain.add_argument("--fresh", action="store_true", help="explain again what was explained before")
     explain.add_argument("--samples", action="store_true", help="sample where it spends its time, which needs a GPU")
     _add_timeout(explain, 60.0, "of a launch")
     tune = _of_file(commands, "tune", "find the fastest config")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.cli.kept import Answer
+from kernellab.cli.kept import Answer, explained_subject, is_file, refuse_launch_options
+from kernellab.cli.kept_explanations import explanation_digest, source_digests
 from kernellab.cli.kernel_file import (
     KernelFile,
     by_name,
@@ -28,6 +29,8 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
+from kernellab.registry.versions import key_of
+from kernellab.store import KeptExplanation
 from kernellab.store.columns import UNMEASURED, Status
 from kernellab.timing.config import Space
 from kernellab.views import data as as_data
@@ -109,14 +112,24 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def explain_command(lab: Lab, given: Namespace) -> Answer:
-    """Say what limits a launch, and the estimated speedup of each fix."""
+    """Explain what limits a launch of a file's kernel, or the recorded launch of a kept one; keep the answer."""
     from kernellab.views.cards.explanation import explanation_card
 
-    request = request_of(lab, given)
-    options = {"samples": given.samples, "timeout_s": given.timeout}
-    explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
-    data = {**request.about, "target": explanation.target, **as_data.explanation_data(explanation)}
-    return Answer(data, lambda: explanation_card(explanation).text())
+    options: dict[str, Any] = {"samples": given.samples, "timeout_s": given.timeout}
+    if is_file(given.kernel):
+        request = request_of(lab, given)
+        explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
+        about = request.about
+    else:
+        refuse_launch_options(given)
+        explanation = lab.explain(key_of(given.kernel), **options)
+        about = {"kernel": explanation.kernel, "file": explanation.file}
+    data = {**about, "target": explanation.target, **as_data.explanation_data(explanation)}
+    text = explanation_card(explanation).text()
+    digest = explanation_digest(given, explained_subject(lab.kernels.store, given))
+    if digest is not None:
+        lab.kernels.store.explanations.add(digest, KeptExplanation(data, text, source_digests()))
+    return Answer({**data, "from_cache": False}, lambda: text)
 
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
@@ -166,7 +179,6 @@ def merge_command(lab: Lab, given: Namespace) -> Answer:
 
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
     """Show slower and faster launches; the exit status is 1 where one became slower, or fails."""
-    from kernellab.registry.versions import key_of
     from kernellab.views.cards.kernels import regressions_card
 
     kernel = None if given.kernel is None else key_of(given.kernel)

@@ -16,5 +16,6 @@ from kernellab.store.content import (
 )
 from kernellab.store.database import FILE
 from kernellab.store.decoding import measurement_of
+from kernellab.store.explanations import KeptExplanation
 from kernellab.store.schema import SCHEMA
 from kernellab.store.store import History, PassedTrial, Store, TrialLog

@@ -134,16 +134,28 @@ _RANGES_5 = (
 # A launch whose addresses depend on loaded values is tried in every session: docs/decisions/gpu.md.
 _NO_RANGES_6 = ("DROP TABLE bounded_trials",)
 
+# The answers of `kernellab explain`, by a digest of all that they depend on.
+_EXPLANATIONS_7 = (
+    """
+    CREATE TABLE explanations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        digest TEXT NOT NULL UNIQUE,
+        explanation TEXT NOT NULL,
+        created REAL NOT NULL
+    )
+    """,
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     *((_VERSIONS_1,), _HISTORY_2, _TRIALS_3),
-    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6),
+    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7),
 )
 SCHEMA = len(MIGRATIONS)
 
 
 # The first new table of each schema, by which a file without a number is recognised.
-_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials")
+_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations")  # the sixth has none
 
 
 class ForeignSchema(Exception):

@@ -26,6 +26,7 @@ from kernellab.store.decoding import (
     result_from_jsonable,
     result_to_jsonable,
 )
+from kernellab.store.explanations import Explanations
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class History:
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, measurements last, until the store takes less; return their number."""
         removed = 0
-        by_id = [(table, "id") for table in ("results", "trials")]
+        by_id = [(table, "id") for table in ("explanations", "results", "trials")]
         for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
@@ -269,6 +270,7 @@ class Store:
         self.database = Database(folder)
         self.history = History(self.database)
         self.trials = TrialLog(self.database)
+        self.explanations = Explanations(self.database)
 
     @classmethod
     def copy_of(cls, path: Path) -> Store:

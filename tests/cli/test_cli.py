@@ -14,6 +14,7 @@ from kernellab.notebook.demo import demonstrate, summary_text
 from kernellab.settings import child_environment
 from kernellab.store import Store
 from tests import samples
+from tests.cli.conftest import ADD
 
 KERNEL = """%%triton --check "2 * x"
 @triton.jit
@@ -87,12 +88,16 @@ LIGHT_CALLS = (
     ["ls", "--json"],
     ["export", "add_kernel"],
     ["export", "add_kernel", "--json", "--as", "bundle"],
+    ["explain", "add.py"],
 )
 
 
 @pytest.mark.slow
 def test_what_needs_the_store_alone_loads_no_slow_library(tmp_path: Path) -> None:
+    (tmp_path / "add.py").write_text(ADD)
     Store(tmp_path / "store").add(closure_of(samples.add_kernel)[0], "digest", "add_kernel")
+    words = [sys.executable, "-m", "kernellab", "explain", "add.py", "--store", "store"]
+    subprocess.run(words, capture_output=True, cwd=tmp_path, check=True)
     code = (
         f"import sys; from kernellab import cli; print([cli.main(words) for words in {LIGHT_CALLS!r}], "
         f"[name for name in {SLOW_TO_LOAD!r} if name in sys.modules], file=sys.stderr)"

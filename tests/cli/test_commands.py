@@ -104,6 +104,8 @@ def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
     assert [row["label"] for row in kernellab("ls", "--json").json["rows"]] == ["add_kernel@1"]
     assert "add_kernel@1 was written as out.py (module)" in kernellab("export", "add_kernel@1", "-o", "out.py").out
     assert "add_kernel[grid]" in Path("out.py").read_text()
+    assert kernellab("export", "add_kernel", "--as", "report", "--json").json["notes"] == []
+    assert "<h2>Compiled</h2>" in Path("add_kernel.html").read_text()
 
 
 @pytest.mark.slow
@@ -123,6 +125,30 @@ def test_traffic_tells_the_sectors_of_each_access(kernellab: Call) -> None:
     lines = kernellab(*CALLS["traffic"]).out.splitlines()
     assert lines[0] == "add_kernel  cuda:90  grid 4"
     assert lines[1].split()[:4] == ["line", "operation", "space", "argument"]
+
+
+@pytest.mark.slow
+def test_an_explanation_is_kept_until_its_file_changes(kernellab: Call) -> None:
+    first = kernellab(*CALLS["explain"])
+    again = kernellab(*CALLS["explain"])
+    assert again.out.startswith(first.out.rstrip())
+    assert "; --fresh explains it again." in again.out
+    assert "imported" not in again.err
+    assert kernellab(*CALLS["explain"], "--json").json["from_cache"] is True
+    assert kernellab(*CALLS["explain"], "--fresh", "--json").json["from_cache"] is False
+    assert kernellab("explain", "add.py", "--size", "n=2**19", "--json").json["from_cache"] is False
+    Path("add.py").write_text(Path("add.py").read_text() + "# changed\n")
+    assert kernellab(*CALLS["explain"], "--json").json["from_cache"] is False
+
+
+@pytest.mark.slow
+def test_a_kept_kernel_is_explained_by_its_name(kernellab: Call) -> None:
+    kernellab("run", "add.py")
+    first, again = (kernellab("explain", "add_kernel", "--json").json for _ in range(2))
+    assert (first.pop("from_cache"), again.pop("from_cache")) == (False, True)
+    assert first == again
+    assert "kept with its recorded launch" in kernellab("explain", "add_kernel", "--size", "n=3").err
+    assert "known are add_kernel" in kernellab("explain", "add_kernels").err
 
 
 def test_regressions_tell_what_became_slower_and_exit_with_1(kernellab: Call) -> None:

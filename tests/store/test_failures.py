@@ -23,7 +23,7 @@ from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
-from kernellab.store import FILE, SCHEMA, PassedTrial, Store
+from kernellab.store import FILE, SCHEMA, KeptExplanation, PassedTrial, Store
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples
@@ -149,6 +149,35 @@ def test_a_store_of_the_fifth_schema_keeps_its_trial_launches_without_ranges(tmp
     assert PassedTrial("abc", "H200", "580.1", "ghi") not in store.trials
     assert store.database.rows("SELECT name FROM sqlite_master WHERE name = 'bounded_trials'") == []
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+@pytest.mark.parametrize("number", [6, 0])
+def test_a_store_of_the_sixth_schema_keeps_its_rows_and_takes_explanations(tmp_path: Path, number: int) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:6] for statement in migration):
+            old.execute(statement)
+        old.execute(f"PRAGMA user_version={number}")
+        old.execute("INSERT INTO trials VALUES (1, 'abc', 'H200', '580.1', 'def', 1.5)")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert PassedTrial("abc", "H200", "580.1", "def") in store.trials
+    assert store.database.rows("SELECT name FROM versions") == [("k",)]
+    explanation = KeptExplanation({"bound": "memory"}, "Limited by memory.", {"add.py": "abc"})
+    store.explanations.add("digest", explanation)
+    found = store.explanations.find("digest")
+    assert found is not None
+    assert found[0] == explanation
+    assert store.explanations.find("other") is None
+
+
+def test_an_explanation_that_is_none_is_skipped_with_a_warning(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.database.write(
+        lambda cursor: cursor.execute("INSERT INTO explanations VALUES (1, 'digest', '{\"text\": 3}', 1.5)")
+    )
+    with pytest.warns(UserWarning, match="explanations"):
+        assert store.explanations.find("digest") is None
 
 
 def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:
