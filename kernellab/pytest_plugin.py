@@ -136,7 +136,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if rows:
         from kernellab.views.cards.kernels import baseline_lines
 
-        terminalreporter.write_sep("=", "kernels beside their baselines")
+        terminalreporter.write_sep("=", "kernels vs their baselines")
         for line in baseline_lines(rows):
             terminalreporter.write_line(line)
 

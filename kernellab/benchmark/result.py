@@ -135,7 +135,7 @@ class Benchmark(Drawable):
         """Return the benchmark that a `frame` is of: to draw or save one that `kernellab.read_frame` has read.
 
         Raises:
-            UsageError: it is no frame of a benchmark.
+            UsageError: it is not a frame of a benchmark.
         """
         return _benchmark_of(frame)
 

@@ -20,7 +20,7 @@ from kernellab.ir.graph import graph_from_json
 from kernellab.target import Target, parse_target, well_formed_target
 
 SUMMARY, GRAPH, EFFECTS, SUBJECT = "kernellab.json", "graph.json", "effects.json", "subject.json"
-"""The lab's own files of a compiled kernel, beside those of Triton."""
+"""The lab's own files of a compiled kernel, next to those of Triton."""
 
 Labels = tuple[tuple[str, str], ...]
 """Pairs of a file in locations and the user's name of it."""
@@ -45,7 +45,7 @@ def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
 def read_kept(folder: Path, digest: str, labels: Labels) -> Compiled | None:
     """Return a compiled kernel of another session from the folder of all; ``labels`` map its files to the user's names.
 
-    None where it was deleted, is damaged, or comes from a release that did not write what was compiled beside it.
+    None where it was deleted, is damaged, or comes from a release that did not write what was compiled with it.
     """
     path = entry_folder(folder, digest)
     if not digest.isalnum() or not path.is_dir():
@@ -61,7 +61,7 @@ def read_kept(folder: Path, digest: str, labels: Labels) -> Compiled | None:
 
 
 def subject_text(job: CompileJob) -> str:
-    """Return what a job compiles as JSON, to be kept beside the compiled kernel."""
+    """Return what a job compiles as JSON, to be kept with the compiled kernel."""
     fields = {
         "kernel": job.closure.name,
         "target": str(job.target),

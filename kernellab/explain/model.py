@@ -249,7 +249,7 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     """Return the least and the largest speedup that a change may bring.
 
     The model has a time before the change and one after it. If the change is about the slowest unit, or
-    ``is_understated`` by the model, a measured time may drop to the second; else its part that the model does not
+    ``is_understated`` there, a measured time may drop to the second; else its part that the model does not
     explain may stay. Without a measured time, it is at most the speedup with the lowered terms at zero. With one, it is
     at most that of the roofline bound.
     """

@@ -132,7 +132,7 @@ def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | 
     ]
     if heuristics_text(parts.flat, parts.heuristics):
         lines += [
-            "    # By a size, it splits dynamic shapes: torch.compile guards the size, torch.export wants it static.",
+            "    # By a size, it splits dynamic shapes: torch.compile guards the size, torch.export needs it static.",
             "    for name, heuristic in HEURISTICS.items():",
             "        arguments[name] = heuristic(arguments)",
         ]

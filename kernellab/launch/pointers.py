@@ -59,7 +59,7 @@ def _tensor(name: str, value: Any) -> Any:
         owner = next(iter(tensors_at([address], "cpu").values()), None)
         if owner is None:
             raise LaunchError(
-                f"{name} is a {type(value).__qualname__} with data_ptr(), of which nobody knows the size: it has "
+                f"{name} is a {type(value).__qualname__} with data_ptr() and of unknown size: it has "
                 "neither shape, numel nor nbytes, and no tensor owns the address. Give it one of these."
             )
         count = (owner.data_ptr() + owner.numel() * owner.element_size() - address) // dtype.itemsize

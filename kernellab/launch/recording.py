@@ -89,9 +89,9 @@ class LaunchRecord:
 
     ``kernel`` is the jit function; ``owner`` is what was launched, decorators and all, and ``closure`` that with all
     that it captured, as it was then: None where its source is not known. ``given_grid`` is the last grid as the user
-    gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it. ``first`` and ``last``
-    are the numbers of its launches in the recorder's undo log, 0 where that keeps nothing. ``before`` samples what
-    arguments of the last launch held that it, or a later launch, has read and changed.
+    gave it: a function, or extents. ``where`` is the place of the run, if there is no ``run`` that has it. ``first``
+    and ``last`` are the numbers of its launches in the recorder's undo log, 0 where that keeps nothing. ``before``
+    samples what arguments of the last launch held that it, or a later launch, has read and changed.
     """
 
     kernel: JitKernel

@@ -167,7 +167,7 @@ _MOST_BYTES_TO_COPY = 256 << 20
 def on_cpu(arguments: Mapping[str, Any], effects: Effects | None = None) -> dict[str, Any]:
     """The arguments of a launch on CPU copies of their memory; views of one storage stay so.
 
-    By names of its own, what the launch reaches through addresses among them goes along, as its ``effects`` tell.
+    By names of its own, what the launch reaches through addresses among them goes along, as its ``effects`` say.
 
     Raises:
         RunError: there is more memory than is copied for a second look.

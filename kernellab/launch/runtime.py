@@ -51,8 +51,8 @@ class Runtime:
     """The runtime of bound kernels.
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``trials`` are its workers,
-    and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them. ``keep`` is
-    told of launches that nobody records. ``reporter`` shows how far a launch on the CPU has come, ``compile_reporter``
+    and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them. ``keep``
+    gets launches that no recorder has. ``reporter`` shows how far a launch on the CPU has come, ``compile_reporter``
     that one waits for its kernel, ``tuning_reporter``, ``benchmark_reporter`` and ``dispatch_reporter`` how far these
     have come.
     """

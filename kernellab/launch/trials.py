@@ -19,7 +19,7 @@ LookCloser = Callable[[], KernellabError | None]
 class TrialResult:
     """A successful trial, or, as ``notes`` say, an impossible one.
 
-    ``has_launched`` tells that it was the launch: it ran on the notebook's own memory.
+    ``has_launched`` says that it was the launch: it ran on the notebook's own memory.
     """
 
     notes: tuple[str, ...] = ()

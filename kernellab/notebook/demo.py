@@ -121,7 +121,7 @@ def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:
     if kernel["equal"] is not None:
         verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
         largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
-        yield f"    {verdict}, largest error {largest}"
+        yield f"    {verdict}, max error {largest}"
 
 
 _EFFECTS = {"reads": "reads", "writes": "writes", "atomics": "atomically updates"}

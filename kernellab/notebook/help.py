@@ -126,7 +126,7 @@ def magics() -> list[Magic]:
 
 
 def overview() -> HelpPage:
-    """Return the list of magics and verbs by what one wants to do, with a line and an example each."""
+    """Return the list of magics and verbs by task, with a line and an example each."""
     lead = (
         "Examples: add_kernel, grid and its arguments are your own, lab is kernellab.current_lab(). "
         "%triton_help tune shows a page; so does any other word of this list, an option (--check) or a cause."
@@ -329,7 +329,7 @@ def _topic_lines(purpose: str, rows: Sequence[tuple[str, str, str]]) -> list[str
 
 
 def _hanging(head: str, text: str, indent: int, width: int) -> list[str]:
-    """Return a text beside its head, wrapped in a column of its own; below the head where that is too long."""
+    """Return a text next to its head, wrapped in a column of its own; below the head where that is too long."""
     lines = _wrapped(text, width - indent)
     first = [f"{head:{indent}}{lines.pop(0)}".rstrip()] if len(head) < indent else [head]
     return [*first, *(" " * indent + line for line in lines)]

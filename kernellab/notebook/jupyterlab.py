@@ -27,7 +27,7 @@ def write_first_notebook(path: Path) -> tuple[Path, bool]:
     """
     notebook = path / FIRST_NOTEBOOK if path.is_dir() or not path.suffix else path
     if notebook.suffix != ".ipynb":
-        raise UsageError(f"{str(path)!r} is no notebook; expected a folder, or a path that ends with .ipynb.")
+        raise UsageError(f"{str(path)!r} is not a notebook; expected a folder, or a path that ends with .ipynb.")
     if notebook.exists():
         return notebook, False
     content = json.loads((_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CLONE).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The table of contents of the help: magics and verbs of the lab by what one wants to do, an example each.
+"""The table of contents of the help: magics and verbs of the lab by task, an example each.
 
 What each does is the first sentence of its docstring. A test runs every example, in the order of the table, and
 compares the names with those that there are.

@@ -276,7 +276,7 @@ def remember(
     """Store the launches of a record, if ``kernel`` was entered; committed on return.
 
     They belong to the version that was launched, which is returned. ``check`` is the reference of the outputs, as an
-    expression over the kernel's parameters; ``by`` tells a trial by `Lab.run` from a launch.
+    expression over the kernel's parameters; ``by`` separates a trial by `Lab.run` from a launch.
     """
     version = launched_version(kernels, kernel, record)
     if version is None:

@@ -284,7 +284,7 @@ def _row(words: str, config: str, before: KeptTime, after: KeptTime, margin: flo
     became, reason = _became(before, after, ratio, margin)
     changes = changes_between(before, after)
     if len(changes) > 1 and became in {TimeChange.SLOWER, TimeChange.FASTER, TimeChange.FAILS, TimeChange.WORKS}:
-        several = f"{len(changes)} things changed at once; which of them it was, the store does not tell"
+        several = f"{len(changes)} conditions changed at once; measure again with one of them changed"
         reason = "; ".join(filter(None, [reason, several]))
     launch = after.launch
     return ChangedTime(launch.kernel, words, launch.device, config, became, before, after, changes, ratio, reason)

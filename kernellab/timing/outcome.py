@@ -81,7 +81,7 @@ def require_frame_of(kind: str, frame: pandas.DataFrame, attributes: Iterable[st
     missing = [name for name in ("status", "reason", "time_ms") if name not in frame.columns]
     missing += [f'attrs["{name}"]' for name in attributes if name not in frame.attrs]
     if missing:
-        raise UsageError(f"This is no frame of a {kind}: it lacks {', '.join(missing)}.")
+        raise UsageError(f"This is not a frame of a {kind}: it lacks {', '.join(missing)}.")
 
 
 def with_types(

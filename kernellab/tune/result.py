@@ -168,7 +168,7 @@ class Tuning(Drawable):
         """Return the tuning that a `frame` is of: to draw or save one that `kernellab.read_frame` has read.
 
         Raises:
-            UsageError: it is no frame of a tuning.
+            UsageError: it is not a frame of a tuning.
         """
         return tuning_of(frame)
 

@@ -57,7 +57,7 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
         {element: getattr(holder, unit) for element, holder in holders.items()} for unit in ("warp", "lane", "register")
     )
     copies = max((holder.copies for holder in holders.values()), default=1)
-    more = f"; {copies} registers of the block hold each element, the first is told" if copies > 1 else ""
+    more = f"; {copies} registers of the block hold each element, the first is shown" if copies > 1 else ""
     return (
         _whole(warps, flat, f"the warp that holds it{more}"),
         _corner(lanes, flat, "lane", "the lane of its warp"),
@@ -116,7 +116,7 @@ def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
     down, across = max(1, flat[0] // _WHOLE_CELLS), max(1, flat[1] // _WHOLE_CELLS)
     rows, columns = flat[0] // down, flat[1] // across
     found = {(r, c): numbers[_element_index(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
-    part = f" (a cell is {down} x {across} elements, told by the first)" if down * across > 1 else ""
+    part = f" (one cell = {down} x {across} elements)" if down * across > 1 else ""
     return TileMap(f"Each element by {words}{part}", "warp", found, rows, columns, (down, across))
 
 

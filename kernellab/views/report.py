@@ -122,7 +122,7 @@ def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, 
 def summary(report: CellReport) -> list[dict[str, Any]]:
     """Return the facts of each kernel of a cell, as JSON has them.
 
-    ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all. ``where`` is None
+    ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` says whether they are all. ``where`` is None
     when the kernel was not launched, ``equal`` when nothing was compared. ``max_error`` is that of the check to look
     at first, or None where it is infinite, which JSON has no number for. Sizes are in bytes, times in seconds.
     """

@@ -96,7 +96,7 @@ def test_the_same_config_under_the_same_conditions_with_another_time_is_a_confli
     assert (conflict.kind, conflict.by) == (ConflictKind.TIME, "")
     assert merged.rows[0].conflict == "time"
     assert conflict_words(conflict) == (
-        "add_kernel (n=4096), BLOCK=128, num_warps=4, num_stages=3: 1 ms here, 1.5 ms there, 1.5 times as long; "
+        "add_kernel (n=4096), BLOCK=128, num_warps=4, num_stages=3: 1 ms here, 1.5 ms there, 1.5x the time; "
         "both on NVIDIA H200, driver 550.1, Triton 3.6.0, add_kernel@1."
     )
     assert not merged_with(tmp_path, measured(key(), 1.49)).conflicts

@@ -49,7 +49,7 @@ def test_a_new_folder_is_made_for_the_notebook(
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no notebook; expected a folder"):
+    with pytest.raises(UsageError, match="is not a notebook; expected a folder"):
         jupyterlab.write_first_notebook(tmp_path / "kernel.py")
 
 

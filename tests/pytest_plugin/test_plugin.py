@@ -53,7 +53,7 @@ def test_a_suite_writes_its_baselines_and_fails_where_a_kernel_gets_worse(
 
     good = suite()
     assert good.returncode == 0, good.stdout
-    assert "kernels beside their baselines" in good.stdout
+    assert "kernels vs their baselines" in good.stdout
     assert re.search(r"^test_add\[500\] +add_kernel +main +no GPU, cuda:90 .* ok$", good.stdout, re.MULTILINE)
 
     kernel = KERNEL.replace("x + tl.load", "2 * x + tl.load") + "    tl.store(x_ptr, 0.0)\n"

@@ -72,7 +72,7 @@ def test_each_change_is_told_alone_where_the_store_lets_it() -> None:
 def test_two_changes_at_once_are_told_as_two() -> None:
     row = only(store_of((measured(key(), 1.0), 0), (measured(key(triton="3.9.0", driver="580.2"), 1.3), 1)))
     assert row.by == "Triton 3.6.0 to 3.9.0, driver 550.1 to 580.2"
-    assert "2 things changed at once" in row.reason
+    assert "2 conditions changed at once" in row.reason
 
 
 def test_the_fastest_is_taken_of_the_configs_that_were_measured_before_and_after() -> None:

@@ -3,7 +3,7 @@
 A measured case has its config in a table. For other sizes, each config has a cost: the time of a launch, of a wave, of
 a wave per step of a size, and so on, fitted to the measurements. Configs differ in how their programs fill the
 SMs. A wave is the programs that reside at a time; the last wave takes about as long as a full one. A
-program may keep a multiprocessor busy alone, so the time also grows with rounds, the programs per multiprocessor.
+program may keep an SM busy alone, so the time also grows with rounds, the programs per SM.
 
 The number of programs for new sizes is a formula: the product of sizes, sizes over values of the config (rounded up)
 and constants that gives all observed grids.

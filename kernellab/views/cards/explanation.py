@@ -136,7 +136,7 @@ def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
     compiled, heat = profile.compiled, heat_of(profile)
     if compiled is not None and heat is not None:
         explorer = Drawing(lambda: explorer_html(compiled, opened="sass", uid=f"profile {uid}", heat=heat))
-        blocks.append(Fold("Source and stages", [explorer], "the share of the samples beside each line", is_open=True))
+        blocks.append(Fold("Source and stages", [explorer], "share of the samples by line", is_open=True))
     return blocks
 
 

@@ -182,7 +182,7 @@ def conflict_words(conflict: Conflict) -> str:
             f"what differs: {conflict.by}."
         )
     where = f"{here.launch.device}, driver {here.conditions.driver}, Triton {here.conditions.triton}, {here.version}"
-    more = "" if conflict.ratio is None else f", {conflict.ratio.median:.3g} times as long"
+    more = "" if conflict.ratio is None else f", {conflict.ratio.median:.3g}x the time"
     return f"{launch}, {here.words}: {times[0]} here, {times[1]} there{more}; both on {where}."
 
 

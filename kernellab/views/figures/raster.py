@@ -1,11 +1,11 @@
-"""The pictures of the lab as PNG: for pages that drop SVG, as those do that show what somebody else has run.
+"""The pictures of the lab as PNG: for pages that drop SVG, as pages do that show notebooks from elsewhere.
 
 It paints what our own pictures are made of (groups, rectangles, paths, lines, circles and text, in presentation
 attributes), in light colours on white, and nothing else of SVG. Pillow and the font come with matplotlib.
 
 JupyterLab sanitizes the outputs of notebooks that the user does not trust, and code hosts those of all: style sheets
 and SVG go, and the text of the SVG stays behind as a wall of words. So a PNG comes with each picture. Which of the
-two shows is decided without a script: the PNG hides where the picture beside it is an SVG still, and the picture is
+two shows is decided without a script: the PNG hides where the picture next to it is an SVG still, and the picture is
 held by what hides by itself, and shows only by our style sheet. A ``display`` of its own does that in JupyterLab;
 ``hidden`` would not: it is dropped there without a value, and no style sheet overrules it in pages with Tailwind, as
 marimo's. Where attributes go, too, ``<rp>`` hides, the parenthesis around ruby text, which browsers do not show
