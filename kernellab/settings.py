@@ -25,7 +25,8 @@ class Settings:
     GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
     ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress`` whether what takes its
     time shows how far it has come. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
-    more for rows of the history; kernels are never deleted for it.
+    more for rows of the history; kernels are never deleted for it. ``notebook`` is the file name of the notebook that
+    this process runs, where Jupyter says it.
     """
 
     store: Path
@@ -35,6 +36,7 @@ class Settings:
     isolate: bool = True
     progress: bool = True
     cache_bytes: int = 4 * 2**30
+    notebook: str = ""
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -56,7 +58,13 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cache_bytes=int(_number(environ, "KERNELLAB_CACHE_MB", 4096) * 2**20),
         isolate=_is_on(environ, "KERNELLAB_ISOLATE"),
         progress=_is_on(environ, "KERNELLAB_PROGRESS"),
+        notebook=_notebook_name(environ.get("JPY_SESSION_NAME", "")),
     )
+
+
+def _notebook_name(session: str) -> str:
+    """Return the file name of a Jupyter session that is a notebook; a console has none."""
+    return Path(session).name if session.endswith(".ipynb") else ""
 
 
 def compiler_environment() -> tuple[tuple[str, str], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernellab.export import EXPORT_KINDS
+from kernellab.registry.listing import VersionStatus
 from kernellab.store.columns import OUTCOME_COLUMNS
 
 
@@ -332,6 +333,10 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ("where", "string", "what that was measured on"),
         ("tags", "array of strings", "its tags"),
         ("notes", "array of strings", "its notes"),
+        ("notebook", "string", 'the notebook that defined it, or `""`'),
+        ("status", "string", " or ".join(f"`{status}`" for status in VersionStatus)),
+        ("last_config", "string", "the config of the last launch, in words"),
+        ("error", "string", "why it did not compile, where its last compile failed"),
     ),
 }
 """By command, the fields of each of its ``rows``. Before them stand, in ``tune``, the parameters of the configs; in

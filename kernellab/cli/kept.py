@@ -56,7 +56,8 @@ def _list(store: Store, folder: Path, given: Namespace) -> Answer:
     from kernellab.registry.listing import search
     from kernellab.views.cards.listing import listing_card
 
-    listing = search(store, given.search)
+    asked = {name: getattr(given, name) for name in ("name", "status", "notebook", "since", "every")}
+    listing = search(store, given.search, **asked)
     return Answer(as_data.listing_data(listing), lambda: listing_card(listing).text())
 
 

@@ -124,7 +124,8 @@ def _parse_entry(content: Mapping[str, Any]) -> Entry:
         name=content["name"],
         closure=closure,
         digest=version_digest(closure),
-        **texts,
+        tags=texts["tags"],
+        notes=texts["notes"],
         launches=tuple(map(_parse_launch, _require_list(content, "launches"))),
         measurements=tuple((_measurement_of_row(row), None) for row in _require_list(content, "measurements")),
     )

@@ -22,7 +22,7 @@ from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, define, remember
-from kernellab.registry.listing import frame
+from kernellab.registry.history_frames import frame
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

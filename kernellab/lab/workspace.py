@@ -60,7 +60,9 @@ class Workspace:
         self.compiler = Compiler(
             self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder
         )
-        self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
+        self.kernels = Registry(
+            Store(None if self._scratch else folder), bind=self.bind, notebook=self.settings.notebook
+        )
         self.set_interpreting_aside()
 
     def set_interpreting_aside(self) -> None:

@@ -24,7 +24,7 @@ from kernellab.checking.check_launch import require_equal, require_kept, startin
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, Place, UsageError
+from kernellab.errors import CompileError, KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.mocks import annotated_arguments, mock_arguments
@@ -215,6 +215,8 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
             cell.kernels.store_kernels(recorder)
             list(_store_launches(cell, recorder, CheckOutcomes()))
+            if isinstance(exc, CompileError) and exc.kernel:
+                cell.lab.kernels.note_failure(exc.kernel, exc.message)
         raise
     cell.kernels.store_kernels(recorder)
 

@@ -20,6 +20,7 @@ from kernellab.lab import Lab
 from kernellab.notebook.help import MAGICS, words
 from kernellab.notebook.live import progress_of
 from kernellab.notebook.magics import SHOWN, await_triton_cell, lab_of_shell
+from kernellab.registry.listing import VersionStatus, search
 from kernellab.target import known_targets
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
 
@@ -28,7 +29,11 @@ _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?
 _KERNEL_PARAMETERS = {"kernel", "left", "right", "launch"}
 _LAUNCHING = {"triton_tune", "triton_bench", "triton_why"}  # they take names of the notebook, too
 _HELP = {"triton", "triton_help"}
-_CHOICES = {"--show": SHOWN, ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS)))}
+_CHOICES = {
+    "--show": SHOWN,
+    "--status": tuple(status.split()[0] for status in VersionStatus),
+    ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS))),
+}
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -130,6 +135,8 @@ def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
     name = option.option_strings[-1]
     if name == "--target":
         return list(known_targets())
+    if name == "--notebook" and (lab := lab_of_shell()) is not None:
+        return sorted({row.notebook for row in search(lab.kernels.store, every=True).rows if row.notebook})
     known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
     return None if known is None else [str(choice) for choice in known]
 

@@ -36,12 +36,13 @@ from kernellab.notebook.magics import (
     WhyMagics,
 )
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
+from kernellab.registry.listing import VersionStatus
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
 
 _CAUSE_OF_RULE = re.compile(r"Cause\.([A-Z_]+)")
 _PACKAGE = import_module("kernellab")  # for its list of public names, whatever rooms they are from
-_MEANING = re.compile(r"``(\w+)``: ([^.]+)\.")
+_MEANING = re.compile(r"``([\w ]+)``: ([^.]+)\.")
 _CODE = re.compile(r"``?([^`]+)``?")
 
 
@@ -279,6 +280,7 @@ def _plain_words() -> Mapping[str, Mapping[str, str]]:
     kinds = {
         "cause of lost time": causes,
         "status of a config": dict(_MEANING.findall(" ".join((Status.__doc__ or "").split()))),
+        "status of a kept kernel": dict(_MEANING.findall(" ".join((VersionStatus.__doc__ or "").split()))),
         "column of Tuning.frame": {name: column.meaning for name, column in OUTCOME_COLUMNS.items()},
         "kind of export": EXPORT_KINDS,
     }

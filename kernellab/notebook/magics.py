@@ -37,7 +37,7 @@ from kernellab.notebook.expressions import (
     strip_quotes,
 )
 from kernellab.registry import Listing, LoadedVersion
-from kernellab.registry.listing import listing_of_version, remove, search, tag
+from kernellab.registry.listing import VersionStatus, listing_of_version, remove, search, tag
 from kernellab.registry.versions import key_of
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
 from kernellab.tune.dispatch.result import Dispatch
@@ -218,11 +218,16 @@ class StoreMagics(LabMagics):
 
     @magic_arguments()
     @argument("text", nargs="*", help="What their name, tags, notes or source contain.")
+    @argument("--name", help="A pattern of names: --name softmax*.")
+    @argument("--status", help=f"One of: {', '.join(VersionStatus)}; the first word will do.")
+    @argument("--notebook", help="A part of the name of the notebook that defined them.")
+    @argument("--since", help="From when on they were used: --since 7d, or a date such as 2026-11-22.")
+    @argument("--all", dest="every", action="store_true", help="Show all, not the latest 20.")
     @line_magic
     def triton_ls(self, line: str) -> Listing:
-        """List the kept kernels: all, or those with the given text in name, tags, notes or source."""
-        options = parse_options(self.triton_ls, "%triton_ls", line)
-        return search(self.lab.kernels.store, " ".join(options.text))
+        """List the kept kernels, the latest used first: all, or those with a text in name, tags, notes or source."""
+        options = vars(parse_options(self.triton_ls, "%triton_ls", line))
+        return search(self.lab.kernels.store, " ".join(options.pop("text")), **options)
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")

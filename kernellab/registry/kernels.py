@@ -55,11 +55,13 @@ class Registry:
     """Kernels by id, name and version.
 
     ``revive`` makes a kernel of a version from the store, ``bind`` one that launches through the lab of any kernel.
+    ``notebook`` is kept with versions that cells define.
     """
 
     store: Store
     revive: Callable[[Version], Any] = revive_kernel
     bind: Callable[[Any], Any] = lambda kernel: kernel
+    notebook: str = ""
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
@@ -82,9 +84,21 @@ class Registry:
         name = name or closure.name
         if not is_name(name):
             raise UsageError(f"{name!r} cannot name a kernel; expected an identifier, such as softmax_fp16.")
-        version = self.store.add(closure, version_digest(closure), name)
+        version = self._store_version(closure, name)
         self._enter(kernel, version)
         return version
+
+    def note_failure(self, name: str, message: str) -> None:
+        """Keep the compile error of the current version of a name.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        self.store.set_failure(self.version(name).id, message)
+
+    def _store_version(self, closure: Closure, name: str) -> Version:
+        is_cell = closure.label(closure.functions[0].file).startswith("In[")
+        return self.store.add(closure, version_digest(closure), name, self.notebook if is_cell else "")
 
     def version_of_launch(self, kernel: Kernel, closure: Closure | None) -> Version | None:
         """The version of a kernel at a launch, or None if the kernel was never entered.
@@ -97,7 +111,7 @@ class Registry:
         """
         before = self.known(kernel)
         if before is not None and self._entries[id(kernel)].epoch != self.store.database.epoch():
-            before = self.store.add(before.closure, version_digest(before.closure), before.name)
+            before = self._store_version(before.closure, before.name)
             self._enter(self.owner_of(kernel), before)
         if before is None or closure is None:
             return before
@@ -107,7 +121,7 @@ class Registry:
             return before
         decorators = closure.decorators or before.closure.decorators  # a kernel that was revived has no text of its own
         closure = replace(closure, decorators=decorators)
-        version = self.store.add(closure, version_digest(closure), before.name)
+        version = self._store_version(closure, before.name)
         self._enter(owner, version, is_current=self._current.get(before.name) in (None, before))
         return version
 

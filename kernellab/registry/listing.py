@@ -1,16 +1,17 @@
-"""The listing commands over kept kernels (list, search, define again, remove, tag), and the history as DataFrames."""
+"""The listing commands over kept kernels: list, search, define again, remove, tag."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry.versions import key_of
+from kernellab.registry.versions import key_of, moment_of
 from kernellab.source import (
     Autotune,
     Binding,
@@ -26,20 +27,37 @@ from kernellab.source import (
     Opaque,
     is_name,
 )
-from kernellab.store import Argument, LaunchRow, Store, Version
-from kernellab.workers.forks_and_interrupts import import_uninterrupted
+from kernellab.store import LaunchRow, RecordedLaunch, Store, Version
 
 if TYPE_CHECKING:
     from kernellab._triton.kernel import Kernel
     from kernellab.registry.kernels import Registry
+
+_MOST_ROWS = 20
+
+
+class VersionStatus(StrEnum):
+    """Whether a version was launched, and if not, why.
+
+    ``run``: `lab.run` ran it, nothing launched it. ``compiled``: it compiled, and was not launched. ``failed to
+    compile``: its last compile failed. ``helper``: another kernel calls it. ``never launched``: it was only defined.
+    """
+
+    LAUNCHED = "launched"
+    RUN = "run"
+    COMPILED = "compiled"
+    FAILED = "failed to compile"
+    HELPER = "helper"
+    NEVER = "never launched"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
     """One version. Times are seconds since 1970; ``where`` is the device of ``best_ms``.
 
-    ``config`` is the best config that was measured, else the one of the last launch, in words; ``launches`` counts all,
-    and ``runs`` the trials by `Lab.run`, which are none.
+    ``config`` is the best config that was measured, else the one of the last launch, in words, which ``last_config``
+    always is; ``launches`` counts all, and ``runs`` the trials by `Lab.run`, which are none. ``error`` is why the last
+    compile failed.
     """
 
     id: int
@@ -54,19 +72,63 @@ class VersionRow:
     where: str = ""
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    notebook: str = ""
+    status: VersionStatus = VersionStatus.NEVER
+    last_config: str = ""
+    error: str = ""
+
+    @property
+    def last_used(self) -> float:
+        """When it was launched last, else when it was defined."""
+        return self.created if self.last_launch is None else max(self.created, self.last_launch)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The versions that a listing is asked for; an empty field asks for any.
+
+    ``text`` is a part of name, tags, notes or source, ``name`` a pattern such as ``softmax*``, ``notebook`` a part of
+    the name of a notebook, ``since`` the moment from which a version was used, in seconds since 1970.
+    """
+
+    text: str = ""
+    name: str = ""
+    status: str = ""
+    notebook: str = ""
+    since: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What is asked for, as it is typed."""
+        options = {"name": self.name, "status": self.status, "notebook": self.notebook}
+        since = [] if self.since is None else ["--since"]
+        return " ".join(
+            filter(None, (self.text, *(f"--{key} {value}" for key, value in options.items() if value), *since))
+        )
+
+    def allows(self, row: VersionRow) -> bool:
+        """Whether a row has the name, status, notebook and time that are asked for."""
+        return (
+            fnmatchcase(row.label.rpartition("@")[0], self.name or "*")
+            and self.status in {"", row.status}
+            and self.notebook.lower() in row.notebook.lower()
+            and (self.since is None or row.last_used >= self.since)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Displayable):
-    """The results of a search, best match of the name first, then by name and number. ``now`` is its time.
+    """Versions, the latest used first; with a text, those that are called so before others. ``now`` is its time.
 
     After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
+    ``more`` counts the older versions that are left out.
     """
 
     rows: tuple[VersionRow, ...]
     search: str = ""
     now: float = 0.0
     removed: tuple[str, ...] = ()
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +141,50 @@ class LoadedVersion(Displayable):
     missing: tuple[str, ...] = ()
 
 
-def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | None = None) -> Listing:
-    """The versions with ``search`` in their name, tags, notes or source; only those with ids in ``only``, if set.
+_ANY = Filter()
 
-    Those that are called so come first, then those whose name begins so, then those whose name contains it.
-    """
-    versions = [version for version in store.versions(search) if only is None or version.id in only]
-    versions.sort(key=lambda version: _distance(version.name.lower(), search.lower()))
-    tags = store.tags()
+
+def listing(
+    store: Store, now: float, only: tuple[int, ...] | None = None, wanted: Filter = _ANY, most: int | None = None
+) -> Listing:
+    """The versions that a filter allows, at most ``most``; only those with ids in ``only``, if set."""
+    everything = store.versions()
+    helpers = {(helper.name, helper.text) for version in everything for helper in version.closure.functions[1:]}
+    versions = store.versions(wanted.text) if wanted.text else everything
+    tags, failures = store.tags(), store.failures()
     launches: dict[int, list[LaunchRow]] = {}
     for row in store.history.launches():
         launches.setdefault(row.version_id, []).append(row)
-    rows = (_row(store, version, launches.get(version.id, []), tags.get(version.id, ())) for version in versions)
-    return Listing(tuple(rows), search, now)
+    rows = []
+    for version in versions:
+        if only is None or version.id in only:
+            known = _Known(launches.get(version.id, []), tags.get(version.id, ()), failures.get(version.id), helpers)
+            rows.append(_row(store, version, known))
+    shown = sorted(filter(wanted.allows, rows), key=lambda row: (-row.last_used, -row.id))
+    shown.sort(key=lambda row: _distance(row.label.rpartition("@")[0].lower(), wanted.text.lower()))
+    return Listing(tuple(shown[:most]), wanted.words, now, more=len(shown) - len(shown[:most]))
 
 
 def _distance(name: str, search: str) -> int:
     return [name == search, name.startswith(search), search in name, True].index(True)
 
 
-def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[str, ...]) -> VersionRow:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store knows of a version, and the helpers of all, by name and text."""
+
+    launches: list[LaunchRow]
+    tags: tuple[str, ...]
+    failure: tuple[str, float] | None
+    helpers: set[tuple[str, str]]
+
+
+def _row(store: Store, version: Version, known: _Known) -> VersionRow:
+    launches = known.launches
     by_user = [row for row in launches if row.launch.is_launch]
     last = by_user[-1] if by_user else None
     best = store.history.best(version.id)
+    last_config = launched_config((last or launches[-1]).launch) if launches else ""
     if best is not None:
         config, best_ms, where = config_words(best.config), best.time_ms, best.device
     else:
@@ -111,10 +194,12 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
         config = shown.launch.config if shown else ""
         best_ms = None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3
         where = fastest.launch.device if fastest else shown.launch.where if shown else ""
+    notebook, _, cell = version.cell.rpartition(", ") if ".ipynb, " in version.cell else ("", "", version.cell)
+    status = _status(version, known)
     return VersionRow(
         id=version.id,
         label=version.label,
-        cell=version.cell,
+        cell=cell,
         created=version.created,
         launches=sum(row.count for row in by_user),
         runs=sum(row.count for row in launches if row.launch.by == "run"),
@@ -122,9 +207,32 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
         config=config,
         best_ms=best_ms,
         where=where,
-        tags=tags,
+        tags=known.tags,
         notes=tuple(store.notes(version.id)),
+        notebook=notebook,
+        status=status,
+        last_config=last_config,
+        error=known.failure[0] if known.failure and status is VersionStatus.FAILED else "",
     )
+
+
+def _status(version: Version, known: _Known) -> VersionStatus:
+    launches, entry = known.launches, version.closure.functions[0]
+    if known.failure and known.failure[1] >= max((row.last for row in launches), default=0.0):
+        return VersionStatus.FAILED
+    if any(row.launch.is_launch for row in launches):
+        return VersionStatus.LAUNCHED
+    if any(row.launch.by == "run" for row in launches):
+        return VersionStatus.RUN
+    if (entry.name, entry.text) in known.helpers:
+        return VersionStatus.HELPER
+    return VersionStatus.COMPILED if launches else VersionStatus.NEVER
+
+
+def launched_config(launch: RecordedLaunch) -> str:
+    """The config of a launch in words; of a kernel without configs, its integer constexprs and ``num_warps``."""
+    sizes = {each.name: each.value for each in launch.arguments if each.constexpr and type(each.value) is int}
+    return launch.config or config_words({**sizes, "num_warps": launch.options.get("num_warps")})
 
 
 def config_words(config: Mapping[str, Any]) -> str:
@@ -132,9 +240,30 @@ def config_words(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items() if value is not None)
 
 
-def search(store: Store, text: str) -> Listing:
-    """The stored versions with ``text`` in their name, tags, notes or source."""
-    return listing(store, time.time(), text)
+def search(
+    store: Store,
+    text: str = "",
+    *,
+    name: str | None = None,
+    status: str | None = None,
+    notebook: str | None = None,
+    since: str | None = None,
+    every: bool = False,
+) -> Listing:
+    """The stored versions that a `Filter` of these allows: the latest used, or ``every`` one.
+
+    ``status`` may be cut short: ``never``.
+
+    Raises:
+        UsageError: there is no such status or moment.
+    """
+    meant = [known for known in VersionStatus if status and known.startswith(status)]
+    if status and not meant:
+        raise UsageError(choice_message("status", status, tuple(VersionStatus)))
+    now = time.time()
+    moment = None if since is None else moment_of(since, now)
+    wanted = Filter(text, name or "", meant[0] if meant else "", notebook or "", moment)
+    return listing(store, now, wanted=wanted, most=None if every else _MOST_ROWS)
 
 
 def listing_of_version(kernels: Registry, key: str) -> Listing:
@@ -263,85 +392,3 @@ def _missing_parts(closure: Closure) -> list[str]:
             if any(isinstance(config.pre_hook, Opaque) for config in wrapper.configs):
                 missing.append("pre_hook of a config")
     return missing
-
-
-TABLES = ("kernels", "launches", "measurements")
-SCHEMA = 1
-Row = dict[str, Any]
-
-
-def frame(store: Store, table: str) -> Any:
-    """A table of the store as a DataFrame. Times are in UTC; nested values are JSON.
-
-    Raises:
-        UsageError: there is no such table.
-    """
-    pd = import_uninterrupted("pandas")
-
-    if table not in TABLES:
-        raise UsageError(choice_message("table", table, TABLES))
-    rows = list(_ROWS[table](store))
-    table_frame = pd.DataFrame(rows, columns=None if rows else _COLUMNS[table])
-    for name in ("created", "last"):
-        if name in table_frame:
-            table_frame[name] = pd.to_datetime(table_frame[name].astype(float), unit="s", utc=True)
-    table_frame.attrs = {"table": table, "schema": SCHEMA, "store": str(store.path or ":memory:")}
-    return table_frame
-
-
-def _kernels(store: Store) -> Iterator[Row]:
-    for row in listing(store, 0.0).rows:
-        name, _, version = row.label.rpartition("@")
-        values = (row.id, name, int(version), row.cell, row.created, row.launches, row.last_launch, row.config)
-        yield dict(zip(_COLUMNS["kernels"], (*values, row.best_ms, row.where, ", ".join(row.tags)), strict=True))
-
-
-def _launches(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
-    for row in store.history.launches():
-        launch = row.launch
-        yield {
-            "id": row.id,
-            "kernel": labels.get(row.version_id),
-            **{name: getattr(launch, name) for name in ("by", "where", "device", "target")},
-            "grid": json.dumps(launch.grid),
-            "arguments": json.dumps({a.name: _argument_data(a) for a in launch.arguments}, default=str),
-            "options": json.dumps(dict(launch.options), sort_keys=True),
-            "config": launch.config,
-            **{name: getattr(row, name) for name in ("seconds", "count", "created", "last")},
-        }
-
-
-def _argument_data(argument: Argument) -> object:
-    if argument.kind == "tensor":
-        return {"dtype": argument.dtype, "shape": argument.shape, "stride": argument.stride}
-    return [_argument_data(member) for member in argument.members] or argument.value
-
-
-def _measurements(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
-    for row in store.history.measurements():
-        measurement = row.measurement
-        facts: Row = {"id": row.id, "kernel": labels.get(row.version_id)}
-        facts |= {name: getattr(measurement, name) for name in ("key", "device", "status", "time_ms")}
-        facts |= {"created": row.created}
-        for name, value in {**measurement.config, **measurement.details, **measurement.config}.items():
-            is_flat = value is None or isinstance(value, bool | int | float | str)
-            column = f"config.{name}" if name in _COLUMNS["measurements"] else name
-            facts[column] = value if is_flat else json.dumps(value)
-        yield facts
-
-
-_ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {
-    "kernels": _kernels,
-    "launches": _launches,
-    "measurements": _measurements,
-}
-_COLUMNS = {
-    "kernels": ["id", "name", "version", "cell", "created", "launches", "last", "config", "best_ms", "device", "tags"],
-    "launches": [
-        *("id", "kernel", "by", "where", "device", "target", "grid", "arguments", "options", "config"),
-        *("seconds", "count", "created", "last"),
-    ],
-    "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
-}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from kernellab.registry.kept_times import (
     launch_words,
     ratio_of,
 )
+from kernellab.registry.versions import moment_of
 from kernellab.store.columns import Status
 from kernellab.timing.stopwatch import Interval
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from kernellab.registry.kernels import Registry
 
 FASTEST = "fastest"
-_UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 class TimeChange(StrEnum):
@@ -165,32 +163,6 @@ def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, marg
     moment = None if since is None else moment_of(since, time.time())
     rows = changed_times(kept_times(kernels.store, name), moment, float(margin))
     return Regressions(tuple(rows), name, moment, float(margin))
-
-
-def moment_of(since: Any, now: float) -> float:
-    """A moment in seconds since 1970, from a date, ISO 8601, or ``7d``, ``12h``, ``2w`` before ``now``.
-
-    Raises:
-        UsageError: it is none.
-    """
-    duration = re.fullmatch(r"\s*(\d{1,6})\s*([hdw])\s*", since) if isinstance(since, str) else None
-    try:
-        if duration:
-            return now - int(duration[1]) * _UNITS_S[duration[2]]
-        if isinstance(since, timedelta):
-            return now - since.total_seconds()
-        if isinstance(since, str):
-            since = datetime.fromisoformat(since.strip())
-        if isinstance(since, date) and not isinstance(since, datetime):
-            since = datetime(since.year, since.month, since.day)
-        if isinstance(since, datetime):
-            return since.timestamp()
-    except (ValueError, OverflowError, OSError):
-        pass
-    if isinstance(since, int | float) and not isinstance(since, bool) and 0 <= since < 1e11:
-        return float(since)
-    expected = "a date such as 2026-11-22, a datetime, or how long ago, such as 7d"
-    raise UsageError(value_message("since", since, expected))
 
 
 def changed_times(times: Sequence[KeptTime], since: float | None = None, margin: float = MARGIN) -> list[ChangedTime]:

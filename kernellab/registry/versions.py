@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
-from kernellab.errors import UnknownName, value_message, value_text
+from kernellab.errors import UnknownName, UsageError, value_message, value_text
 from kernellab.source import Closure, jsonable
 from kernellab.store import Store, Version
 
 NAMED_AT_MOST = 12
+_UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def kept_version(store: Store, key: str | int) -> Version:
@@ -55,3 +59,29 @@ def version_digest(closure: Closure) -> str:
     """The hash of a version: its code, and its decorators with their configs."""
     wrappers = json.dumps(jsonable(closure.wrappers))
     return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()
+
+
+def moment_of(since: Any, now: float) -> float:
+    """A moment in seconds since 1970, from a date, ISO 8601, or ``7d``, ``12h``, ``2w`` before ``now``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    duration = re.fullmatch(r"\s*(\d{1,6})\s*([hdw])\s*", since) if isinstance(since, str) else None
+    try:
+        if duration:
+            return now - int(duration[1]) * _UNITS_S[duration[2]]
+        if isinstance(since, timedelta):
+            return now - since.total_seconds()
+        if isinstance(since, str):
+            since = datetime.fromisoformat(since.strip())
+        if isinstance(since, date) and not isinstance(since, datetime):
+            since = datetime(since.year, since.month, since.day)
+        if isinstance(since, datetime):
+            return since.timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    if isinstance(since, int | float) and not isinstance(since, bool) and 0 <= since < 1e11:
+        return float(since)
+    expected = "a date such as 2026-11-22, a datetime, or how long ago, such as 7d"
+    raise UsageError(value_message("since", since, expected))

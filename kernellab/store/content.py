@@ -18,7 +18,8 @@ ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple"
 class Version:
     """One version of one kernel.
 
-    ``id`` is its number in the store, ``cell`` the cell or file it was defined in, ``created`` seconds since 1970.
+    ``id`` is its number in the store, ``cell`` the cell or file it was defined in, with the name of its notebook before
+    it where that is known: ``tuning.ipynb, In[5]``. ``created`` is in seconds since 1970.
     """
 
     id: int
@@ -174,7 +175,7 @@ class MeasurementRow:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel that comes from elsewhere, with its history.
+    """A kernel that comes from elsewhere, with its history; ``notebook`` is the one that defined it, or "".
 
     A launch comes with seconds and count, a measurement with its time, or None where that is not known: then it counts
     as made when it is entered.
@@ -187,3 +188,4 @@ class Entry:
     notes: tuple[str, ...] = ()
     launches: tuple[tuple[RecordedLaunch, float | None, int], ...] = ()
     measurements: tuple[tuple[Measurement, float | None], ...] = ()
+    notebook: str = ""

@@ -146,16 +146,27 @@ _EXPLANATIONS_7 = (
     """,
 )
 
+# Versions that did not compile, by their last error.
+_FAILURES_8 = (
+    """
+    CREATE TABLE failures (
+        version_id INTEGER PRIMARY KEY REFERENCES versions (id) ON DELETE CASCADE,
+        message TEXT NOT NULL,
+        created REAL NOT NULL
+    )
+    """,
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     *((_VERSIONS_1,), _HISTORY_2, _TRIALS_3),
-    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7),
+    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7, _FAILURES_8),
 )
 SCHEMA = len(MIGRATIONS)
 
 
-# The first new table of each schema, by which a file without a number is recognised.
-_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations")  # the sixth has none
+# The first new table of each schema, by which a file without a number is recognised; the sixth has none.
+_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations", "failures")
 
 
 class ForeignSchema(Exception):

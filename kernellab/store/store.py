@@ -288,9 +288,9 @@ class Store:
         """The file, or None if the store is in memory."""
         return self.database.path
 
-    def add(self, closure: Closure, digest: str, name: str) -> Version:
+    def add(self, closure: Closure, digest: str, name: str, notebook: str = "") -> Version:
         """Return the version of ``name`` with this digest, added as the next one if it is new."""
-        entry = Entry(name, closure, digest)
+        entry = Entry(name, closure, digest, notebook=notebook)
         return self.database.write(lambda cursor: _add_version(cursor, entry, time.time()))[0]
 
     def enter(self, entries: Sequence[Entry]) -> list[tuple[Version, int]]:
@@ -350,6 +350,16 @@ class Store:
             tags[number] = (*tags.get(number, ()), tag)
         return tags
 
+    def set_failure(self, number: int, message: str) -> None:
+        """Keep the error of a version that does not compile, in place of an earlier one."""
+        values = (number, message, time.time())
+        self.database.write(lambda cursor: cursor.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", values))
+
+    def failures(self) -> dict[int, tuple[str, float]]:
+        """Return the error of each version that did not compile, and when, by its id."""
+        rows = self.database.rows("SELECT rowid, version_id, message, created FROM failures")
+        return dict(self.database.read_rows("failures", rows, _failure))
+
     def note(self, number: int, text: str) -> None:
         """Keep a note on a version."""
         values = (number, text, time.time())
@@ -382,11 +392,11 @@ def _add_version(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Vers
             "ON CONFLICT (name) DO UPDATE SET last_version = last_version + 1",
             (name, now),
         )
-        text = json.dumps(closure_to_jsonable(closure), separators=(",", ":"))
+        text, entry_file = json.dumps(closure_to_jsonable(closure), separators=(",", ":")), closure.functions[0].file
         cursor.execute(
             "INSERT INTO versions (name, version, digest, closure, cell, created) "
             "SELECT name, last_version, ?, ?, ?, ? FROM kernels WHERE name = ?",
-            (entry.digest, text, closure.label(closure.functions[0].file), now, name),
+            (entry.digest, text, ", ".join(filter(None, (entry.notebook, closure.label(entry_file)))), now, name),
         )
         row = _row(cursor, name, entry.digest)
     number, _, version, digest, _, created, cell = row
@@ -428,6 +438,12 @@ def _version(number: int, name: str, version: int, digest: str, closure: str, cr
 def _owned_text(_: int, owner: int, text: str) -> tuple[int, str]:
     require_type(text, str, "its text")
     return owner, text
+
+
+def _failure(_: int, owner: int, message: str, created: float) -> tuple[int, tuple[str, float]]:
+    require_type(message, str, "its message")
+    require_moment(created, "created")
+    return owner, (message, created)
 
 
 def _escape_like(text: str) -> str:

@@ -107,7 +107,7 @@ def test_a_listing_shows_as_text_and_html(value: Callable[[str], Any]) -> None:
     for shown in (text, html):
         assert "scale_kernel@1" in shown
         assert "BLOCK=128" in shown
-    assert text.splitlines()[0].split()[:3] == ["kernel", "id", "launched"]
+    assert text.splitlines()[0].split()[:3] == ["kernel", "id", "status"]
     assert "No kernel matches 'zzz'" in listing_card(value("%triton_ls zzz")).text()
     assert [age_words(s) for s in (3, 61, 7300, 90_000)] == ["just now", "1 minute ago", "2 hours ago", "1 day ago"]
 

@@ -7,7 +7,8 @@ import pytest
 
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Registry
-from kernellab.registry.regressions import FASTEST, ChangedTime, TimeChange, moment_of, regressions_of
+from kernellab.registry.regressions import FASTEST, ChangedTime, TimeChange, regressions_of
+from kernellab.registry.versions import moment_of
 from kernellab.store import Measurement, Store
 from tests.registry.kept import ADD, CHANGED, DAY, START, entered, key, measured, store_of
 

@@ -180,6 +180,22 @@ def test_an_explanation_that_is_none_is_skipped_with_a_warning(tmp_path: Path) -
         assert store.explanations.find("digest") is None
 
 
+def test_a_store_of_the_seventh_schema_can_keep_compile_errors(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:7] for statement in migration):
+            old.execute(statement)
+        old.execute("PRAGMA user_version=7")
+    old.close()
+    store = Store(tmp_path)
+    version = store.add(EMPTY, "digest", "k")
+    store.set_failure(version.id, "first")
+    store.set_failure(version.id, "second")
+    assert store.failures()[version.id][0] == "second"
+    store.remove(version.id)
+    assert store.failures() == {}
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
 def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
         for statement in (statement for migration in MIGRATIONS[:3] for statement in migration):

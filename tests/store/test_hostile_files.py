@@ -24,7 +24,8 @@ from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
 from kernellab.export.write import EXPORT_KINDS, ExportContext, export, write_measurements
 from kernellab.registry import Registry, regenerated_arguments, version_digest
-from kernellab.registry.listing import TABLES, frame, listing
+from kernellab.registry.history_frames import TABLES, frame
+from kernellab.registry.listing import listing
 from kernellab.source import DTYPE_NAMES, Closure, Function, grid_of_formula, is_formula, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
 from kernellab.store.decoding import TORCH_DTYPES

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
     from kernellab.registry import Listing, LoadedVersion, VersionRow
 
-_COLUMNS = ("kernel", "id", "launched", "last", "config", "best time", "tags", "from")
+_COLUMNS = ("kernel", "id", "status", "launches", "last", "last config", "best time", "tags", "notebook", "cell")
 _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 
@@ -37,23 +37,28 @@ def listing_card(listing: Listing) -> Card:
         return Card([Section(None, [Message(_empty_words(listing))])])
     gone = [Message(f"{_removal_words(listing)}; left are:")] if listing.removed else []
     table = Drawing(partial(_version_table, listing), lambda _: _version_lines(listing))
-    return Card([Section(None, [*gone, table])])
+    more = [Message(f"{plural(listing.more, 'older version')} not shown; --all shows them.")] if listing.more else []
+    return Card([Section(None, [*gone, table, *more])])
 
 
 def _version_lines(listing: Listing) -> list[str]:
-    lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).lines()
-    notes = [(), *(row.notes for row in listing.rows)]
+    lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).without_empty_columns().lines()
+    notes = [(), *(_remarks(row) for row in listing.rows)]
     return [text for line, of in zip(lines, notes, strict=True) for text in (line, *(f"    {note}" for note in of))]
 
 
 def _version_table(listing: Listing) -> str:
-    rows = []
-    for row in listing.rows:
-        first, *rest = _cells(row, listing.now)
+    table, rows = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).without_empty_columns(), []
+    for row, (first, *rest) in zip(listing.rows, table.rows, strict=True):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
-        rows += (f'<tr><td></td><td colspan="{len(rest)}">{escape(note)}</td></tr>' for note in row.notes)
-    return html_table(rows, [f"<th>{column}</th>" for column in _COLUMNS])
+        rows += (f'<tr><td></td><td colspan="{len(rest)}">{escape(note)}</td></tr>' for note in _remarks(row))
+    return html_table(rows, [f"<th>{column}</th>" for column in table.head])
+
+
+def _remarks(row: VersionRow) -> tuple[str, ...]:
+    """Return the notes on a version, and why it did not compile."""
+    return (*row.notes, row.error) if row.error else row.notes
 
 
 def loaded_card(loaded: LoadedVersion) -> Card:
@@ -96,11 +101,12 @@ def _empty_words(listing: Listing) -> str:
 
 
 def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
-    uncounted = "" if row.last_launch is None else "uncounted"
-    counts = [f"{row.launches:,}" if row.launches else uncounted, plural(row.runs, "run") if row.runs else ""]
-    age = "" if row.last_launch is None else age_words(now - row.last_launch)
-    launched, tags = ", ".join(filter(None, counts)), ", ".join(row.tags)
-    return (row.label, str(row.id), launched, age, row.config, _time_words(row), tags, row.cell)
+    not_counted = "" if row.last_launch is None else "not counted"
+    counts = [f"{row.launches:,}" if row.launches else not_counted, plural(row.runs, "run") if row.runs else ""]
+    launches, tags = ", ".join(filter(None, counts)), ", ".join(row.tags)
+    age = age_words(now - row.last_used)
+    places = (row.notebook, row.cell)
+    return (row.label, str(row.id), row.status, launches, age, row.last_config, _time_words(row), tags, *places)
 
 
 def _time_words(row: VersionRow) -> str:
