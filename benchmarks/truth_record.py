@@ -33,7 +33,8 @@ def main() -> None:
     options = parser.parse_args()
     triton.set_allocator(lambda size, align, stream: torch.empty(size, device=options.device, dtype=torch.int8))
     options.to.parent.mkdir(parents=True, exist_ok=True)
-    begin_s, record = time.perf_counter(), {"cases": []}
+    begin_s = time.perf_counter()
+    record: dict[str, Any] = {"cases": []}
     with kernellab.Lab(store=":memory:") as lab:
         lab.start(wait=True)
         for name, sizes in _in_turns(options.names or list(RECIPES)):
@@ -42,7 +43,7 @@ def main() -> None:
                 break
             case, facts = _recorded_case(lab, name, RECIPES[name], sizes, options.device)
             record = {**facts, "cases": [*record["cases"], case]}
-            options.to.write_text(json.dumps(record, indent=None, separators=(",", ":")))
+            options.to.write_text(_as_json(record))
             print(f"{time.perf_counter() - begin_s:6.1f} s  {_summary(case)}", flush=True)
 
 
@@ -66,22 +67,26 @@ def _recorded_case(
 
 
 def _row(row: Row) -> dict[str, Any]:
+    times = {name: getattr(row, name) for name in ("time_ms", "low_ms", "high_ms", "cold_ms", "warm_ms")}
     return {
-        "config": dict(row.config.values),
+        "config": {name: value for name, value in row.config.values.items() if value is not None},
         "status": str(row.status),
-        "ms": row.time_ms,
-        "low_ms": row.low_ms,
-        "high_ms": row.high_ms,
-        "cold_ms": row.cold_ms,
-        "warm_ms": row.warm_ms,
+        **{name: value and float(f"{value:.5g}") for name, value in times.items()},
         "registers": row.registers,
         "shared_bytes": row.shared_bytes,
         "spill_bytes": row.spill_bytes,
     }
 
 
+def _as_json(record: dict[str, Any]) -> str:
+    """Write each case on a line of its own, so that another recording differs by lines."""
+    cases = ",\n".join(json.dumps(case, separators=(",", ":")) for case in record["cases"])
+    facts = {name: value for name, value in record.items() if name != "cases"}
+    return json.dumps(facts)[:-1] + ', "cases": [\n' + cases + "\n]}\n"
+
+
 def _summary(case: dict[str, Any]) -> str:
-    times = sorted(row["ms"] for row in case["rows"] if row["ms"] is not None)
+    times = sorted(row["time_ms"] for row in case["rows"] if row["time_ms"] is not None)
     figures = f"{times[0]:.4f} to {times[-1]:.4f} ms" if times else case.get("error", "nothing timed")
     return f"{case['kernel']} {case['sizes']}: {len(times)} of {len(case['rows'])} configs, {figures}"
 
