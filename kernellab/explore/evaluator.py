@@ -37,6 +37,7 @@ from kernellab.timing.launches import (
     implementation_of,
     launch_on_copies,
     moved_bytes,
+    replaced_arguments,
     set_to_zero,
     with_zeros,
 )
@@ -136,7 +137,7 @@ class OnGpu:
         copies, poisoned = launch_on_copies(
             self.runtime, launch, compiled.effects, self.runtime.device, self.timeout_s, *given
         )
-        before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
+        before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
         return self.verdicts.compare_with_check(before, outputs_of(copies), poisoned)
 
 
@@ -212,7 +213,7 @@ class OnCpu:
             return None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
         if 0 in launch.grid:
             return None, Verdict(None, "not run: the grid is empty")
-        copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
+        copies = Copies(replaced_arguments(launch, self.inputs), compiled.effects, "cpu")
         set_to_zero(copies.arguments, self.zeroed)
         call_hooks(launch, copies.arguments)
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
@@ -220,7 +221,7 @@ class OnCpu:
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
             return run, Verdict(None, f"not compared: {prod(grid):,} of {prod(launch.grid):,} programs ran")
-        before = with_zeros({**launch.arguments, **self.inputs}, self.zeroed)
+        before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
         return run, self.verdicts.verdict(request.sizes, text, before, outputs_of(copies), poisoned)
 
 

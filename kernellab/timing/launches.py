@@ -263,6 +263,17 @@ def implementation_of(launches: Launches, config: Config, compiled: Compiled, in
     return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
 
 
+def replaced_arguments(launch: KernelLaunch, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a launch with ``inputs`` in their places; descriptors keep the blocks of the launch."""
+    arguments = {**launch.arguments, **inputs}
+    for name, value in inputs.items():
+        block = getattr(launch.arguments.get(name), "block_shape", None)
+        if block is not None:
+            arguments[name] = copy.copy(value)
+            arguments[name].block_shape = block
+    return arguments
+
+
 def set_to_zero(arguments: Mapping[str, Any], names: Collection[str]) -> None:
     """Set some arguments to zero, as `triton.autotune` does with its ``reset_to_zero``; None is left alone."""
     for name in names:
@@ -308,7 +319,7 @@ def launch_on_copies(
     Raises:
         KernellabError: the kernel fails, or does not end in time.
     """
-    copies = Copies({**launch.arguments, **inputs}, effects, device)
+    copies = Copies(replaced_arguments(launch, inputs), effects, device)
     poisoned = poison(copies.arguments, effects, copies=True)
     set_to_zero(copies.arguments, zeroed)
     call_hooks(launch, copies.arguments)

@@ -157,3 +157,13 @@ def test_a_target_that_changed_is_named_below_its_points() -> None:
     svg = history_svg(history(evaluation(64, 1.0), elsewhere), None, None)
     assert ">cuda:90</text>" in svg
     assert ">cuda:80</text>" in svg
+
+
+def test_a_point_that_differs_says_how_in_a_line_of_its_own_and_is_not_called_wrong() -> None:
+    row = dataclasses.replace(evaluation(128, 1.0).row, status=Status.DIFFERS, reason="differs from the first point")
+    other = dataclasses.replace(evaluation(128, 1.0), row=row, verdict=Verdict(False, "differs from the first point"))
+    points = history(evaluation(64, 1.0))
+    html = figures_html(PanelView("softmax", CONTROLS, points, points.add(other)))
+    assert '<div class="kp-alert kp-differs"><b>BLOCK=128</b>: differs from the first point</div>' in html
+    assert "kp-differs" in history_svg(points, None, None)
+    assert "wrong" not in html

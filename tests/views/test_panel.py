@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.errors import UsageError
@@ -276,3 +278,31 @@ def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt, match="Opening the sliders of endless_kernel was interrupted"):
         lab.explore(samples.endless_kernel, (1,), torch.zeros(4))
+
+
+def set_block(arguments: Any) -> None:
+    arguments["a"].block_shape = [arguments["BLOCK"]]
+
+
+@triton.autotune([triton.Config({"BLOCK": block}, pre_hook=set_block) for block in (32, 64)], key=["n"])
+@triton.jit
+def copy_by_descriptor(a, out_ptr, n, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    tl.store(out_ptr + first + tl.arange(0, BLOCK), a.load([first]))
+
+
+def test_the_block_of_a_descriptor_follows_by_the_hook_of_the_configs(lab: kernellab.Lab) -> None:
+    values, out = torch.randn(128), torch.zeros(128)
+    panel = lab.explore(
+        copy_by_descriptor,
+        lambda meta: (128 // meta["BLOCK"],),
+        TensorDescriptor.from_tensor(values, [32]),
+        out,
+        128,
+        check=lambda: values,
+    )
+    assert panel.wait().verdict.equal is True
+    moved = panel.set(BLOCK=64).wait()
+    assert moved.verdict.equal is True
+    assert moved.compiled is not None
+    assert "tensordesc<fp32[64]>" in {parameter.type for parameter in moved.compiled.parameters}

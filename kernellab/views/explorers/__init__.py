@@ -222,11 +222,11 @@ def _facts(stage: Stage) -> str:
 
 def _times(compiled: Compiled) -> str:
     """Return the compile time by stage: a bar, and below it each stage with its share of the bar in its colour."""
-    times = compiled.stage_seconds
-    if not sum(times.values()):
+    times, total = compiled.stage_seconds, sum(compiled.stage_seconds.values())
+    if not total:
         return ""
     hues = {name: SERIES[place % len(SERIES)] for place, name in enumerate(times)}
-    slices = "".join(f'<i style="flex:{times[name]:.4f} 1 0;background:{hues[name]}"></i>' for name in times)
+    slices = "".join(f'<i style="flex:{times[name] / total:.4f} 1 0;background:{hues[name]}"></i>' for name in times)
     labels = "".join(
         f'<span style="border-color:{hues[name]}">{escape(name)} {seconds_words(times[name])}</span> ' for name in times
     )

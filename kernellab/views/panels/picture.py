@@ -220,14 +220,15 @@ def picture_html(shown: PanelView) -> str:
 
 def _alert(evaluation: Evaluation) -> str:
     """Return what is wrong with a point: it failed, or its outputs differ."""
-    error, message, place = evaluation.error, evaluation.row.reason, ""
+    where, error, message, place = escape(evaluation.point.text), evaluation.error, evaluation.row.reason, ""
+    if not evaluation.has_failed:
+        style = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
+        return f'<div class="{style}"><b>{where}</b>: {escape(message)}</div>'
     if error is not None:
         message, lines = error.message, error.lines()[1:] if error.place is not None else []
         place = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
-    style = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
     return (
-        f'<div class="{style}"><b>{escape(_status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
-        f"{escape(message)}{place}</div>"
+        f'<div class="kp-alert"><b>{escape(_status_words(evaluation))}</b> at {where}: {escape(message)}{place}</div>'
     )
 
 
