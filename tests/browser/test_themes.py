@@ -22,7 +22,14 @@ LIGHT, DARK = 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'
 @pytest.mark.parametrize("system", ["light", "dark"])
 @pytest.mark.parametrize(
     ("theme", "is_dark"),
-    [(LIGHT, False), (DARK, True), ('class="vscode-light"', False), ('class="vscode-dark"', True)],
+    [
+        (LIGHT, False),
+        (DARK, True),
+        ('class="vscode-light"', False),
+        ('class="vscode-dark"', True),
+        ('class="light light-theme"', False),  # marimo
+        ('class="dark dark-theme"', True),
+    ],
 )
 def test_a_plot_follows_the_theme_of_the_notebook(chromium: Any, system: str, theme: str, is_dark: bool) -> None:
     lightness = _background(chromium, system, theme)

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.gridspec import SubplotSpec
 
-# The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
-# round; hues stay.
+# The browser takes the version that the system prefers. Where the theme of JupyterLab, VS Code or marimo is the other
+# one, colours are turned round; hues stay.
 _THEMES = minify("""
 @media (prefers-color-scheme: light) {
-  [data-jp-theme-light=false] .kl-plot img, .vscode-dark .kl-plot img { filter: invert(.92) hue-rotate(180deg); }
+  :is([data-jp-theme-light=false], .vscode-dark, .dark-theme) .kl-plot img {
+    filter: invert(.92) hue-rotate(180deg);
+  }
 }
 @media (prefers-color-scheme: dark) {
-  [data-jp-theme-light=true] .kl-plot img, .vscode-light .kl-plot img {
+  :is([data-jp-theme-light=true], .vscode-light, .light-theme) .kl-plot img {
     filter: invert(1) hue-rotate(180deg) brightness(1.09);
   }
 }
