@@ -179,7 +179,7 @@ def _export_notes(context: ExportContext, recorded: RecordedVersion, kind: str) 
     remark = (
         recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
     )
-    return (*_execution_notes(context, recorded, kind), *([remark] if remark else []))
+    return (*_execution_notes(context, recorded, kind), *([remark.removesuffix(".")] if remark else []))
 
 
 def _execution_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from typing import Any
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from kernellab.display import Drawable
 from kernellab.errors import UsageError
 from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import RULES
@@ -129,7 +130,8 @@ def magics() -> list[Magic]:
 def overview() -> HelpPage:
     """Return the list of magics and verbs by task, with a line and an example each."""
     lead = (
-        "Examples: add_kernel, grid and its arguments are your own, lab is kernellab.current_lab(). "
+        "In the examples, add_kernel, grid and the arguments are your own; lab comes from `import kernellab` and "
+        "`lab = kernellab.current_lab()`. "
         "%triton_help tune shows a page; so does any other word of this list, an option (--check) or a cause."
     )
     blocks: list[Block] = [_paragraph(lead)]
@@ -149,7 +151,12 @@ def page_of(word: str) -> HelpPage:
     if sections:
         return HelpPage(Card(sections, WIDTH))
     plain = word.lstrip("%-").lower()
-    close = get_close_matches(plain, words(), 3, 0.6) or [known for known in words() if plain and plain in known][:3]
+    names = dict.fromkeys(name for examples in TOPICS.values() for name in examples)
+    close = (
+        get_close_matches(plain, words(), 3, 0.6)
+        or [known for known in words() if plain and plain in known][:3]
+        or [short_name(name) for name in names if plain and plain in summary_of(name).lower()][:3]
+    )
     advice = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"No help on {word!r}; {advice}%triton lists what there is.")
 
@@ -165,7 +172,7 @@ def words() -> tuple[str, ...]:
 
 def short_name(name: str) -> str:
     """Return a name without its percent signs and prefix: ``tune`` of ``%triton_tune`` and ``lab.tune``."""
-    return re.sub(r"^(%+triton_|%+|--?|lab\.|kernellab\.|Lab\.|triton_)", "", name.strip())
+    return re.sub(r"^(%+triton_|%+|--?|lab\.|kernellab\.|Lab\.|result\.|triton_)", "", name.strip())
 
 
 def summary_of(name: str) -> str:
@@ -176,9 +183,9 @@ def summary_of(name: str) -> str:
 
 
 def member_of(name: str) -> Any:
-    """Return the method behind ``lab.tune``, or the member of the package behind ``kernellab.Lab``."""
+    """Return the method behind ``lab.tune`` or ``result.plot``, or the member of the package."""
     owner, _, own = name.partition(".")
-    return getattr(Lab if owner == "lab" else _PACKAGE, own)
+    return getattr({"lab": Lab, "result": Drawable}.get(owner, _PACKAGE), own)
 
 
 def spelling_of(action: argparse.Action) -> str:

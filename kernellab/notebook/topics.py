@@ -52,6 +52,11 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "kernellab.save_frame": f'kernellab.save_frame(lab.traffic({_CALL}).frame, "traffic.json")',
         "kernellab.read_frame": 'kernellab.read_frame("traffic.json")',
     },
+    "Draw and save a result": {
+        "result.plot": f"lab.traffic({_CALL}).plot(dark=True)",
+        "result.save": f'lab.traffic({_CALL}).save("traffic.csv")',
+        "result.to_html": f"lab.traffic({_CALL}).to_html()",
+    },
     "Find and compare what is kept": {
         "%triton_ls": "%triton_ls add",
         "%triton_load": "%triton_load add_kernel@1",

@@ -108,3 +108,12 @@ def test_links_lead_to_files_that_are_there(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_code_host_shows_the_file(path: Path) -> None:
     assert path.stat().st_size < SIZE_LIMIT_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_page_that_nbconvert_sanitizes_has_the_text_of_each_result(path: Path) -> None:
+    nbconvert, config = pytest.importorskip("nbconvert"), pytest.importorskip("traitlets.config").Config()
+    config.NbConvertBase.display_data_priority = ["image/png", "text/plain"]  # as docs/front_ends.md says
+    page, _ = nbconvert.HTMLExporter(sanitize_html=True, config=config).from_filename(str(path))
+    assert not re.search(r"&lt;(svg|style|div|table|img)\b|\d+ boxes and \d+ arrows", page)
