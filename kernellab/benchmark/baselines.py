@@ -113,7 +113,7 @@ def _changed_time(before: Baseline, now: Baseline, margin: float) -> tuple[list[
     change = now.time_ms / before.time_ms - 1
     if (now.low_ms or 0.0) > (before.high_ms or math.inf) and change > margin:
         longer = f"{now.kernel} takes {_time_words(now)}, {change:.1%} longer than {_time_words(before)}"
-        return [f"{longer}, where {margin:.0%} is allowed"], []
+        return [f"{longer}; tolerance {margin:.0%}"], []
     if (now.high_ms or math.inf) < (before.low_ms or 0.0) and change < -margin:
         return [], [f"it is {-change:.1%} faster than its baseline; --kernellab-update keeps that"]
     return [], []
@@ -202,7 +202,7 @@ class BaselineFile:
         try:
             content = json.loads(text)
         except ValueError as exc:
-            raise UsageError(f"{self.path} is not JSON ({exc}); mend it, or delete it and update.") from exc
+            raise UsageError(f"{self.path} is not JSON ({exc}); fix it, or delete it and update.") from exc
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise UsageError(f"{self.path} has no baselines of schema {SCHEMA}; update kernellab, or delete the file.")
         baselines: dict[str, Any] = content.get("baselines", {})

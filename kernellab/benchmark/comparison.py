@@ -180,7 +180,7 @@ def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, 
 
     if grid is None and not is_edited:
         raise UsageError(
-            f"{version.label} was launched on other sizes, and its grid {own.grid} does not tell that for those of the "
+            f"{version.label} was launched on other sizes, and its grid {own.grid} is not known for the sizes of the "
             "other kernel. Launch both on the same sizes, or with a function as the grid."
         )
     is_apart = launches and (missing or grid is None)
@@ -258,9 +258,9 @@ def _compare_sides(
     same_inputs = left.arguments is None and right.arguments is None
     timing, why = None, "there is no GPU"
     if failed:
-        why = f"{' and '.join(failed)} did not end well"
+        why = f"{' and '.join(failed)} failed"
     elif not same_inputs:
-        why = "they were launched on other arguments, and ran on inputs of their own"
+        why = "their recorded launches have different arguments, so each ran on its own inputs"
     else:
         checks = _check_outputs(left, right, outcomes, arguments)
         if runtime.device != "cpu":

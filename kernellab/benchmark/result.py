@@ -330,9 +330,9 @@ def enter_work(
             )
             name = state.row.implementation
             if computed is None:
-                notes.append(f"What {name} computes is not known: {counted.why_unknown}; flops= tells it.")
+                notes.append(f"The flops of {name} are not known: {counted.why_unknown}; pass flops=.")
             if own is None:
-                notes.append(f"What {name} moves is not known, since an effect of it is not; bytes= tells it.")
+                notes.append(f"The bytes of {name} are not known, since one of its effects is not; pass bytes=.")
             first = first or state.row
         elif state.launch is None:
             source = first or replace(state.row, flops=flops, bytes=moved)

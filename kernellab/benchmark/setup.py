@@ -125,7 +125,7 @@ def recorded_launch_inputs(
     formula = grid_text(kept.launches)
     if formula is None and names:
         raise UsageError(
-            f"The launches of {version.label} do not tell how its grid {launch.grid} follows from its arguments; "
+            f"The launches of {version.label} do not determine its grid {launch.grid} from its arguments; "
             "pass the grid as a function: lambda meta: (triton.cdiv(...),)."
         )
     left_out = supplied_names(kernels[version.id])
@@ -156,7 +156,9 @@ def scale_launch(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedL
         if old is None or type(new) is not int or old == new or launch.argument(name).constexpr:
             continue
         if old < 2 or changes.get(old, new) != new:
-            raise UsageError(f"{name} was {old}, which does not tell the extents that follow it; {_advice(values)}")
+            raise UsageError(
+                f"{name} was {old}, which does not determine the extents that follow it; {_advice(values)}"
+            )
         changes[old] = new
     tensors = {a.name: _scaled_tensor(a, numbers, changes, values) for a in launch.arguments if a.kind == "tensor"}
     strides = _new_strides([(a, tensors[a.name]) for a in launch.arguments if a.name in tensors])
@@ -182,7 +184,7 @@ def _scaled_tensor(
     extents = [_scaled_extent(extent, len(argument.shape), numbers, changes) for extent in argument.shape]
     if None in extents:
         raise UsageError(
-            f"{argument.name} has the shape {argument.shape}, of which it is not clear what follows; {_advice(values)}"
+            f"{argument.name} has the shape {argument.shape}; which extents to scale is not clear; {_advice(values)}"
         )
     shape = tuple(extent for extent in extents if extent is not None)
     if shape == argument.shape:

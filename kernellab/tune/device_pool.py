@@ -96,7 +96,7 @@ class DevicePool:
     _waiting: list[_Task] = field(default_factory=list)
     _expected: int = 0
     _pace: _Pace = field(default_factory=_Pace)
-    _agreeing: list[int] = field(default_factory=list)  # beside the reference
+    _agreeing: list[int] = field(default_factory=list)  # with the reference
     _failure: BaseException | None = None
     _common_group: int = 0
     _benches: dict[int, Bench] = field(default_factory=dict)
@@ -263,12 +263,12 @@ class DevicePool:
             self.bench(index).measure(candidate, 1, None)  # outputs are compared, and the device wakes up
             off = self._median_ms(index, candidate, measured) / expected_ms - 1
         except KernellabError as exc:
-            self.notes.append(f"{names[0]} took no part: {exc.message}")
+            self.notes.append(f"{names[0]} was not used: {exc.message}")
             return False
         if abs(off) > AGREEMENT:
             self.notes.append(
-                f"{names[0]} took no part: {candidate.config.text} takes {abs(off):.1%} "
-                f"{'longer' if off > 0 else 'less'} there than on {names[1]}, and {AGREEMENT:.0%} is allowed"
+                f"{names[0]} was not used: {candidate.config.text} is {abs(off):.1%} "
+                f"{'slower' if off > 0 else 'faster'} there than on {names[1]}; tolerance {AGREEMENT:.0%}"
             )
         return abs(off) <= AGREEMENT
 

@@ -98,6 +98,9 @@ class Agreement:
         return tuple(by_argument.values())
 
 
+WITHOUT_GPU = "Not timed: no GPU."
+
+
 @dataclass(frozen=True, repr=False)
 class Tuning(Drawable):
     """The result of tuning one kernel for one set of arguments.

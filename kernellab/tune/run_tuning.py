@@ -29,19 +29,13 @@ from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
 from kernellab.tune.progress import Watch, ignore_progress
-from kernellab.tune.result import Records, Row, Tuning, joined_names, reference_identity
+from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning, joined_names, reference_identity
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
     pass
-
-WITHOUT_GPU = (
-    "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
-    "and a winner."
-)
-
 
 MakeBench = Callable[[Launches, float, int | None], Bench]
 """Makes the bench of a device: launches, timeout of each config in seconds, GPU number (None for the current one)."""

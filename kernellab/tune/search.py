@@ -276,7 +276,7 @@ def search_of(
     if isinstance(search, Search) and not isinstance(search, type):
         return search
     if search not in SEARCHES:
-        raise UsageError(choice_message("search", search, (*SEARCHES, "an object with ask() and tell()")))
+        raise UsageError(choice_message("search", search, (*SEARCHES, "an object with ask and tell methods")))
     space = given if isinstance(given, Space) else None
     if search == "exhaustive":
         return Exhaustive(originals)

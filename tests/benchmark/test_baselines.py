@@ -61,7 +61,7 @@ def test_slower_is_beyond_the_noise_and_beyond_the_margin(now: Baseline, margin:
 
 def test_a_slower_launch_is_told_with_both_intervals_and_the_margin() -> None:
     assert failures(timed(1.2)) == (
-        "add_kernel takes 1.2 ms (1.19 to 1.21), 20.0% longer than 1 ms (0.98 to 1.02), where 5% is allowed",
+        "add_kernel takes 1.2 ms (1.19 to 1.21), 20.0% longer than 1 ms (0.98 to 1.02); tolerance 5%",
     )
 
 

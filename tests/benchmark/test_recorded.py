@@ -73,8 +73,8 @@ def test_numbers_that_are_no_sizes_only_change_their_value() -> None:
     ("before", "wanted", "message"),
     [
         (launch(tensor("a", 64, 64), m=64, n=64), {"m": 128}, "n was 64 too, so it is not clear"),
-        (launch(tensor("a", 64, 64), m=64, n=64), {"m": 128, "n": 256}, "n was 64, which does not tell"),
-        (launch(tensor("x", 1), n=1), {"n": 5}, "n was 1, which does not tell the extents"),
+        (launch(tensor("a", 64, 64), m=64, n=64), {"m": 128, "n": 256}, "n was 64, which does not determine"),
+        (launch(tensor("x", 1), n=1), {"n": 5}, "n was 1, which does not determine the extents"),
         (launch(tensor("x", 1024), n=1000), {"n": 5}, "No tensor of the recorded launch has an extent of n=1000"),
         (launch(tensor("x", 10, 500, stride=(512, 1)), n=500), {"n": 5}, r"x has gaps \(strides \(512, 1\)\)"),
         (launch(tensor("x", 60), a=4, b=6), {"a": 8, "b": 18}, r"x has the shape \(60,\)"),

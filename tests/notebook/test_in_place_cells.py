@@ -75,7 +75,7 @@ def test_configs_are_checked_with_the_values_before_the_launch(counted: Notebook
     ran = counted.triton(f"{TUNED}\ncount_up[(1,)](c)", '--tune --check "c + 1000"')
     assert ran.error is None
     (tuning, *_) = texts(ran.shown).partition("wrong: BLOCK=8")
-    assert "agrees with the reference is BLOCK=16" in tuning
+    assert "agrees with the reference: BLOCK=16" in tuning
     assert "BLOCK=8   9          0       0       100%       wrong" in tuning
     assert counted.names["c"].tolist() == list(range(1000, 1016))
 

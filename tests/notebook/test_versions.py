@@ -240,7 +240,7 @@ def test_a_buggy_version_is_compared_with_its_mend(notebook: Notebook) -> None:
     comparison = value_of(notebook, "%triton_diff mended@1 mended@2")
     for text in (comparison_card(comparison).text(), comparison_card(comparison).html()):
         assert "mended@1 failed: OutOfBounds" in text
-        assert "mended@2 ran to its end" in text
+        assert "mended@2 finished" in text
         assert "mask=" in text
     assert not comparison.equal
     assert None not in comparison.compiled
@@ -264,8 +264,8 @@ def test_versions_with_other_parameters_run_on_inputs_of_their_own(notebook: Not
         is None
     )
     shown = comparison_card(value_of(notebook, "%triton_diff grown@1 grown@2")).text()
-    assert "grown@1 ran to its end" in shown
-    assert "grown@2 ran to its end" in shown
+    assert "grown@1 finished" in shown
+    assert "grown@2 finished" in shown
     assert not current().compare("grown@1", "grown@2").equal
 
 

@@ -9,7 +9,7 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.agreement import disagreement_note
-from kernellab.tune.result import Agreement, Row, Tuning
+from kernellab.tune.result import WITHOUT_GPU, Agreement, Row, Tuning
 
 PROVENANCE = {"device": "NVIDIA H200", "target": "cuda:90", "triton": "3.6.0"}
 
@@ -55,7 +55,7 @@ def untimed_tuning() -> Tuning:
     configs = [Config.of({"BLOCK": block}) for block in (64, 128)]
     rows = tuple(row(config, None, Status.NOT_TIMED, "not measured: there is no GPU") for config in configs)
     found = _tuning(rows, 0, ())
-    return replace(found, provenance={**PROVENANCE, "device": None}, notes=("There is no GPU, so nothing was timed.",))
+    return replace(found, provenance={**PROVENANCE, "device": None}, notes=(WITHOUT_GPU,))
 
 
 def divided_tuning(*, has_majority: bool, count: int = 5) -> Tuning:

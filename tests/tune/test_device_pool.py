@@ -65,14 +65,14 @@ def test_a_device_that_disagrees_measures_nothing_else(slower: float) -> None:
     assert two.measured == [CONFIGS[1]]
     assert {row.device_index for row in outcome.rows.values()} == {0}
     assert outcome.winner == CONFIGS[0]
-    assert any("device 1 took no part" in note and "3% is allowed" in note for note in devices.notes)
+    assert any("device 1 was not used" in note and "tolerance 3%" in note for note in devices.notes)
 
 
 def test_a_device_that_fails_takes_no_part() -> None:
     devices = pool(Device(TIMES), Device({CONFIGS[1]: LaunchError("there is no memory left.")}))
     assert tune(CONFIGS[:3], devices).winner == CONFIGS[0]
     devices.close()
-    assert devices.notes == ["device 1 took no part: there is no memory left."]
+    assert devices.notes == ["device 1 was not used: there is no memory left."]
 
 
 def test_a_config_that_runs_decides_whether_devices_agree() -> None:

@@ -249,7 +249,7 @@ def test_two_devices_share_configs_that_take_long(lab: kernellab.Lab) -> None:
     configs = [triton.Config({"BLOCK": b}, num_warps=w) for b in (64, 128, 256, 512, 1024, 2048) for w in (1, 2, 4, 8)]
     tuning = lab.tune(slow, grid, x, out, N, 20_000_000, configs=configs, devices=[0, 1])
     devices = tuning.frame.attrs["device_index"]
-    assert set(devices.values()) == {0, 1} or any("took no part" in note for note in tuning.notes)
+    assert set(devices.values()) == {0, 1} or any("was not used" in note for note in tuning.notes)
     assert devices[tuning.winner] == 0
     assert set(tuning.frame.status) == {"ok"}
     assert out.min() > 1

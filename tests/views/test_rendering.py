@@ -237,5 +237,5 @@ def test_a_benchmark_comes_back_from_its_frame() -> None:
 
 
 def test_another_frame_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no frame of a tuning: it lacks .*winner"):
+    with pytest.raises(UsageError, match=r"not a frame of a tuning: it lacks .*winner"):
         kernellab.Tuning.from_frame(kernellab.read_frame(ROOT / "notebooks" / "data" / "matmul_sweep_h200.json"))

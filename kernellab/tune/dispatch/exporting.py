@@ -275,4 +275,4 @@ def _device_expression(launch: RecordedLaunch, outputs: set[str], version: Versi
     for argument in launch.arguments:
         if argument.kind in devices and argument.name not in outputs:
             return f"{argument.name}.{devices[argument.kind]}"
-    raise UsageError(f"{version.label} reads no tensor, so a launch could not tell its device; pass it one.")
+    raise UsageError(f"{version.label} reads no tensor, so a launch cannot determine its device; pass it one.")

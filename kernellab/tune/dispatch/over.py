@@ -39,10 +39,7 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 if TYPE_CHECKING:
     from kernellab.tune.cluster_tuning import OpenEnvironment
 
-WITHOUT_GPU = (
-    "There is no GPU, so nothing was timed: the table has what each config needs, and the rule knows no time. On a GPU "
-    "it would pick a config for each size."
-)
+WITHOUT_GPU = "Not timed: no GPU. The rule picks the first config that fits, for all sizes."
 
 
 def tune_over(
@@ -283,7 +280,7 @@ def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
         raise UsageError('over has no case; give sizes: over={"M": [16, 4096]}.')
     for case in cases:
         if case.keys() != cases[0].keys():
-            raise UsageError(f"over has {size_text(case)} beside {size_text(cases[0])}; expected the same names.")
+            raise UsageError(f"over has {size_text(case)} and {size_text(cases[0])}; expected the same names in all.")
         for name, value in case.items():
             if known and name not in known:
                 names = ", ".join(dict.fromkeys(known))

@@ -81,7 +81,7 @@ def _figures(benchmark: Benchmark) -> Iterator[Block]:
     if len(benchmark.implementations) > 1 and benchmark.reference:
         speedup = figure_block(partial(sweep_figure, frame, metric="speedup"), "speedup over the reference")
         yield Fold(f"speedup over {benchmark.reference}", [speedup])
-    yield Fold("roofline", [figure_block(partial(roofline_figure, frame), "rows under the roofs")])
+    yield Fold("roofline", [figure_block(partial(roofline_figure, frame), "rows under the roofline")])
     yield figure_block(partial(sweep_heat_map, frame), "best times over two swept values")
 
 
@@ -89,12 +89,12 @@ def summary(benchmark: Benchmark) -> str:
     """Return one sentence: what was measured, and how it compares."""
     points = len({row.point for row in benchmark.rows if row.implementation == benchmark.implementations[0]})
     peers = [name for name in benchmark.implementations if name != benchmark.kernel]
-    beside = f" beside {', '.join(peers)}" if peers else ""
+    beside = f" vs {', '.join(peers)}" if peers else ""
     what = f"{benchmark.kernel}: {plural(points, 'point')} of {', '.join(benchmark.swept)}{beside}"
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
         is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
-        done = "compiled and run on the CPU" if is_checked else "compiled"
+        done = "compiled, run on the CPU" if is_checked else "compiled"
         return f"{what}; {done} in {benchmark.seconds:.2f} s, not timed"
     fastest: dict[Any, BenchmarkRow] = {}  # of each case, whatever its config
     for row in sorted(timed, key=lambda row: row.time_ms or 0.0):
@@ -102,12 +102,12 @@ def summary(benchmark: Benchmark) -> str:
             fastest.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
     own = fastest.values()
     shares = [row.share for row in own if row.share is not None]
-    best = f"; up to {max(shares):.0%} of what the device can do" if shares else ""
+    best = f"; up to {max(shares):.0%} of peak" if shares else ""
     speedups = [row.speedup for row in own if row.speedup is not None]
     over = ""
     if speedups and benchmark.reference != benchmark.implementations[0]:
         bounds = dict.fromkeys((f"{min(speedups):.2f}", f"{max(speedups):.2f}"))
-        over = f"; {' to '.join(bounds)} times as fast as {benchmark.reference}"
+        over = f"; speedup {' to '.join(bounds)} vs {benchmark.reference}"
     return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
 
 
@@ -119,9 +119,9 @@ def why(benchmark: Benchmark) -> list[str]:
     last = timed[-1].point
     rows = sorted((row for row in timed if row.point == last), key=lambda row: row.time_ms or 0.0)
     shares = [f"{row.implementation} {row.share:.0%}".replace("%", " %") for row in rows if row.share is not None]
-    limit = "the memory" if rows[0].bound == "memory" else "the tensor cores"
+    limit = "bandwidth" if rows[0].bound == "memory" else "TFLOP/s"
     at = ", ".join(f"{name}={value_text(value)}" for name, value in last)
-    return [f"At {at}, of what {limit} can do: {', '.join(shares)}."] if len(rows) > 1 else []
+    return [f"At {at}, share of peak {limit}: {', '.join(shares)}."] if len(rows) > 1 else []
 
 
 def ceilings_text(ceilings: Ceilings) -> str:
@@ -193,7 +193,7 @@ def timing_words(comparison: Comparison) -> str:
     if timing is None:
         return f"Not timed: {comparison.why_no_timing}."
     times = f"{elements.seconds_words(timing.left_ms / 1e3)} and {elements.seconds_words(timing.right_ms / 1e3)}"
-    bounds = f"{timing.low:.3f} to {timing.high:.3f} times as long, 99 % interval of {timing.rounds} interleaved rounds"
+    bounds = f"ratio {timing.low:.3f} to {timing.high:.3f}, 99 % interval of {timing.rounds} interleaved rounds"
     note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":
         return f"{two} and {one} take the same time ({times}; {bounds}).{note}"
@@ -204,11 +204,11 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     facts = [*_outcomes(comparison), *(("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects)]
     for check in comparison.outputs:
         style = "kl-good" if check.equal else "kl-warn"
-        same = "is equal" if check.equal else f"of {comparison.names[1]} DIFFERS"
-        words = f"{check.argument} {same} on the same inputs; the largest difference is {check.max_error:.3g}."
+        same = "matches" if check.equal else f"of {comparison.names[1]} DIFFERS"
+        words = f"{check.argument} {same} on the same inputs; max error {check.max_error:.3g}."
         facts.append((style, words))
     if not comparison.outputs and comparison.same_inputs and not any(comparison.failures):
-        facts.append(("kl-warn", "No outputs are known, so none were compared."))
+        facts.append(("kl-warn", "No outputs are known; nothing was compared."))
     return [*facts, ("", timing_words(comparison))]
 
 
@@ -220,6 +220,6 @@ def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
         return
     for name, failure in zip(comparison.names, comparison.failures, strict=True):
         if failure is None:
-            yield "kl-good", f"{name} ran to its end."
+            yield "kl-good", f"{name} finished."
         else:
             yield "kl-warn", f"{name} failed: {type(failure).__name__}: {failure}"

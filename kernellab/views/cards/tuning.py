@@ -16,7 +16,7 @@ from kernellab.errors import plural
 from kernellab.store.columns import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
 from kernellab.tune.dispatch.result import Dispatch, Regret
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.result import WITHOUT_GPU, Row, Tuning
 from kernellab.views.blocks import (
     WARNING,
     Block,
@@ -62,7 +62,6 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
     order = sorted(range(count), key=lambda index: (ranks[index], went_wrong[index], index))
     table = _table(tuning, order[:_MOST_ROWS], count, rest_is)
     part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
-    how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
     reasons = why(tuning)
     blocks: list[Block] = [
         Message(summary(tuning), "kl-note" if tuning.winner is not None else WARNING),
@@ -72,20 +71,20 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
         *_figures(tuning.frame, draws_times=draws_times),
         Fold(plural(count, "config"), [table], part, is_open=count <= _ROWS),
         TextOnly(failures),
-        *notes([*_left_out(tuning), *tuning.notes]),
+        *notes([*_left_out(tuning), *(note for note in tuning.notes if note != WITHOUT_GPU)]),  # the summary says it
         TextOnly(reasons),
     ]
-    facts = [plural(count, "config"), device_words(tuning.provenance), how]
-    return Card([Section(Heading(tuning.kernel, facts, in_text=False), blocks)])
+    device = tuning.provenance.get("device") or tuning.provenance.get("target") or ""
+    return Card([Section(Heading(tuning.kernel, [str(device)], in_text=False), blocks)])
 
 
 def _figures(frame: pandas.DataFrame, *, draws_times: bool) -> Iterator[Block]:
     if draws_times:
         yield figure_block(partial(timings_figure, frame), "times of the configs")
-    yield figure_block(partial(agreement_figure, frame), "configs whose outputs are equal")
+    yield figure_block(partial(agreement_figure, frame), "configs by equal outputs")
     if len(frame) > 4:
         yield figure_block(partial(parameters_figure, frame), "times by parameter")
-    yield figure_block(partial(roofline_figure, frame), "configs under the roofs of the device")
+    yield figure_block(partial(roofline_figure, frame), "configs under the roofline of the device")
 
 
 def summary(tuning: Tuning) -> str:
@@ -100,8 +99,9 @@ def summary(tuning: Tuning) -> str:
         compiled = sum(row.status not in _FINE or row.compile_s is not None for row in tuning.rows)
         part = f"{compiled} of " if compiled < len(tuning.rows) else ""
         many = plural(len(tuning.rows), "config")
-        first = "the first that fits and agrees with the reference" if row.checked else "the first that fits"
-        return f"{tuning.kernel}: {part}{many} compiled {how}; {first} is {row.config.text}"
+        no_gpu = "" if tuning.provenance.get("device") else " (no GPU)"
+        first = "first that fits and agrees with the reference" if row.checked else "first that fits"
+        return f"{tuning.kernel}: {part}{many} compiled {how}, not timed{no_gpu}; {first}: {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
     best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}"
     faster = tuning.outvoted
@@ -158,7 +158,7 @@ def _failures(tuning: Tuning) -> list[str]:
         for (status, reason), count in counts[:_MOST_FAILURES]
     ]
     rest = sum(count for _, count in counts[_MOST_FAILURES:])
-    return [*lines, f"... and {rest} more that went wrong"] if rest else lines
+    return [*lines, f"... and {rest} more that failed"] if rest else lines
 
 
 def _left_out(tuning: Tuning) -> list[str]:
@@ -189,11 +189,11 @@ def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
     rival = rivals[name]
     ratio = time_ms(rival) / time_ms(winner)
     if ratio < _LEAST_RATIO:
-        return "No parameter decides: for each, another value comes within 3 % of the winner."
+        return "No parameter decides: another value of each comes within 3 % of the winner."
     value, other = values[name], rival.config.values[name]
     differences = ", ".join(_differences(winner, rival))
     reason = f": it {differences}" if differences else "; registers, spills and occupancy are about the same"
-    return f"{name}={value} decides: with {other} it is at best {ratio:.2f} times slower{reason}."
+    return f"{name}={value} decides: with {other}, at best {ratio:.2f}x slower{reason}."
 
 
 def _differences(winner: Row, rival: Row) -> list[str]:
@@ -201,11 +201,11 @@ def _differences(winner: Row, rival: Row) -> list[str]:
     if (rival.spill_bytes or 0) > (winner.spill_bytes or 0):
         drawbacks.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")
     if rival.occupancy and winner.occupancy and winner.occupancy > _LEAST_CHANGE * rival.occupancy:
-        drawbacks.append(f"keeps {rival.occupancy:.0%} of the warps resident (the winner {winner.occupancy:.0%})")
+        drawbacks.append(f"has {rival.occupancy:.0%} occupancy (the winner {winner.occupancy:.0%})")
     if rival.shared_bytes and winner.shared_bytes and winner.shared_bytes > _LEAST_CHANGE * rival.shared_bytes:
-        drawbacks.append(f"keeps {rival.shared_bytes:,} bytes in shared memory (the winner {winner.shared_bytes:,})")
+        drawbacks.append(f"uses {rival.shared_bytes:,} bytes of shared memory (the winner {winner.shared_bytes:,})")
     if rival.registers and winner.registers and rival.registers > _LEAST_CHANGE * winner.registers:
-        drawbacks.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
+        drawbacks.append(f"uses {rival.registers} registers per thread (the winner {winner.registers})")
     return [words.replace("%", " %") for words in drawbacks]
 
 
@@ -229,8 +229,8 @@ def dispatch_card(dispatch: Dispatch) -> Card:
         Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
         _configs(dispatch),
         figure_block(partial(plane_figure, dispatch), "configs over two sizes"),
-        figure_block(partial(regret_figure, dispatch), "what the rule loses over the sizes"),
-        figure_block(partial(cover_figure, dispatch), "what each further config buys"),
+        figure_block(partial(regret_figure, dispatch), "loss of the rule over the sizes"),
+        figure_block(partial(cover_figure, dispatch), "loss by number of configs"),
         TextOnly(["", *shown.lines(), *more]),
         Fold(plural(len(dispatch.regrets), "case"), [Drawing(all_cases.html)], is_open=len(dispatch.regrets) <= _CASES),
         Fold("the rule as Python", rule),
@@ -247,13 +247,14 @@ def dispatch_summary(dispatch: Dispatch) -> str:
     measured = dispatch.provenance.get("measured", 0)
     known = [regret.regret for regret in dispatch.regrets if regret.regret is not None]
     if not known:
-        return f"{head}; nothing was timed"
+        no_gpu = "" if dispatch.provenance.get("device") else " (no GPU)"
+        return f"{head}, not timed{no_gpu}"
     estimated = [regret.estimated for regret in dispatch.regrets if regret.estimated is not None]
-    loss = f"at most {max(known):.3f} x the best of what was measured"
+    loss = f"at most {max(known):.3f}x the best measured time"
     guess = ""
     if estimated:
-        guess = f"; on sizes that it does not know, about {median(estimated):.3f} x"
-        guess += f" (worst of the cases left out one by one: {max(estimated):.3f} x)"
+        guess = f"; on other sizes, about {median(estimated):.3f}x"
+        guess += f" (worst, leaving one case out: {max(estimated):.3f}x)"
     configs, rule = plural(measured, "config"), plural(len(dispatch.rule.costs), "config")
     return f"{head}, {configs} measured; a rule of {rule}, {loss}{guess}"
 

@@ -180,7 +180,7 @@ def program_slider(grid: tuple[int, int, int], count: int) -> str:
     )
     chosen = "".join(
         f".kl-card .kl-programs:has(input:nth-of-type({at + 2}):checked) .kl-map g:nth-of-type({at + 1})"
-        "{opacity:1;--kl-told:visible}"
+        "{opacity:1;--kl-named:visible}"
         for at in range(count)
     )
     return f'<style>{chosen}</style><div class="kl-slider" role="radiogroup" aria-label="program">{buttons}</div>'

@@ -1,4 +1,4 @@
-"""Figures of a dispatch: who wins over the plane of two sizes, what the rule loses, what each further config buys."""
+"""Figures of a dispatch: who wins over the plane of two sizes, loss of the rule, loss by number of configs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     use_logarithm(axes, "x", theme)
     if max(work) > _MANY * min(work):
         axes.xaxis.set_minor_formatter("")
-    label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="what the rule loses")
+    label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="loss of the rule")
     add_legend(axes, theme)
     return figure
 
@@ -129,7 +129,7 @@ def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
         colour, marker = series_style(theme, place)
         axes.plot(counts, values, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
     axes.set_xticks(counts)
-    label(axes, theme, x="configs", y="x the best", title="what each further config buys")
+    label(axes, theme, x="configs", y="x the best", title="loss by number of configs")
     add_legend(axes, theme)
     return figure
 
@@ -190,5 +190,5 @@ def _legend_of_configs(figure: Figure, dispatch: Dispatch, columns: int, theme: 
         for place, config in enumerate(dispatch.rule.configs)
     ]
     handles.append(Line2D([], [], marker="o", linestyle="", color=theme.background, markeredgecolor=theme.text))
-    handles[-1].set_label("the best is none of the rule")
+    handles[-1].set_label("the best is not in the rule")
     add_legend(figure, theme, handles=handles, loc="outside lower center", ncols=columns, fontsize=7)

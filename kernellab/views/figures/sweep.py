@@ -277,7 +277,7 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
         use_logarithm(axes, which, theme)
     axes.set_xlim(lowest, highest)
     axes.set_ylim(points["tflops"].min() / 3, max(roofs.values(), default=points["tflops"].max()) * 2)
-    title = f"{frame.attrs.get('kernel', 'kernel')}: roofline ({frame.attrs.get('device') or 'device'}, roofs measured)"
+    title = f"{frame.attrs.get('kernel', 'kernel')}: roofline ({frame.attrs.get('device') or 'device'}, measured peaks)"
     label(axes, theme, x="flops per byte moved", y="TFLOP/s", title=title)
     add_legend(axes, theme, loc="lower right", framealpha=0.6)
     return figure

@@ -307,7 +307,7 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
     axes.set_ylim(len(bands) - 0.45, -0.55)
     scale_times(axes, "x", frame.loc[[row for _, labels in bands for row in labels], "time_ms"], theme)
     most = "the marked group is" if found["majority"] == 0 else "no group is"
-    title = f"configs whose outputs are equal; {most} more than half of all"
+    title = f"configs by equal outputs; {most} more than half of all"
     label(axes, theme, x="ms, median with cold L2", title=title)
     write_below(figure, names, theme.text)
     return figure
