@@ -67,9 +67,8 @@ def wide_operands(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(wide, key=lambda dot: dot.flops)
     text = (
-        f"Line {worst.line} converts {worst.was_narrower} operands to {worst.kind}: the tensor cores are several times "
-        f"faster in {worst.was_narrower}, and it takes half the shared memory. Drop the conversion; tl.dot accumulates "
-        "in fp32 anyway."
+        f"Line {worst.line} converts {worst.was_narrower} operands to {worst.kind}: a lower rate of the tensor cores, "
+        "and twice the shared memory. Drop the conversion: tl.dot accumulates in fp32 anyway."
     )
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
     shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)

@@ -98,7 +98,7 @@ SamplingSession = Mapping[Place, Reasons]
 def samples_of(text: str, function: str) -> SamplingSession:
     """Return the samples of a kernel, by its name in the binary, from the text of a ``.hatchet`` file.
 
-    Proton counts each sample under its reason, and in ``num_samples`` once more where nothing was issued at all; the
+    Proton counts each sample under its reason, and in ``num_samples`` once more where nothing was issued; the
     reasons alone are counted here.
 
     Raises:

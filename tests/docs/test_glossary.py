@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 AVOIDED = "## Words we avoid"
-ROOMS = ("_triton", "capture", "checking", "gpu", "interpreter", "source", "workers")
+ROOMS = ("_triton", "capture", "checking", "explain", "gpu", "interpreter", "source", "workers")
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "index.md", ROOT / "docs" / "front_ends.md"})
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`]+`|<[a-z][^>]*>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)

@@ -2,7 +2,7 @@
 
 ptxas does not document them; the rules were derived from its machine code, and hold for the recorded launches:
 
-- a repeated load, with no write or barrier between, is removed, unless it has a predicate;
+- a repeated load, with no write or barrier between, is removed, unless it has a predicate or is volatile or relaxed;
 - neighbouring loads from shared memory become one of 8 or 16 bytes, where they are known to be aligned;
 - after the last barrier of a kernel, threads without a store leave early. A value that is loaded there from shared
   memory and only stored is then loaded by the storing threads alone.
@@ -18,6 +18,7 @@ from kernellab.explain.traffic.arithmetic import width_of
 from kernellab.explain.traffic.relevance import (
     is_access,
     is_shared,
+    is_volatile,
     read_by,
     registers_in,
     sources_of,
@@ -57,7 +58,7 @@ def _separates_loads(instruction: PtxInstruction) -> bool:
 
 def _is_plain_load(instruction: PtxInstruction) -> bool:
     """Whether an instruction is a load that may be removed or joined: without a predicate, of no volatile memory."""
-    is_plain = instruction.guard is None and not {"volatile", "acquire"} & set(instruction.parts)
+    is_plain = instruction.guard is None and not is_volatile(instruction)
     return instruction.name == "ld" and is_access(instruction) and is_plain
 
 

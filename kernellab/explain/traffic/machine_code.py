@@ -180,8 +180,8 @@ def differences(
             expected = by_line.get(line, _Occurrences())
             if not expected.fits(count):
                 of_bytes = f" of {plural(size, 'byte')}" if size else ""
-                where = f"where {expected.outside[1] + expected.inside[1]} were counted"
-                differing.append((line, f"the machine code has {count} times a {kind}{of_bytes} {where}"))
+                traced = expected.outside[1] + expected.inside[1]
+                differing.append((line, f"{kind}{of_bytes}: {count} in the machine code, {traced} counted"))
     return differing
 
 

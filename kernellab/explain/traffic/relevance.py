@@ -296,7 +296,7 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
     live: set[str] = set()
     waiting: list[PtxInstruction] = []
     for instruction in instructions:
-        if not written_by(instruction) or instruction.name in {"atom", "mbarrier"} or _is_volatile(instruction):
+        if not written_by(instruction) or instruction.name in {"atom", "mbarrier"} or is_volatile(instruction):
             live.update(read_by(instruction))
         else:
             waiting.append(instruction)
@@ -308,10 +308,11 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
         i
         for i, instruction in enumerate(instructions)
         if instruction.name in {"ld", "ldu"}
-        and not _is_volatile(instruction)
+        and not is_volatile(instruction)
         and live.isdisjoint(written_by(instruction))
     )
 
 
-def _is_volatile(instruction: PtxInstruction) -> bool:
+def is_volatile(instruction: PtxInstruction) -> bool:
+    """Whether ptxas keeps an access that repeats another or that nothing uses. PTX ISA, "Memory Consistency Model"."""
     return bool({"volatile", "acquire", "relaxed", "mmio"} & set(instruction.parts))

@@ -152,3 +152,11 @@ def adds_a_column(x, scale, bias, y, BLOCK: tl.constexpr):
     rows, columns = tl.arange(0, 8)[:, None], tl.arange(0, BLOCK // 8)[None, :]
     offs = rows * BLOCK + tl.program_id(0) * (BLOCK // 8) + columns
     tl.store(y + offs, tl.load(x + offs) + tl.load(bias + rows) * tl.load(scale + tl.zeros((8, 1), tl.int32)))
+
+
+@triton.jit
+def loads_by_inline_ptx(x, y, LOAD: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.inline_asm_elementwise(LOAD, "=r,l", [x + offs], dtype=tl.int32, is_pure=False, pack=1)
+    again = tl.inline_asm_elementwise(LOAD, "=r,l", [x + offs], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(y + offs, first * again)

@@ -35,6 +35,8 @@ def test_a_repeated_load_is_left_out_unless_something_is_written_between() -> No
     assert len(loads(twice.replace("BETWEEN", "st.global.b32 [%rd1+8], %r1;"))) == 2
     assert len(loads(twice.replace("BETWEEN", "bar.sync 0;"))) == 2
     assert len(loads(twice.replace("BETWEEN", "add.s64 %rd1, %rd1, 4;"))) == 2
+    for kept in ("volatile.global", "relaxed.gpu.global", "acquire.gpu.global", "mmio.relaxed.sys.global"):
+        assert len(loads(twice.replace("ld.global", f"ld.{kept}").replace("BETWEEN", ""))) == 2
     part = twice.replace("b32 %r8", "v4.b32 {%r8, %r11, %r12, %r13}").replace("[%rd1];\nst", "[%rd1+8];\nst")
     assert names(part.replace("BETWEEN", "")) == ["ld.global.v4.b32"]
     assert len(loads(twice.replace("b32 %r9, [%rd1]", "b32 %r9, [%rd1+4]").replace("BETWEEN", ""))) == 2

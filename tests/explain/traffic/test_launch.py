@@ -407,3 +407,25 @@ def test_accesses_through_a_table_of_pointers_are_those_of_their_table(lab: kern
     why = lab.explain(kernels.follows_a_table, (3,), table, y, BLOCK=128)
     (load,) = [each for each in why.facts.accesses if "reached" in each.argument]
     assert load.sectors == 48
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "kept"),
+    [
+        ("ld.global.b32", 1),
+        ("ld.global.cv.b32", 1),
+        ("ld.volatile.global.b32", 2),
+        ("ld.relaxed.gpu.global.b32", 2),
+        ("ld.mmio.relaxed.sys.global.b32", 2),
+    ],
+)
+def test_repeated_loads_are_counted_as_often_as_the_binary_keeps_them(lab: kernellab.Lab, load: str, kept: int) -> None:
+    x, y = torch.zeros(512, dtype=torch.int32), torch.zeros(512, dtype=torch.int32)
+    launch = (kernels.loads_by_inline_ptx, (4,), x, y)
+    meta = {"LOAD": f"{load} $0, [$1];", "BLOCK": 128}
+    traffic = lab.traffic(*launch, **meta)
+    assert not traffic.unknown
+    assert sum(row.requests for row in traffic.rows if row.operation == "load") == 16 * kept
+    sass = lab.compile(kernels.loads_by_inline_ptx, x, y, **meta).sass
+    assert len(re.findall(r"\bLDG", sass)) == kept
