@@ -129,14 +129,12 @@ def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
 
 def unknown_words(effect: UnknownEffect) -> str:
     """Return a sentence on an effect that the analysis could not pin to an argument."""
-    from kernellab.ir.effects import REACHED  # a listing of kept kernels does without it
-
     what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
     place = f" in line {effect.line}" if effect.line is not None else ""
-    why = effect.reason
     if effect.through:
-        why = f"{REACHED}{', '.join(sorted(effect.through))}, which the addresses of a launch tell"
-    return f"{effect.operation}{place} {what} memory that no argument names: {why}"
+        pointers = ", ".join(sorted(effect.through))
+        return f"{effect.operation}{place} {what} memory through the pointers in {pointers}; the launch resolves them"
+    return f"{effect.operation}{place} {what} unknown memory: {effect.reason}"
 
 
 def resource_facts(resources: Resources) -> tuple[Fact, ...]:

@@ -163,7 +163,7 @@ def test_the_card_names_what_is_reached(lab: kernellab.Lab) -> None:
     tensor = torch.zeros(8)
     compiled = lab.compile(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
     words = " ".join(compiled_card(compiled).text().split())
-    assert "writes memory that no argument names: memory reached through ptrs, which the addresses" in words
+    assert "writes memory through the pointers in ptrs; the launch resolves them" in words
     effects = lab.effects(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
     assert {(site.argument, str(site.kind)) for site in effects.sites if site.is_reached} == {
         (f"{REACHED}ptrs", "read"),

@@ -40,7 +40,7 @@ def test_effects_tell_the_lines_of_every_argument(compiled: Kernels) -> None:
 def test_unknown_effects_are_told_beside_the_known_ones(compiled: Kernels) -> None:
     effects = replace(compiled("unknown").effects, sites=())
     for text in (Reader(effects_card(effects).html()).text, effects_card(effects).text()):
-        assert "memory that no argument names" in text
+        assert "memory through the pointers in table_ptr" in text
         assert "not known" in text
         assert "untouched" not in text
 
