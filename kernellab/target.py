@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kernellab.errors import UnknownTarget, value_text
@@ -210,43 +210,102 @@ def shared_bytes_limit(target: Target) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """``share`` of the resident warps, from 0 to 1; ``blocks`` per SM; ``limiter`` as a word."""
+    """The ``share`` of the resident warps, from 0 to 1, and the blocks per SM.
+
+    ``limiters`` name what allows no further block; the first is ``limiter``.
+    """
 
     share: float
     blocks: int
-    limiter: str
+    limiters: tuple[str, ...]
+
+    @property
+    def limiter(self) -> str:
+        """What allows no further block, the first where there are several."""
+        return self.limiters[0]
 
 
-def occupancy(
-    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
-) -> Occupancy:
-    """Return the occupancy of blocks of ``threads`` threads with ``registers`` per thread and ``shared_bytes`` each.
+@dataclass(frozen=True, slots=True)
+class BlockNeeds:
+    """What one block takes: threads, registers of each thread, shared memory; scalar registers of a wave of AMD's."""
 
-    ``scalar_registers`` are those of a wave of AMD's.
-    """
-    warps = -(-threads // limits.warp_threads)
-    bounds = block_bounds(
-        limits, threads=threads, registers=registers, shared_bytes=shared_bytes, scalar_registers=scalar_registers
-    )
-    limiter = min(bounds, key=lambda name: bounds[name])
-    blocks = bounds[limiter]
-    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
+    threads: int
+    registers: int
+    shared_bytes: int
+    scalar_registers: int = 0
 
 
-def block_bounds(
-    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
-) -> dict[str, int]:
-    """Return how many blocks each resource lets one SM hold; arguments as for `occupancy`."""
-    warps = -(-threads // limits.warp_threads)
+def occupancy(limits: DeviceLimits, needs: BlockNeeds) -> Occupancy:
+    """Return the occupancy of blocks that all need the same."""
+    threads = -(-needs.threads // limits.warp_threads) * limits.warp_threads
+    bounds = block_bounds(limits, needs)
+    blocks = min(bounds.values())
+    limiters = tuple(name for name, bound in bounds.items() if bound == blocks)
+    return Occupancy(blocks * threads / limits.threads_per_multiprocessor, blocks, limiters)
+
+
+def block_bounds(limits: DeviceLimits, needs: BlockNeeds) -> dict[str, int]:
+    """Return how many blocks each resource lets one SM hold."""
+    warps = -(-needs.threads // limits.warp_threads)
     bounds = {
-        "registers": _blocks_by_registers(limits, warps, registers),
-        "shared memory": _blocks_by_shared(limits, shared_bytes),
+        "registers": _blocks_by_registers(limits, warps, needs.registers),
+        "shared memory": _blocks_by_shared(limits, needs.shared_bytes),
         "threads": limits.threads_per_multiprocessor // (warps * limits.warp_threads),
         "blocks": (warps == 1 and limits.blocks_of_one_warp) or limits.blocks_per_multiprocessor,
     }
-    if limits.scalar_registers is not None and scalar_registers:
-        bounds["scalar registers"] = limits.scalar_registers // scalar_registers * _WARP_GROUP // warps
+    if limits.scalar_registers is not None and needs.scalar_registers:
+        bounds["scalar registers"] = limits.scalar_registers // needs.scalar_registers * _WARP_GROUP // warps
     return bounds
+
+
+_FIELDS = {"registers": "registers", "shared memory": "shared_bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class OccupancyStep:
+    """The least change of one need that raises the occupancy.
+
+    ``need`` is ``registers``, ``shared memory`` or ``threads``; ``now`` and ``then`` are its values, ``after`` is the
+    occupancy with the latter.
+    """
+
+    need: str
+    now: int
+    then: int
+    after: Occupancy
+
+
+def occupancy_step(limits: DeviceLimits, needs: BlockNeeds) -> OccupancyStep | None:
+    """Return the least change of the limiting need that raises the occupancy, None where no change of it alone does.
+
+    Fewer registers or bytes let one more block reside; fewer warps fill a multiprocessor whose threads do not divide
+    by those of a block, and more warps one that has all its blocks. The registers of a thread are taken to stay.
+    """
+    before = occupancy(limits, needs)
+    if len(before.limiters) > 1 or before.share >= 1:
+        return None
+    if before.limiter in _FIELDS:
+        return _step_down(limits, needs, before)
+    threads = {"threads": needs.threads // 2, "blocks": needs.threads * 2}.get(before.limiter, 0)
+    if not limits.warp_threads <= threads <= limits.threads_per_block:
+        return None
+    after = occupancy(limits, replace(needs, threads=threads))
+    return OccupancyStep("threads", needs.threads, threads, after) if after.share > before.share else None
+
+
+def _step_down(limits: DeviceLimits, needs: BlockNeeds, before: Occupancy) -> OccupancyStep | None:
+    """Return the largest smaller need of registers or bytes with which more blocks reside, found by bisection."""
+    field, low, high = _FIELDS[before.limiter], 0, getattr(needs, _FIELDS[before.limiter])
+
+    def at(value: int) -> Occupancy:
+        return occupancy(limits, replace(needs, **{field: value}))
+
+    if at(low).blocks <= before.blocks:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle).blocks > before.blocks else (low, middle)
+    return OccupancyStep(before.limiter, getattr(needs, field), low, at(low))
 
 
 def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:

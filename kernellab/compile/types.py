@@ -9,11 +9,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import DIFF_STAGES, STAGES
+from kernellab.compile.argument_values import ArgumentValue
 from kernellab.display import Displayable, Drawable
 from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
@@ -30,7 +31,7 @@ from kernellab.source import (
     jsonable,
     portable_type,
 )
-from kernellab.target import Occupancy, Target, limits_of, occupancy
+from kernellab.target import BlockNeeds, Occupancy, Target, limits_of, occupancy
 from kernellab.workers.forks_and_interrupts import cached_property
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ class Compiled(Drawable):
     ``folder`` holds Triton's files, under its names: a text for each of ``ttir``, ``ttgir``,
     ``llir`` and ``ptx`` or ``amdgcn``, the binary, and its metadata. ``stage_seconds`` are the compile times of the
     stages, ``seconds`` that of the whole; with ``from_cache`` they are those of an earlier compile.
-    ``labels`` map the files in locations to the user's names.
+    ``labels`` map the files in locations to the user's names. ``arguments`` are those that `Lab.compile` was called
+    with, by name; of a kernel that a launch compiled, the launch has them.
     """
 
     kernel: str
@@ -211,6 +213,7 @@ class Compiled(Drawable):
     digest: str
     labels: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
@@ -409,10 +412,7 @@ def _share(binary: Mapping[str, int], threads: int, shared: int, target: Target)
     limits = limits_of(target)
     if limits is None or "registers" not in binary:
         return None
-    scalar = binary.get("scalar_registers") or 0
-    return occupancy(
-        limits, threads=threads, registers=binary["registers"], shared_bytes=shared, scalar_registers=scalar
-    )
+    return occupancy(limits, BlockNeeds(threads, binary["registers"], shared, binary.get("scalar_registers") or 0))
 
 
 def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:

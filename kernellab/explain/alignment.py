@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from kernellab.ir.graph import Graph, Operation, joins
 
 _ANY = 1 << 30  # a multiple of everything
 _POINTER_BYTES = 16
+_DIVISOR = 16  # what Triton looks for in an argument
 _NUMBER = re.compile(r"-?\d+")
 _PARAMETER = re.compile(r"%(?=[\w.]+: )")
 _DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
@@ -38,11 +39,21 @@ class Divisibility:
 
 
 def width_limits(
-    compiled: Compiled, operation: Operation, elements: int, arguments: Mapping[str, Any]
+    compiled: Compiled,
+    operation: Operation,
+    elements: int,
+    arguments: Mapping[str, Any],
+    assumed: Collection[str] = (),
 ) -> tuple[WidthLimit, ...]:
-    """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store."""
+    """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store.
+
+    The arguments that ``assumed`` names count as divisible by 16.
+    """
     graph = compiled.graph
-    analysis = _DivisibilityAnalysis(graph, _divisible_arguments(compiled), _incoming_values(graph))
+    divisors = _divisible_arguments(compiled)
+    named = zip(graph.kernel.arguments, graph.kernel.parameters, strict=False)
+    divisors = {**divisors, **{value: _DIVISOR for value, name in named if name in assumed}}
+    analysis = _DivisibilityAnalysis(graph, divisors, _incoming_values(graph))
     address, *others = operation.operands
     size = graph.values[address].pointee_bytes or 1
     base, offset = analysis.of_address(address)

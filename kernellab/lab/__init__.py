@@ -17,7 +17,7 @@ from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, local_environment
-from kernellab.launch.arguments import memory_of
+from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
@@ -69,7 +69,7 @@ class Lab(Workspace):
         """
         job = next(self._jobs(kernel, target, args, meta))
         with self.launches.compiling(job.closure.name):
-            return self.compiler.compile(job)
+            return replace(self.compiler.compile(job), arguments=values_of(named_arguments(kernel, args, meta)))
 
     def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return a kernel's memory effects by argument; of an autotuned one, the union over its configs."""

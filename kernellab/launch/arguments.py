@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import LaunchError
 from kernellab.workers.forks_and_interrupts import is_fork
 
@@ -164,6 +165,19 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif hasattr(getattr(value, "base", None), "untyped_storage"):
             tensors[name] = value.base
     return tensors
+
+
+def values_of(arguments: Mapping[str, Any]) -> dict[str, ArgumentValue]:
+    """The shapes and values of arguments, by name; ``outs[1]`` for a member of a tuple."""
+    values: dict[str, ArgumentValue] = {}
+    for name, value in members_of(arguments.items()):
+        plain = getattr(value, "value", value)  # of a tl.constexpr
+        if hasattr(value, "shape") and (_is_descriptor(value) or hasattr(value, "stride")):
+            strides = value.strides if _is_descriptor(value) else value.stride()
+            values[name] = ArgumentValue(tuple(map(int, value.shape)), tuple(map(int, strides)))
+        elif isinstance(plain, bool | int | float | str):
+            values[name] = ArgumentValue(value=plain)
+    return values
 
 
 def spec_of(

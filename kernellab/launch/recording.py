@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
@@ -13,7 +13,7 @@ from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
+from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.grids import Grid3
 from kernellab.launch.modes import bypass_modes
@@ -205,6 +205,6 @@ class Recorder:
             raise LaunchError(f"{kernel!r} launched nothing.")
         record = list(self.records.values())[-1]
         if record.run is not None:
-            return record.run
+            return replace(record.run, arguments=values_of(record.arguments))
         empty = ("the grid is empty: nothing was launched",)
         return Run(record.compiled.kernel, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=empty)

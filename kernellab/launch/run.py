@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab.compile.argument_values import ArgumentValue
 from kernellab.compile.types import Compiled
 from kernellab.display import Drawable
 from kernellab.errors import RunError, plural, warn_user
@@ -107,6 +108,7 @@ class Run(Drawable):
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that
     holds memory (0 where nothing did); ``where`` is ``"interpreter"`` or ``"gpu"``. ``output`` is what the kernel
     printed. ``notes`` are remarks on how it was run ("bf16 arithmetic is rounded after each operation").
+    ``arguments`` are the shapes and values of the launch, by name, of a run that `Lab.run` returns.
     """
 
     kernel: str
@@ -117,6 +119,7 @@ class Run(Drawable):
     where: str
     output: str = ""
     notes: tuple[str, ...] = ()
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
 
 
 _WARNINGS_AT_MOST = 3

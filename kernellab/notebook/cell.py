@@ -26,7 +26,7 @@ from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, Place, UsageError
 from kernellab.lab import Lab
-from kernellab.launch.arguments import memory_of
+from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.mocks import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
@@ -400,7 +400,6 @@ def _store_launches(
 def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
-    elements = {name: tensor.numel() for name, tensor in memory_of(record.arguments).items()}
     compiled = _compiled_for_target(lab, record, version)
     is_empty = record.grid is not None and 0 in record.grid
     return KernelReport(
@@ -409,7 +408,7 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
         file=closure.label(entry.file),
         first_line=entry.first_line,
         compiled=compiled,
-        arguments=argument_reports(compiled, elements, record.run),
+        arguments=argument_reports(compiled, values_of(record.arguments), record.run),
         launches=record.launches,
         grid=record.grid,
         run=record.run,

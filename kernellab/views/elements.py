@@ -10,13 +10,11 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from kernellab.errors import plural
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
 
 if TYPE_CHECKING:
-    from kernellab.checking.comparison import Check
-    from kernellab.compile.types import Compiled, Resources
+    from kernellab.compile.types import Compiled
     from kernellab.ir.effects import Effects, UnknownEffect
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
@@ -90,19 +88,6 @@ def compile_tips(compiled: Compiled) -> dict[str, str]:
     return {compile_words(compiled): times} if times else {}
 
 
-def option_words(compiled: Compiled) -> list[str]:
-    """Return the options that shape a launch: warps, stages, and what differs from the usual."""
-    options = compiled.options
-    counts = [(options.get(name), word) for word, name in (("warp", "num_warps"), ("stage", "num_stages"))]
-    words = [plural(count, word) for count, word in counts if isinstance(count, int)]
-    clusters = options.get("num_ctas", 1)
-    if isinstance(clusters, int) and clusters > 1:
-        words.append(plural(clusters, "CTA"))
-    if options.get("maxnreg"):
-        words.append(f"maxnreg {options['maxnreg']}")
-    return words
-
-
 def grid_words(grid: tuple[int, int, int]) -> str:
     """Return the grid without trailing ones: ``1,024`` or ``8 x 4``."""
     x, y, z = grid
@@ -137,80 +122,12 @@ def unknown_words(effect: UnknownEffect) -> str:
     return f"{effect.operation}{place} {what} unknown memory: {effect.reason}"
 
 
-def resource_facts(resources: Resources) -> tuple[Fact, ...]:
-    """Return registers, spills, stack, memory on chip and occupancy; unknown ones say so.
-
-    Scalar registers and tensor memory are there only where a kernel has some.
-    """
-    known = "not known"
-    spills, stack, sums = resources.spill_bytes, resources.stack_bytes, resources.accumulation_registers
-    occupancy, limit = known, ""
-    if resources.occupancy is not None:
-        occupancy = f"{resources.occupancy * 100:.3g}%"
-        limit = f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
-    elif resources.registers is not None and resources.fits:
-        limit = "the limits of this target are not known"
-    registers = Fact("registers", known)
-    if resources.registers is not None:
-        part = f", {sums} of them accumulation registers" if sums else ""
-        registers = Fact("registers", str(resources.registers), f"per thread{part}")
-    scalar, tensor = list[Fact](), list[Fact]()
-    if resources.scalar_registers is not None:
-        spilled = f", {resources.scalar_spills:,} spilled" if resources.scalar_spills else ""
-        scalar = [Fact("scalar registers", str(resources.scalar_registers), f"per wave{spilled}", bool(spilled))]
-    if resources.tensor_memory_columns:
-        tensor = [Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")]
-    return (
-        registers,
-        *scalar,
-        Fact("spills", known if spills is None else bytes_words(spills) if spills else "none", "", bool(spills)),
-        Fact("stack", known if stack is None else bytes_words(stack) if stack else "none"),
-        Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
-        *tensor,
-        Fact("threads", f"{resources.threads:,}", "per program"),
-        Fact("occupancy", occupancy, limit, share=resources.occupancy),
-    )
-
-
 def cannot_run_words(compiled: Compiled) -> str:
     """Return why the kernel cannot run on its target, or ""."""
     resources = compiled.resources
     if resources.fits:
         return ""
     return f"cannot run on {compiled.target}: {resources.why_not or 'it exceeds a limit of the target'}"
-
-
-def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
-    """Return a verdict and its sentence for each output that differs, and one for those that equal a reference."""
-    from kernellab.checking.comparison import error_text  # loads Triton
-
-    verdicts = [(False, _differing_words(check)) for check in checks if not check.equal]
-    equal: dict[str, list[Check]] = {}
-    for check in checks:
-        if check.equal:
-            equal.setdefault(check.expression, []).append(check)
-    for expression, group in equal.items():
-        outputs, verb = ", ".join(check.argument for check in group), "equals" if len(group) == 1 else "equal"
-        verdicts.append((True, f"{outputs} {verb} {expression}: yes, {error_text(group)}".strip()))
-    return tuple(verdicts)
-
-
-def _differing_words(check: Check) -> str:
-    """Return how many elements are wrong and by how much, then their places: bounding indices, the first few."""
-    errors, worst = "are off by more than rounding explains", check.worst
-    if check.never_written == check.mismatched:
-        errors = "were never written"
-    elif worst is not None:
-        off = abs(worst.got - worst.expected)
-        errors += f", {worst.place} by {off:.2g} where {worst.allowed:.2g} is allowed"
-    parts = [f"{check.argument} differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements "]
-    parts[0] += errors
-    if 0 < check.never_written < check.mismatched:
-        parts.append(f"{check.never_written:,} of them were never written")
-    if check.extent and check.mismatched > 1:
-        parts.append(f"all lie in [{spans_words(check.extent)}]")
-    cause = f". {check.cause}" if check.cause else ""
-    return f"{'; '.join([*parts, *map(str, check.differences)])}{cause}".strip()
 
 
 def spans_words(spans: Iterable[tuple[int, int]]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.checking.comparison import Check
+from kernellab.compile.argument_values import ArgumentValue
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError
 from kernellab.explain.explanation import Explanation
+from kernellab.explain.narrow_accesses import NarrowAccess, narrow_accesses
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access
@@ -25,7 +27,8 @@ class ArgumentReport:
     """One row of the card.
 
     ``lines`` maps each kind of access to the source lines that perform it; an empty mapping means untouched, None that
-    the argument names no memory. ``changed`` of ``elements`` changed in the last run; None without a run.
+    the argument names no memory. ``changed`` elements changed in the last run; None without a run. ``value`` is what
+    the argument was given, where that is known, and ``narrow`` are the loads and stores that it keeps narrow.
     """
 
     name: str
@@ -33,7 +36,13 @@ class ArgumentReport:
     specialization: str
     lines: Mapping[Access, tuple[int, ...]] | None
     changed: int | None = None
-    elements: int | None = None
+    value: ArgumentValue | None = None
+    narrow: tuple[NarrowAccess, ...] = ()
+
+    @property
+    def elements(self) -> int | None:
+        """The number of elements of a tensor, where it is known."""
+        return None if self.value is None else self.value.elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +93,19 @@ class CellReport(Displayable):
     problems: tuple[KernellabError, ...] = ()
 
 
-def argument_reports(compiled: Compiled, elements: Mapping[str, int], run: Run | None) -> tuple[ArgumentReport, ...]:
+def argument_reports(
+    compiled: Compiled, values: Mapping[str, ArgumentValue], run: Run | None
+) -> tuple[ArgumentReport, ...]:
     """Return the rows of the card; each member of a tuple that holds memory has a row of its own.
 
-    ``elements`` maps each argument that holds memory to its number of elements.
+    ``values`` are the arguments by name, where they are known.
     """
-    return tuple(row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, elements, run))
+    narrow = narrow_accesses(compiled, {name: value.value for name, value in values.items()})
+    rows = (row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, run))
+    return tuple(replace(row, value=values.get(row.name), narrow=narrow.get(row.name, ())) for row in rows)
 
 
-def _rows(
-    parameter: Parameter, effects: Effects, elements: Mapping[str, int], run: Run | None
-) -> Iterator[ArgumentReport]:
+def _rows(parameter: Parameter, effects: Effects, run: Run | None) -> Iterator[ArgumentReport]:
     members = [name for name in effects.arguments if name == parameter.name or name.startswith(f"{parameter.name}[")]
     if parameter.name not in members:
         yield ArgumentReport(parameter.name, parameter.type, parameter.specialization, None)
@@ -106,7 +117,6 @@ def _rows(
             specialization=parameter.specialization if plain else "",
             lines=access_lines(effects, name),
             changed=run.changed.get(name) if run is not None else None,
-            elements=elements.get(name),
         )
 
 

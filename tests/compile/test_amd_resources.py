@@ -10,8 +10,8 @@ import triton.language as tl
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.target import limits_of, occupancy
-from kernellab.views.elements import resource_facts
+from kernellab.target import BlockNeeds, limits_of, occupancy
+from kernellab.views.compile_facts import resource_facts
 from tests import samples
 
 N = 1000
@@ -56,7 +56,7 @@ def _by_registers(compiled: Compiled) -> int:
     assert resources.registers is not None
     one_warp = compiled.target.warp_size
     scalar = resources.scalar_registers or 0
-    found = occupancy(limits, threads=one_warp, registers=resources.registers, shared_bytes=0, scalar_registers=scalar)
+    found = occupancy(limits, BlockNeeds(one_warp, resources.registers, 0, scalar))
     return found.blocks // 4
 
 
@@ -84,10 +84,11 @@ def test_a_product_declares_its_registers_and_lds(lab: kernellab.Lab, target: st
 
 @pytest.mark.slow
 def test_accumulation_registers_are_among_the_registers_of_cdna(lab: kernellab.Lab) -> None:
-    resources = _product(lab, "hip:gfx942", 256).resources
+    compiled = _product(lab, "hip:gfx942", 256)
+    resources = compiled.resources
     assert (resources.accumulation_registers, resources.registers) == (256, 512)
     assert (resources.occupancy, resources.limiter) == (0.125, "registers")
-    words = {fact.name: f"{fact.value} {fact.detail}" for fact in resource_facts(resources)}
+    words = {fact.name: f"{fact.value} {fact.detail}" for fact in resource_facts(compiled)}
     assert words["registers"] == "512 per thread, 256 of them accumulation registers"
     assert words["scalar registers"].endswith("per wave")
 
@@ -122,8 +123,8 @@ def test_blackwell_keeps_accumulators_in_tensor_memory(lab: kernellab.Lab) -> No
     compiled = _product(lab, "cuda:100", 128)
     assert compiled.resources.tensor_memory_columns == 128
     assert "tcgen05.mma" in compiled.ptx
-    facts = {fact.name: f"{fact.value} {fact.detail}" for fact in resource_facts(compiled.resources)}
+    facts = {fact.name: f"{fact.value} {fact.detail}" for fact in resource_facts(compiled)}
     assert facts["tensor memory"] == "128 columns per program"
     hopper = _product(lab, "cuda:90", 128)
     assert hopper.resources.tensor_memory_columns is None
-    assert "tensor memory" not in {fact.name for fact in resource_facts(hopper.resources)}
+    assert "tensor memory" not in {fact.name for fact in resource_facts(hopper)}

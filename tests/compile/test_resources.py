@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import kernellab
-from kernellab.target import limits_of, occupancy, parse_target
+from kernellab.target import BlockNeeds, limits_of, occupancy, occupancy_step, parse_target
 from tests.kernels.cases import all_cases
 
 CASES = all_cases()
@@ -45,7 +46,7 @@ def test_occupancy_follows_the_calculator(
 ) -> None:
     limits = limits_of(parse_target(target))
     assert limits is not None
-    found = occupancy(limits, threads=threads, registers=registers, shared_bytes=shared)
+    found = occupancy(limits, BlockNeeds(threads, registers, shared))
     assert (found.blocks, found.share) == (blocks, pytest.approx(share))
     assert found.limiter == limiter
 
@@ -53,14 +54,48 @@ def test_occupancy_follows_the_calculator(
 def test_scalar_registers_bound_the_waves_of_cdna() -> None:
     limits = limits_of(parse_target("hip:gfx942"))
     assert limits is not None
-    found = occupancy(limits, threads=256, registers=16, shared_bytes=0, scalar_registers=101)
+    found = occupancy(limits, BlockNeeds(256, 16, 0, scalar_registers=101))
     assert (found.blocks, found.share, found.limiter) == (7, 0.875, "scalar registers")
+
+
+@pytest.mark.parametrize(
+    ("target", "needs", "need", "then", "blocks"),
+    [
+        ("cuda:90", BlockNeeds(128, 82, 24 * 1024), "registers", 80, 6),
+        ("cuda:90", BlockNeeds(128, 255, 0), "registers", 168, 3),
+        ("cuda:90", BlockNeeds(256, 64, 100 * 1024), "shared memory", 75 * 1024, 3),
+        ("cuda:90", BlockNeeds(32, 16, 0), "threads", 64, 32),
+        ("cuda:89", BlockNeeds(1024, 32, 0), "threads", 512, 3),
+        ("hip:gfx942", BlockNeeds(256, 65, 0), "registers", 64, 8),
+    ],
+)
+def test_the_nearest_step_is_the_least_change_that_raises_the_occupancy(
+    target: str, needs: BlockNeeds, need: str, then: int, blocks: int
+) -> None:
+    limits = limits_of(parse_target(target))
+    assert limits is not None
+    step, before = occupancy_step(limits, needs), occupancy(limits, needs)
+    assert step is not None
+    assert (step.need, step.then, step.after.blocks) == (need, then, blocks)
+    assert step.after.share > before.share
+    if need != "threads":  # one more of it, and nothing is gained
+        field = {"registers": "registers", "shared memory": "shared_bytes"}[need]
+        assert occupancy(limits, replace(needs, **{field: then + 1})) == before
+
+
+def test_what_two_needs_limit_has_no_step() -> None:
+    limits = limits_of(parse_target("cuda:90"))
+    assert limits is not None
+    both = BlockNeeds(128, 128, 48 * 1024)
+    assert occupancy(limits, both).limiters == ("registers", "shared memory")
+    assert occupancy_step(limits, both) is None
+    assert occupancy_step(limits, BlockNeeds(128, 16, 0)) is None
 
 
 def test_more_registers_never_raise_the_occupancy() -> None:
     limits = limits_of(parse_target("cuda:90"))
     assert limits is not None
-    shares = [occupancy(limits, threads=128, registers=r, shared_bytes=0).share for r in range(1, 256)]
+    shares = [occupancy(limits, BlockNeeds(128, r, 0)).share for r in range(1, 256)]
     assert shares == sorted(shares, reverse=True)
 
 

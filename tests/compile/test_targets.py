@@ -11,7 +11,7 @@ import kernellab
 from kernellab.compile.cache import refusals
 from kernellab.errors import UnknownTarget
 from kernellab.target import Target, known_targets
-from kernellab.views.elements import resource_facts
+from kernellab.views.compile_facts import resource_facts
 from tests import samples
 from tests.labs import shared_lab
 
@@ -39,10 +39,11 @@ def test_targets_are_those_that_compile_and_what_was_found_is_kept(fresh: kernel
 
 @pytest.mark.slow
 def test_a_target_of_no_table_is_taken_where_a_kernel_compiles_for_it(fresh: kernellab.Lab) -> None:
-    resources = fresh.compile(samples.add_kernel, **ADD, target="hip:gfx1152").resources
+    compiled = fresh.compile(samples.add_kernel, **ADD, target="hip:gfx1152")
+    resources = compiled.resources
     assert resources.registers
     assert (resources.occupancy, resources.limiter, resources.fits) == (None, None, True)
-    facts = {fact.name: f"{fact.value}; {fact.detail}" for fact in resource_facts(resources)}
+    facts = {fact.name: f"{fact.value}; {fact.detail}" for fact in resource_facts(compiled)}
     assert facts["occupancy"] == "not known; the limits of this target are not known"
 
 

@@ -32,7 +32,7 @@ def tiles(notebook: Notebook) -> Notebook:
 def test_a_right_result_passes_in_double_precision(tiles: Notebook) -> None:
     ran = tiles.triton(TILE.format(name="passing", n=32), '--check "x + x"')
     assert ran.error is None
-    assert "out_ptr equals x + x: yes" in ran.shown[0]["text/plain"]
+    assert "out_ptr matches x + x; " in ran.shown[0]["text/plain"]
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_what_changed_is_counted_against_the_values_before_the_poison(tiles: Not
     tiles.names["out"][:8] = 2 * tiles.names["x"][:8]
     ran = tiles.triton(TILE.format(name="half_changed", n=32), '--check "2 * x"')
     assert ran.error is None
-    assert "256 of 512 changed" in ran.shown[0]["text/plain"]
+    assert "256 elements changed, 256 same as before" in " ".join(ran.shown[0]["text/plain"].split())
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_reference_sees_what_there_was_before_an_update_in_place(signed: Noteb
     before = signed.names["x"].clone()
     ran = signed.triton(updated("adds", "x + 8"), '--check "x + 8"')
     assert ran.error is None
-    assert "x_ptr equals x + 8: yes" in ran.shown[0]["text/plain"]
+    assert "x_ptr matches x + 8; " in ran.shown[0]["text/plain"]
     assert torch.equal(signed.names["x"], before + 8)
 
 
@@ -243,7 +243,7 @@ def test_of_several_launches_the_last_that_the_expression_fits_is_judged(signed:
     signed.names["large"] = torch.zeros(128, device=DEVICE)
     ran = signed.triton(f"{TWO}other[(2,)](large, 128, BLOCK=64)", '--check "x + 1"')
     assert ran.error is None
-    assert "x_ptr equals x + 1: yes" in ran.shown[0]["text/plain"]
+    assert "x_ptr matches x + 1; " in ran.shown[0]["text/plain"]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from kernellab._triton.specialize import specialize
 from kernellab.compile.types import Compiled, Parameter, Resources
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
+from kernellab.launch.arguments import values_of
 from kernellab.launch.run import Run
 from kernellab.target import parse_target
 from kernellab.views.report import CellReport, KernelReport, argument_reports
@@ -90,9 +91,8 @@ def report_of(name: str, folder: Path, **changes: Any) -> KernelReport:
     """Return the report of one run in which every mutated argument changed wholly."""
     kernel, arguments, _ = launches()[name]
     compiled = changes.pop("compiled", None) or compiled_of(name, folder)
-    sizes = {
-        key: value.numel() for key, value in zip(kernel.arg_names, arguments, strict=False) if torch.is_tensor(value)
-    }
+    values = values_of(dict(zip(kernel.arg_names, arguments, strict=False)))
+    sizes = {key: value.elements for key, value in values.items() if value.elements is not None}
     changed = {key: size if key in compiled.effects.mutated else 0 for key, size in sizes.items()}
     run = Run(compiled.kernel, (98, 1, 1), 0.0123, changed, (), "interpreter")
     lines = kernel.raw_src if isinstance(kernel.raw_src, list) else kernel.raw_src.splitlines(keepends=True)
@@ -102,7 +102,7 @@ def report_of(name: str, folder: Path, **changes: Any) -> KernelReport:
         "file": kernel.fn.__code__.co_filename,
         "first_line": kernel.starting_line_number,
         "compiled": compiled,
-        "arguments": argument_reports(compiled, sizes, run),
+        "arguments": argument_reports(compiled, values, run),
         "launches": 3,
         "grid": (98, 1, 1),
         "run": run,

@@ -7,7 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kernellab.checking.comparison import Check
+from kernellab.checking.comparison import Check, Difference
+from kernellab.compile.argument_values import ArgumentValue
+from kernellab.explain.narrow_accesses import NarrowAccess
 from kernellab.ir.operations import Access
 from kernellab.launch.findings import Finding, FindingKind, Severity
 from kernellab.views.blocks import WIDTH
@@ -96,12 +98,52 @@ def test_the_line_that_writes_is_named(report: Reports) -> None:
 def test_changed_elements_are_counted_with_separators(report: Reports) -> None:
     kernel = report("add")
     arguments = tuple(
-        replace(argument, changed=1234, elements=5678) if argument.name == "out_ptr" else argument
+        replace(argument, changed=1234, value=ArgumentValue((5678,), (1,))) if argument.name == "out_ptr" else argument
         for argument in kernel.arguments
     )
     cell = cell_of(replace(kernel, arguments=arguments))
-    assert "1,234 of 5,678 changed" in Reader(cell_card(cell, graphs=False).html()).text
-    assert "1,234 of 5,678 changed" in cell_card(cell).text()
+    words = "1,234 elements changed, 4,444 same as before"
+    assert words in Reader(cell_card(cell, graphs=False).html()).text
+    assert words in " ".join(cell_card(cell).text().split())
+
+
+def test_a_rerun_that_stores_the_same_values_does_not_look_like_a_failed_store(report: Reports) -> None:
+    kernel = report("add")
+    cell = cell_of(replace(kernel, arguments=tuple(replace(row, changed=0) for row in kernel.arguments)))
+    text = " ".join(cell_card(cell).text().split())
+    assert re.search(r"written \(line \d+\); same values as before", text)
+    assert "unchanged" not in text
+
+
+def test_shapes_strides_and_values_stand_in_the_rows_of_their_arguments(report: Reports) -> None:
+    kernel = report("add")
+    values = (ArgumentValue((4, 3), (1, 4)), ArgumentValue((4, 3), (3, 1)), ArgumentValue(value=1000))
+    rows = tuple(replace(row, value=value) for row, value in zip(kernel.arguments, values, strict=False))
+    cell = cell_of(replace(kernel, arguments=rows))
+    for text in (Reader(cell_card(cell, graphs=False).html()).text, cell_card(cell).text()):
+        assert "(4, 3), strides (1, 4)" in text
+        assert text.count("(4, 3)") == 2
+        assert text.count("strides") == 1
+        assert "1,000" in text
+
+
+def test_what_an_undivided_size_costs_stands_in_its_row(report: Reports) -> None:
+    kernel = report("add")
+    narrow = tuple(NarrowAccess(kind, line, 2, 16) for kind, line in ((Access.READ, 7), (Access.WRITE, 9)))
+    rows = (replace(kernel.arguments[0], value=ArgumentValue(value=1000), narrow=narrow), *kernel.arguments[1:])
+    cell = cell_of(replace(kernel, arguments=rows))
+    words = "1,000 is not divisible by 16: loads of 2 bytes (line 7), stores of 2 bytes (line 9); 16 if it were"
+    for text in (Reader(cell_card(cell, graphs=False).html()).text, cell_card(cell).text()):
+        assert words in " ".join(text.split())
+
+
+def test_a_failed_check_gives_its_worst_error_with_its_tolerance_and_the_line_that_stores(report: Reports) -> None:
+    worst = Difference((3, 5), 1.5, 1.0, 1e-6)
+    check = Check("x + y", "out_ptr", False, 0.5, 1e-6, 17, 100, worst=worst, differences=(worst,))
+    kernel = report("add", checks=(check,))
+    (line,) = next(row for row in kernel.arguments if row.name == "out_ptr").lines[Access.WRITE]
+    words = f"max error 0.5 at [3, 5], tolerance 1e-06; 17 of 100 elements wrong, stored in line {line}"
+    assert f"out_ptr differs from x + y: {words}" in " ".join(cell_card(cell_of(kernel)).text().split())
 
 
 def test_an_untouched_argument_is_said_to_be_so(report: Reports) -> None:
@@ -129,6 +171,7 @@ def test_unknown_effects_are_named_and_never_read_as_untouched(report: Reports) 
         ({"registers": None, "occupancy": None, "limiter": None}, ["registers not known", "occupancy not known"]),
         ({"spill_bytes": 128, "shared_bytes": 98304}, ["spills 128 B", "shared memory 96 KiB"]),
         ({"occupancy": 0.125, "limiter": "registers"}, ["occupancy 12.5%", "limited by registers"]),
+        ({"registers": 82, "occupancy": 0.3125}, ["limited by registers; 2 registers fewer: one more block per SM"]),
         ({"fits": False, "why_not": "300 KiB of 227 KiB"}, ["cannot run on cuda:90: 300 KiB of 227 KiB"]),
     ],
 )
@@ -143,7 +186,7 @@ def test_resources_are_told_in_words(report: Reports, changes: dict[str, object]
 
 @pytest.mark.parametrize(
     ("equal", "words"),
-    [(True, "equals torch.softmax(x, -1): yes, max error 1.2e-07"), (False, "differs from torch.softmax(x, -1)")],
+    [(True, "matches torch.softmax(x, -1); max error 1.2e-07"), (False, "differs from torch.softmax(x, -1)")],
 )
 def test_the_check_is_told(report: Reports, equal: bool, words: str) -> None:
     check = Check("torch.softmax(x, -1)", "out_ptr", equal, 1.2e-7, 1e-6, 0 if equal else 17, 100)
@@ -157,8 +200,8 @@ def test_outputs_that_equal_one_reference_share_a_sentence(report: Reports) -> N
     checks = tuple(Check("expected", name, True, error, 1.0, 0, 100) for name, error in errors.items())
     wrong = Check("expected", "y_ptr", False, 2.0, 1.0, 3, 100)
     text = cell_card(cell_of(report("add", checks=(*checks, wrong)))).text()
-    assert "x_ptr, out_ptr equal expected: yes, max error 0.5" in text
-    assert "y_ptr differs from expected: 3 of 100 elements" in text
+    assert "x_ptr, out_ptr match expected; max error 0.5" in text
+    assert "y_ptr differs from expected: max error 2; 3 of 100 elements wrong" in text
 
 
 def test_findings_are_told_with_argument_line_and_program(report: Reports) -> None:

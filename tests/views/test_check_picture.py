@@ -43,13 +43,13 @@ def test_the_histogram_has_a_bar_and_a_count_for_what_is_there() -> None:
 
 def test_the_worst_elements_stand_by_program_and_tile() -> None:
     html = check_picture(differing(detail=ErrorDetail(None, WORST)))
-    assert "The elements of out furthest beyond their bounds, one for each program" in html
+    assert "Worst element of out per program" in html
     assert '<td style="text-align:left">(0, 1, 0)</td><td style="text-align:left">[0 to 1, 0 to 3]</td>' in html
     assert "none wrote it" in html
 
 
 def test_without_programs_there_are_no_columns_for_them() -> None:
     lines = list(check_lines(differing(detail=ErrorDetail(HISTOGRAM, (WorstElement((1, 2), 2.0, 1.0, 3.0),)))))
-    assert lines[0].startswith("errors in units in the last place of float32: ≤1: 90, ≤2: 0")
-    assert lines[1] == "The elements of out furthest beyond their bounds:"
-    assert lines[2].split() == ["worst", "element", "is", "should", "be", "off", "by", "(ulp)"]
+    assert lines[0].startswith("elements by error, in ulp of float32: ≤1: 90, ≤2: 0")
+    assert lines[1] == "Worst elements of out:"
+    assert lines[2].split() == ["worst", "element", "value", "expected", "error", "(ulp)"]

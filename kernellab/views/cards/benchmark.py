@@ -30,6 +30,7 @@ from kernellab.views.blocks import (
     table_of,
 )
 from kernellab.views.cards.diff import diff_html, diff_text
+from kernellab.views.compile_facts import resource_facts
 from kernellab.views.elements import interval, number
 from kernellab.views.figures.canvas import device_words, figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
@@ -173,7 +174,7 @@ def comparison_card(comparison: Comparison) -> Card:
     blocks: list[Block] = [Message(words, f"kl-note {css}".strip()) for css, words in _facts(comparison)]
     if None in comparison.compiled and any(comparison.failures):  # of two that compiled, they are in the difference
         for name, compiled in zip(comparison.names, comparison.compiled, strict=True):
-            facts = () if compiled is None else elements.resource_facts(compiled.resources)
+            facts = () if compiled is None else resource_facts(compiled)
             takes = ", ".join(f"{fact.name} {fact.value}" for fact in facts)
             blocks += notes([f"{name} takes: {takes}."] if takes else [])
     if left is not None and right is not None:

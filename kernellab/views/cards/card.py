@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from html import escape
 from typing import Unpack
@@ -27,20 +26,21 @@ from kernellab.views.blocks import (
     PlainText,
     Section,
     TextOnly,
-    html_table,
     join_parts,
     notes,
     wrap_lines,
 )
-from kernellab.views.cards.check_picture import check_lines, check_picture
+from kernellab.views.cards.arguments import argument_lines, argument_table
+from kernellab.views.cards.check_picture import check_lines, check_picture, check_words
 from kernellab.views.cards.explanation import answer_blocks
-from kernellab.views.elements import badge, code_line, dim, share_bar, shorten
+from kernellab.views.compile_facts import option_words, precision_words, resource_facts
+from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
 from kernellab.views.palette import ORANGE, with_opacity
-from kernellab.views.report import AnnotatedLine, ArgumentReport, CellReport, KernelReport, annotate_lines
+from kernellab.views.report import AnnotatedLine, CellReport, KernelReport, annotate_lines
 
 _OPEN_OPERATIONS_AT_MOST = 24
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
@@ -48,8 +48,6 @@ _MOST_CHANGED = 3
 _SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
 _DARKEST = 0.42  # of what marks the work of a line
 _INDENT = "  "
-_COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
-_ARGUMENT_COLUMNS = ("argument", "type", "specialization", "what the kernel does with it")
 
 
 def cell_card(report: CellReport, *, graphs: bool = True) -> Card:
@@ -81,7 +79,10 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
     """Return one kernel's messages, arguments, resources, explanation and printed output."""
     blocks: list[Block] = [
         *_messages(report),
-        Drawing(partial(_argument_table, report), partial(_argument_lines, report)),
+        Drawing(
+            partial(argument_table, report.arguments, report.compiled.effects),
+            partial(argument_lines, report.arguments, report.compiled.effects),
+        ),
         Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
     ]
     if report.explanation is not None:
@@ -106,11 +107,19 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
         yield finding_alert(finding)
     for effect in report.compiled.effects.unknown:
         yield "kl-note kl-warn", f"unknown: {elements.unknown_words(effect)}"
-    for equal, words in elements.check_words(report.checks):
+    for equal, words in check_words(report.checks, _store_lines(report)):
         yield "kl-note kl-good" if equal else "kl-alert", words
     for check in report.checks:
         for hint in check.hints:
             yield "kl-note kl-hint", f"hint: {hint}"
+
+
+def _store_lines(report: KernelReport) -> dict[str, tuple[int, ...]]:
+    """Return the source lines that write each argument, atomics included."""
+    kinds = (Access.WRITE, Access.ATOMIC)
+    return {
+        row.name: tuple(line for kind in kinds for line in (row.lines or {}).get(kind, ())) for row in report.arguments
+    }
 
 
 def finding_alert(finding: Finding) -> tuple[str, str]:
@@ -118,62 +127,10 @@ def finding_alert(finding: Finding) -> tuple[str, str]:
     return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {finding_words(finding)}"
 
 
-def _argument_lines(report: KernelReport, width: int) -> list[str]:
-    lines = list[str]()
-    rows = [tuple(map(shorten, (row.name, row.type, row.specialization), _COLUMN_LIMITS)) for row in report.arguments]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    left = sum(widths) + 2 * len(widths)
-    for row, argument in zip(rows, report.arguments, strict=True):
-        head = "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
-        words = elements.accesses_words(argument.lines or {}) or _untouched_words(argument, report.compiled.effects)
-        effect = "; ".join(filter(None, (words, _changed_words(argument))))
-        first, *rest = textwrap.wrap(effect, width - left) or [""]
-        lines += [(head + first).rstrip(), *(" " * left + line for line in rest)]
-    return lines
-
-
-def _argument_table(report: KernelReport) -> str:
-    """Return type, specialization, what the kernel does to each argument, and what changed."""
-    ran = any(argument.changed is not None for argument in report.arguments)
-    titles = [*_ARGUMENT_COLUMNS, *(["after the run"] if ran else [])]
-    head = [f'<th scope="col">{title}</th>' for title in titles]
-    return html_table([_argument_row(argument, report, ran=ran) for argument in report.arguments], head)
-
-
-def _argument_row(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
-    effects = report.compiled.effects
-    done = accesses(effects, argument.name, argument.lines or {}) or dim(_untouched_words(argument, effects))
-    cells = [
-        f'<th scope="row">{escape(argument.name)}</th>',
-        f'<td class="kl-type">{escape(argument.type)}</td>',
-        f'<td class="kl-dim">{escape(argument.specialization)}</td>',
-        f"<td>{done}</td>",
-    ]
-    if ran:
-        style = "" if argument.changed else ' class="kl-dim"'
-        cells.append(f"<td{style}>{escape(_changed_words(argument))}</td>")
-    plain = ' class="kl-plain"' if argument.lines is None else ""
-    return f"<tr{plain}>{''.join(cells)}</tr>"
-
-
-def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, ...]]) -> str:
-    """Return the marks of the accesses of an argument, with their source lines; "" where there are none."""
-    return "".join(
-        badge(
-            kind,
-            elements.lines_words(lines[kind]),
-            word=elements.PAST[kind],
-            tip=elements.sites_words(effects, argument, kind),
-        )
-        for kind in Access
-        if kind in lines
-    )
-
-
 def _resource_lines(report: KernelReport, width: int) -> list[str]:
     facts = [
         f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
-        for fact in elements.resource_facts(report.compiled.resources)
+        for fact in resource_facts(report.compiled)
     ]
     return join_parts(facts, width, " · ")
 
@@ -181,7 +138,7 @@ def _resource_lines(report: KernelReport, width: int) -> list[str]:
 def _resource_numbers(report: KernelReport) -> str:
     """Return registers, spills, stack, shared memory and occupancy as numbers in a row, with names and bars."""
     cells = []
-    for fact in elements.resource_facts(report.compiled.resources):
+    for fact in resource_facts(report.compiled):
         detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
         alarm = " kl-alarm" if fact.alarm else ""
         bar = "" if fact.share is None else share_bar(fact.share)
@@ -287,7 +244,7 @@ def _facts(report: KernelReport) -> list[str]:
         ran.append(f"grid {elements.grid_words(grid)}")
     if report.launches > 1:
         ran.append(plural(report.launches, "launch"))
-    config = [report.config] if report.config else elements.option_words(compiled)
+    config = [report.config] if report.config else option_words(compiled)
     return [str(compiled.target), elements.compile_words(compiled), *config, *(ran or ["not launched"])]
 
 
@@ -296,25 +253,11 @@ def ran_words(run: Run) -> str:
     return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {elements.seconds_words(run.seconds)}"
 
 
-def _untouched_words(argument: ArgumentReport, effects: Effects) -> str:
-    if argument.lines is None:
-        return ""
-    return "not known" if effects.unknown else "untouched"
-
-
-def _changed_words(argument: ArgumentReport) -> str:
-    if argument.changed is None or argument.elements is None:
-        return ""
-    if argument.changed == 0:
-        return "unchanged"
-    return f"{argument.changed:,} of {argument.elements:,} changed"
-
-
 def remarks(report: KernelReport) -> tuple[str, ...]:
     """Return the remarks on the kernel, its arguments and its run, each once."""
     same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
     of_run = (*_memory_changes(report.run), *report.run.notes) if report.run else ()
-    return tuple(dict.fromkeys((*same, *report.notes, *of_run)))
+    return tuple(dict.fromkeys((*same, *report.notes, *precision_words(report.compiled), *of_run)))
 
 
 def _memory_changes(run: Run) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, number_text
+from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, error_text, number_text
 from kernellab.views.blocks import Table
-from kernellab.views.elements import number, spans_words
+from kernellab.views.elements import lines_words, number, spans_words
 from kernellab.views.graph.drawing import svg_element
 from kernellab.views.palette import BAD, GOOD, GREY
 
@@ -38,7 +38,7 @@ def check_lines(check: Check) -> Iterator[str]:
     histogram = check.detail.histogram
     if histogram is not None:
         bins = ", ".join(f"{label}: {count:,}" for label, _, _, count in _bins(histogram))
-        yield f"errors in units in the last place of {histogram.dtype}: {bins}"
+        yield f"elements by error, in ulp of {histogram.dtype}: {bins}"
     if check.detail.worst:
         yield f"{worst_words(check.argument, check.detail.worst)}:"
         yield from (f"  {line}" for line in worst_table(check.detail.worst).lines())
@@ -90,29 +90,26 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
     width = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX
     base = _LABEL_PX + _HEIGHT_PX
     parts.append(f'<path d="M0 {base}H{width}" stroke="{GREY}" fill="none"/>')
-    title = f"Errors of {argument} in units in the last place"
+    title = f"Errors of {argument} in ulp"
     description = ", ".join(f"{label}: {count:,}" for label, _, _, count in bins)
     return svg_element(title, description, width, base + _LABEL_PX + 2, parts)
 
 
 def histogram_words(histogram: ErrorHistogram) -> str:
     """Return the caption of the histogram."""
-    return (
-        f"Elements by their error, in units in the last place of {histogram.dtype}: red is beyond what rounding "
-        "explains, and the height follows the number of digits."
-    )
+    return f"Elements by error, in ulp of {histogram.dtype}. Red: outside tolerance; log scale."
 
 
 def worst_words(argument: str, worst: tuple[WorstElement, ...]) -> str:
     """Return the caption of the table of the worst elements."""
     by_program = any(element.program is not None for element in worst)
-    return f"The elements of {argument} furthest beyond their bounds" + (", one for each program" if by_program else "")
+    return f"Worst element of {argument} per program" if by_program else f"Worst elements of {argument}"
 
 
 def worst_table(worst: tuple[WorstElement, ...]) -> Table:
     """Return a row for each of the worst elements; what is not known of any has no column."""
     by_program = any(element.program is not None for element in worst)
-    head = ("program", "tile", "wrong in it", "worst element", "is", "should be", "off by (ulp)")
+    head = ("program", "tile", "wrong in it", "worst element", "value", "expected", "error (ulp)")
     rows = []
     for element in worst:
         program = "none wrote it" if element.program is None else str(element.program)
@@ -147,3 +144,49 @@ def _edge(edge: float) -> str:
 def _text(x: float, y: float, words: str) -> str:
     place = f'x="{x:g}" y="{y:.1f}" text-anchor="middle" font-size="9.5" fill="currentColor"'
     return f"<text {place}>{escape(words)}</text>"
+
+
+def check_words(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) -> Iterator[tuple[bool, str]]:
+    """Yield a verdict and its sentence for each output that differs, and one for those that match a reference.
+
+    ``stores`` are the source lines that write each output.
+    """
+    for check in checks:
+        if not check.equal:
+            yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
+    equal: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.equal:
+            equal.setdefault(check.expression, []).append(check)
+    for expression, group in equal.items():
+        outputs, verb = ", ".join(check.argument for check in group), "matches" if len(group) == 1 else "match"
+        yield True, f"{outputs} {verb} {expression}; {error_text(group)}"
+
+
+def _differing_words(check: Check, lines: tuple[int, ...]) -> str:
+    """Return the worst error with its tolerance, how many elements are wrong, where they lie and who stores them."""
+    stored = f", stored in {lines_words(lines)}" if lines else ""
+    head = f"{check.argument} differs from {check.expression}"
+    count = f"{check.mismatched:,} of {check.elements:,} elements"
+    if check.never_written == check.mismatched:
+        parts = [f"{count} were never written"]
+    else:
+        never = f" ({check.never_written:,} of them never written)" if check.never_written else ""
+        parts = [*_error_words(check), f"{count} wrong{never}{stored}"]
+    if check.extent and 1 < check.mismatched < check.elements:
+        parts.append(f"all in [{spans_words(check.extent)}]")
+    if check.detail is None or not check.detail.worst:  # else a table has them
+        parts += map(str, check.differences)
+    cause = f". {check.cause}" if check.cause else ""
+    return f"{head}: {'; '.join(parts)}{cause}"
+
+
+def _error_words(check: Check) -> list[str]:
+    """Return the error of the worst element and its tolerance, and the largest error where another element has it."""
+    if check.worst is None:
+        return [f"max error {check.max_error:.3g}"]
+    error = abs(check.worst.got - check.worst.expected)
+    at = f"{error:.3g} at {check.worst.place}, tolerance {check.worst.allowed:.2g}"
+    if f"{error:.3g}" == f"{check.max_error:.3g}":
+        return [f"max error {at}"]
+    return [f"error {at}", f"max error {check.max_error:.3g}"]

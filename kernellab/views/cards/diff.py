@@ -16,7 +16,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
-from kernellab.views.elements import code_line, option_words, resource_facts, style
+from kernellab.views.compile_facts import option_words, resource_facts
+from kernellab.views.elements import code_line, style
 from kernellab.views.explorers.exploration import explore, stage_text
 
 CONTEXT_LINES = 3
@@ -307,7 +308,7 @@ def _sections(compiled: Compiled) -> Iterator[tuple[Mapping[str, str], bool]]:
     yield {"target": str(compiled.target), **shape}, True
     yield {name: str(options[name]) for name in _OPTIONS if options.get(name) is not None}, False
     yield {p.name: ", ".join(filter(None, (p.type, p.specialization))) for p in compiled.parameters}, False
-    facts = resource_facts(compiled.resources)
+    facts = resource_facts(compiled)
     yield {fact.name: f"{fact.value} {fact.detail}".strip() for fact in facts}, True
     yield _machine(compiled), False
 

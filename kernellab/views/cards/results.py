@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, main_file
 from kernellab.launch.run import Run
@@ -26,6 +25,8 @@ from kernellab.views.blocks import (
     notes,
 )
 from kernellab.views.cards import card
+from kernellab.views.cards.arguments import accesses, changes_words, value_words
+from kernellab.views.compile_facts import option_words
 from kernellab.views.elements import dim
 from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import diagram_of
@@ -33,7 +34,7 @@ from kernellab.views.graph.drawing import tree_text
 from kernellab.views.layouts import FEW_TILES
 from kernellab.views.report import KernelReport, access_lines, argument_reports
 
-_CHANGED = ("argument", "elements changed")
+_CHANGED = ("argument", "shape", "after the run")
 
 
 def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
@@ -49,7 +50,7 @@ def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
         *card.dataflow(report, frozenset(), alone=False, by_line=False),
         card.source(report, frozenset()),
     ]
-    facts = [str(compiled.target), elements.compile_words(compiled), *elements.option_words(compiled)]
+    facts = [str(compiled.target), elements.compile_words(compiled), *option_words(compiled)]
     heading = Heading(compiled.kernel, facts, elements.compile_tips(compiled))
     return Card([Section(heading, blocks, "  ")], WIDTH)
 
@@ -62,7 +63,7 @@ def _as_report(compiled: Compiled) -> KernelReport:
         file=main_file(compiled.graph) or "",
         first_line=1,
         compiled=compiled,
-        arguments=argument_reports(compiled, {}, None),
+        arguments=argument_reports(compiled, compiled.arguments, None),
         launches=0,
         grid=None,
         run=None,
@@ -77,7 +78,7 @@ def effects_card(effects: Effects) -> Card:
     lines_of = {name: access_lines(effects, name) for name in names}
 
     def table() -> str:
-        done = {name: card.accesses(effects, name, lines) or dim(nothing) for name, lines in lines_of.items()}
+        done = {name: accesses(effects, name, lines) or dim(nothing) for name, lines in lines_of.items()}
         return html_table(f'<tr><th scope="row">{escape(name)}</th><td>{cell}</td></tr>' for name, cell in done.items())
 
     width = max(map(len, names), default=0) + 2
@@ -101,17 +102,16 @@ def run_card(run: Run, reference: str | None = None) -> Card:
 
     ``reference`` names what its outputs were compared with and equal, None where they were not.
     """
-    changed = [(name, f"{count:,}" if count else "unchanged") for name, count in run.changed.items()]
-    width = max(map(len, run.changed), default=0) + 2
-    counts = [
-        name.ljust(width) + (f"{plural(count, 'element')} changed" if count else "unchanged")
+    rows = [
+        (name, value_words(value := run.arguments.get(name)), changes_words(count, value.elements if value else None))
         for name, count in run.changed.items()
     ]
+    table = Table(_CHANGED, rows, left=_CHANGED).without_empty_columns()
     blocks: list[Block] = [
-        TextOnly([*counts, *([] if reference is None else [f"equals {reference}"])]),
+        TextOnly([*table.lines()[1:], *([] if reference is None else [f"matches {reference}"])]),
         *(Message(words, css) for css, words in map(card.finding_alert, run.findings)),
         *notes(run.notes, "note: "),
-        Drawing(Table(_CHANGED, changed, left=_CHANGED).html),
+        Drawing(table.html),
         *card.printed_output(run),
     ]
     return Card(

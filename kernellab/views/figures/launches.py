@@ -15,7 +15,8 @@ from kernellab.explain.model import floor_seconds
 from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
 from kernellab.target import block_bounds, limits_of
-from kernellab.views.elements import grid_words, percent, resource_facts, seconds_words, shorten
+from kernellab.views.compile_facts import needs_of, resource_facts
+from kernellab.views.elements import grid_words, percent, seconds_words, shorten
 from kernellab.views.figures.canvas import (
     LINE_INCHES,
     add_legend,
@@ -42,18 +43,12 @@ _LEAST_SHOWN = 0.01
 def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
     """Draw how many blocks each resource lets an SM hold; the smallest number limits occupancy."""
     theme, resources, limits = theme_of(dark), compiled.resources, limits_of(compiled.target)
-    facts = [fact for fact in resource_facts(resources) if fact.value != "none" and fact.name != "occupancy"]
+    facts = [fact for fact in resource_facts(compiled) if fact.name != "occupancy"]
     needs = [shorten("; ".join(f"{fact.name} {fact.value} {fact.detail}".strip() for fact in facts), _LINE)]
     if limits is None or resources.registers is None or not resources.fits:
         why = resources.why_not or "the limits of this target are not known"
         return sentences_figure(f"{compiled.kernel} for {compiled.target}: no occupancy, {why}", needs, theme)
-    bounds = block_bounds(
-        limits,
-        threads=resources.threads,
-        registers=resources.registers,
-        shared_bytes=resources.shared_bytes,
-        scalar_registers=resources.scalar_registers or 0,
-    )
+    bounds = block_bounds(limits, needs_of(resources))
     least = min(bounds.values())
     end = 2.5 * max(least, 2)
     figure, axes = single_axes(8.0, 0.9 + _ROW_INCHES * len(bounds) + LINE_INCHES * len(needs), theme)

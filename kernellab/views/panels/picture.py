@@ -13,12 +13,12 @@ from kernellab.explore.points import FIRST, Evaluation, PointHistory
 from kernellab.launch.findings import Severity, finding_words
 from kernellab.store.columns import Status
 from kernellab.tune.result import Row
+from kernellab.views.compile_facts import resource_facts
 from kernellab.views.elements import (
     Fact,
     compile_words,
     grid_words,
     minify,
-    resource_facts,
     shorten,
     style_sheet,
 )
@@ -104,7 +104,7 @@ def _comparison(evaluation: Evaluation, history: PointHistory) -> tuple[Fact, st
 
 def _resource_words(evaluation: Evaluation) -> list[str]:
     """Return registers, spills, shared memory and occupancy, those that are known."""
-    facts = resource_facts(evaluation.compiled.resources) if evaluation.compiled else ()
+    facts = resource_facts(evaluation.compiled) if evaluation.compiled else ()
     left_out = {"threads", "stack"}
     shown = [fact for fact in facts if fact.name not in left_out and fact.value not in {"not known", "none"}]
     return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
@@ -128,7 +128,7 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
         if row.tflops is not None:
             facts.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
     if evaluation.compiled is not None:
-        facts += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
+        facts += [fact for fact in resource_facts(evaluation.compiled) if fact.name != "stack"]
     if evaluation.is_partial:
         return [*facts, Fact("outputs", "…", "still running")]
     detail = verdict.text or row.reason
