@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kernellab.checking.comparison import Check, ExpectedValue, compare
 from kernellab.checking.reference import THE_FUNCTION, Reference, ReferenceFunction, call_by_name, reference_of
 from kernellab.compile.types import Compiled
-from kernellab.display import Drawable
+from kernellab.display import HOOK, Drawable
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments
@@ -29,6 +29,7 @@ Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # smaller differences count as none
 _ROUNDS = 60
 _TIMEOUT_S = 60.0
+_LINES = 40
 _WARM_UP_ROUNDS = 3  # the first ones compile, and load the kernels
 
 
@@ -57,7 +58,7 @@ class Comparison(Drawable):
     ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not
     compile. ``failures`` are the errors of a side. ``outputs`` compares the right side's outputs with the left
     one's; ``timing`` is None for the reason in ``why_no_timing``. Without ``same_inputs``, each side ran on inputs of
-    its own.
+    its own. ``notes`` say which side ran on a grid that it was never launched with; it may fail for that alone.
     """
 
     names: tuple[str, str]
@@ -69,6 +70,15 @@ class Comparison(Drawable):
     why_no_timing: str = ""
     failures: tuple[KernellabError | None, KernellabError | None] = (None, None)
     same_inputs: bool = True
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the card as text, at most `_LINES` lines of it."""
+        lines = HOOK.bundle(self)["text/plain"].splitlines()
+        more = [f"... {len(lines) - _LINES + 1} more lines; .source_diff has the source"] if len(lines) > _LINES else []
+        return "\n".join([*lines[: _LINES - len(more)], *more])
+
+    __repr__ = __str__
 
     @property
     def source_diff(self) -> str:
@@ -87,7 +97,8 @@ class ComparedSide:
     """One side of a comparison. ``implementation`` is what is launched and timed, from the arguments by name.
 
     ``reference`` returns a function's values for the outputs. ``arguments`` are a side's own, where a version has
-    other parameters than the other side, or was launched on other sizes only.
+    other parameters than the other side, or was launched on other sizes only. ``note`` says where the grid comes from,
+    if no launch with such sizes is recorded.
     """
 
     name: str
@@ -95,6 +106,7 @@ class ComparedSide:
     implementation: Callable[[Mapping[str, Any]], Implementation]
     reference: Callable[[Mapping[str, Any]], Reference] | None = None
     arguments: Mapping[str, Any] | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,21 @@ def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, 
     is_apart = launches and (missing or grid is None)
     inputs = regenerated_inputs(own, session.runtime.device) if is_apart else None
     launched_on = grid if grid is not None and inputs is None else lambda named: own.grid
-    return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs)
+    note = "" if inputs is not None else _grid_note(version, launches, shared)
+    return ComparedSide(version.label, _version_text(version), implementation, arguments=inputs, note=note)
+
+
+def _grid_note(version: Version, launches: Sequence[RecordedLaunch], shared: RecordedLaunch) -> str:
+    """Say where the grid of a version comes from; "" where it was launched with it on such sizes."""
+    if not launches:
+        return f"{version.label} was never launched, and runs on the grid {shared.grid} of the other side"
+    if _launch_of_equal_sizes(launches, shared) is not None:
+        return ""
+    formula = grid_text(launches)
+    return (
+        f"{version.label} was not launched on these sizes: its grid comes from its grid function"
+        f"{f', {formula.text}' if formula else ''}; it was last launched with {launches[0].grid}"
+    )
 
 
 def _missing_parameters_error(version: Version, missing: set[str]) -> UsageError:
@@ -266,9 +292,8 @@ def _compare_sides(
         if runtime.device != "cpu":
             timing, why = _time_sides(left, right, arguments, runtime)
     failures = outcomes[0].failure, outcomes[1].failure
-    return Comparison(
-        names, sources, pair, tuple(_effect_changes(pair)), tuple(checks), timing, why, failures, same_inputs
-    )
+    changes, notes = tuple(_effect_changes(pair)), tuple(side.note for side in (left, right) if side.note)
+    return Comparison(names, sources, pair, changes, tuple(checks), timing, why, failures, same_inputs, notes)
 
 
 def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _SideOutcome:

@@ -203,7 +203,7 @@ def compiled_rows(compiled: Compiled) -> list[dict[str, Any]]:
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison: outputs, effects, timing, the resources of both sides, and the difference of the sources."""
     return {
-        **selected_fields(comparison, "names", "equal", "same_inputs", "effects", "outputs", "timing"),
+        **selected_fields(comparison, "names", "equal", "same_inputs", "effects", "outputs", "timing", "notes"),
         "why_no_timing": comparison.why_no_timing,
         "failures": [None if failure is None else str(failure) for failure in comparison.failures],
         "resources": [None if side is None else plain(side.resources) for side in comparison.compiled],

@@ -163,7 +163,41 @@ def test_a_version_runs_on_a_grid_that_it_was_launched_on_with_such_sizes(lab: k
 def test_a_grid_function_of_the_user_holds_for_other_sizes(lab: kernellab.Lab) -> None:
     grid = 'lambda meta: (triton.cdiv(meta["n"], 2 * meta["BLOCK"]),)'
     launch(lab, TWO_BLOCKS.replace("GRID", grid).replace("SIZE", "100"))
-    assert lab.compare("scale@1", "scale@2").equal
+    comparison = lab.compare("scale@1", "scale@2")
+    assert comparison.equal
+    assert len(comparison.notes) == 1
+    said = "scale@2 was not launched on these sizes: its grid comes from its grid function, lambda meta: "
+    assert said in comparison_card(comparison).text()
+    assert "it was last launched with (1, 1, 1)." in comparison_card(comparison).text()
+
+
+@pytest.mark.slow
+def test_a_failure_on_a_made_grid_says_that_the_version_never_had_it(lab: kernellab.Lab) -> None:
+    unmasked = SCALE.replace(", mask=offsets < n", "").replace("triton.cdiv(n,", 'triton.cdiv(meta["n"],')
+    launch(lab, unmasked.replace("x, out, n", "x[:256], out[:256], 256"))
+    words = comparison_card(lab.compare("scale@1", "scale@2")).text()
+    assert "scale@2 failed, on a grid that it was never launched with: OutOfBounds: " in words
+    assert "scale@2 was not launched on these sizes" in words
+
+
+@pytest.mark.slow
+def test_a_version_that_was_never_launched_takes_the_grid_of_the_other(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 *", "4 *").partition("\nscale[")[0])
+    comparison = lab.compare("scale@1", "scale@2")
+    assert comparison.notes == ("scale@2 was never launched, and runs on the grid (3, 1, 1) of the other side",)
+    assert lab.compare("scale@1", "scale@1").notes == ()
+
+
+@pytest.mark.slow
+def test_a_comparison_prints_as_a_page(lab: kernellab.Lab) -> None:
+    added = "".join(f"    tl.static_assert(BLOCK > {size})\n" for size in range(60))
+    launch(lab, SCALE.replace("    tl.store", f"{added}    tl.store"))
+    comparison = lab.compare("scale@1", "scale@2")
+    lines = str(comparison).splitlines()
+    assert len(lines) == 40
+    assert lines[0].startswith("out_ptr matches")
+    assert lines[-1].endswith("more lines; .source_diff has the source")
+    assert len(str(lab.compare("scale@1", "scale@1")).splitlines()) < 20
 
 
 @pytest.mark.slow

@@ -210,7 +210,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
         facts.append((style, words))
     if not comparison.outputs and comparison.same_inputs and not any(comparison.failures):
         facts.append(("kl-warn", "No outputs are known; nothing was compared."))
-    return [*facts, ("", timing_words(comparison))]
+    return [*facts, *(("", f"{note}.") for note in comparison.notes), ("", timing_words(comparison))]
 
 
 def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -223,4 +223,9 @@ def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if failure is None:
             yield "kl-good", f"{name} finished."
         else:
-            yield "kl-warn", f"{name} failed: {type(failure).__name__}: {failure}"
+            grid = ", on a grid that it was never launched with" if _has_made_grid(comparison, name) else ""
+            yield "kl-warn", f"{name} failed{grid}: {type(failure).__name__}: {failure}"
+
+
+def _has_made_grid(comparison: Comparison, name: str) -> bool:
+    return any(note.startswith(f"{name} was ") for note in comparison.notes)
