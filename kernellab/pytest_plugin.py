@@ -24,8 +24,8 @@ _MARGIN = 0.05  # that of kernellab.benchmark.baselines, which is not imported f
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--kernellab-update`` and ``--kernellab-margin``, and the option of the same name in a file."""
     group = parser.getgroup("kernellab", "baselines of Triton kernels")
-    group.addoption("--kernellab-update", action="store_true", help="write baselines in place of comparing with them")
-    words = f"by what share a kernel may be slower than its baseline, beyond the noise ({_MARGIN:g})"
+    group.addoption("--kernellab-update", action="store_true", help="write baselines instead of comparing with them")
+    words = f"relative slowdown vs the baseline that is allowed, beyond noise ({_MARGIN:g})"
     group.addoption("--kernellab-margin", type=float, metavar="SHARE", help=words)
     parser.addini("kernellab_margin", words, default=str(_MARGIN))
 
@@ -103,7 +103,7 @@ class KernelBench:
         comparison = compare_with_baseline(baseline, before, now, self._margin(margin))
         self._add_row(comparison)
         if comparison.failures:
-            pytest.fail(f"{baseline_text(comparison)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
+            pytest.fail(f"{baseline_text(comparison)}\nIf intended, run pytest --kernellab-update.", pytrace=False)
         return comparison
 
     def _add_row(self, comparison: BaselineComparison) -> None:

@@ -265,7 +265,7 @@ def _check_text(tape: Tape, expected: tuple[OutputSummary, ...]) -> str:
     ]
     lines += ["    outputs = run(**make_inputs(device))"]
     if not expected:
-        return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
+        return "\n".join([*lines, '    return "runs; no expected outputs are recorded"'])
     has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
     tolerance = tolerance_over((value.layout.dtype for value in tape.values), has_dot=has_dot)
     return "\n".join([*lines, *comparison_lines(tolerance, _rounded_outputs(tape))])

@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises where `argparse` would write to standard error and exit."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}; {self.prog} --help lists what it takes.")
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help.")
 
 
 class _Version(argparse.Action):
@@ -42,15 +42,15 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser; ``command`` of its result is a name in `kernellab.cli.kept.COMMANDS` or those of ``verbs``."""
     top = _Parser(
         prog="kernellab",
-        description="A lab for Triton kernels. A file says how its kernel is launched by a function "
-        "arguments(**sizes), which returns (grid, args, meta); or it was exported by the lab.",
-        epilog="Exit status: 0; 1 where the kernel or its file is at fault; 2 for a wrong call; 130 when interrupted.",
+        description="A lab for Triton kernels. FILE.py defines a kernel and a function arguments(**sizes) that "
+        "returns (grid, args, meta), or it was exported by kernellab.",
+        epilog="Exit status: 0; 1: the kernel or its file failed; 2: wrong call; 130: interrupted.",
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="tell the versions, and which were tested")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the versions, and which were tested")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
     compiled = _of_file(commands, "compile", "compile for a target: resources, effects, stages")
     compiled.add_argument("--stage", choices=STAGES, help="print the text of this stage")
-    _of_file(commands, "effects", "tell what the kernel does to the memory of each argument")
+    _of_file(commands, "effects", "print the memory effects on each argument")
     run = _of_file(commands, "run", "launch once, compare with the file's reference(), and keep the kernel")
     _add_check(run)
     run.add_argument("--interpret", action="store_true", help="run on the CPU, where every access is checked")
@@ -74,12 +74,12 @@ def _version_of(name: str) -> str:
 
 
 def _add_measuring(commands: Any) -> None:
-    _of_file(commands, "traffic", "tell what the memory system does for each access, without a GPU")
+    _of_file(commands, "traffic", "count sectors and wavefronts of each memory access; needs no GPU")
     explain = _of_file(
         commands, "explain", "explain what limits a launch, and what a fix would gain", f"{_ONE}; or a kept NAME"
     )
     explain.add_argument("--fresh", action="store_true", help="explain again what was explained before")
-    explain.add_argument("--samples", action="store_true", help="sample where it spends its time, which needs a GPU")
+    explain.add_argument("--samples", action="store_true", help="add a profile of stall reasons by line; needs a GPU")
     _add_timeout(explain, 60.0, "of a launch")
     tune = _of_file(commands, "tune", "find the fastest config")
     tune.add_argument(
@@ -87,27 +87,31 @@ def _add_measuring(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=V,V",
-        help="values to try of a constexpr or option, in place of the configs of @triton.autotune; repeat it",
+        help="values of a constexpr or option to try, instead of the configs of @triton.autotune; repeatable",
     )
-    tune.add_argument("--where", help='which combinations count: --where "BLOCK >= 32 * num_warps"')
+    tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
     tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent or optuna")
-    tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="of the search")
-    tune.add_argument("--fresh", action="store_true", help="time again what the store knows")
+    tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the search")
+    tune.add_argument("--fresh", action="store_true", help="measure again what the store has")
     _add_check(tune)
     _add_timeout(tune, 10.0, "of a config")
-    bench = _of_file(commands, "bench", "time it over a sweep, beside others")
+    bench = _of_file(commands, "bench", "time a kernel over a sweep, vs others")
     bench.add_argument(
         "--over",
         action="append",
         default=[],
         metavar="NAME=V,V",
-        help="values of a size of arguments(), of a constexpr or an option; repeat it",
+        help="values of a size of arguments(), a constexpr or an option; repeatable",
     )
     bench.add_argument(
-        "--versus", action="append", default=[], metavar="NAME", help="a function or kernel of the file beside it"
+        "--versus",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a function or kernel of the file to compare with; repeatable",
     )
     bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
-    bench.add_argument("--rounds", type=_count, default=30, help="of timing (30)")
+    bench.add_argument("--rounds", type=_count, default=30, help="rounds of timing (30)")
     _add_timeout(bench, 60.0, "of a point")
 
 
@@ -119,23 +123,25 @@ def _add_keeping(commands: Any) -> None:
     listing.add_argument("--notebook", metavar="PART", help="a part of the name of the notebook that defined them")
     listing.add_argument("--since", help="from when on they were used: a date, or how long ago, such as 7d")
     listing.add_argument("--all", dest="every", action="store_true", help="show all, not the latest 20")
-    merged = _command(commands, "merge", "enter kernels and measurements of another store, and tell what disagrees")
+    merged = _command(commands, "merge", "import kernels and measurements of another store, and list conflicts")
     merged.add_argument("path", metavar="PATH", help="the folder of a store, its file, or exported measurements")
     changed = _command(
-        commands, "regressions", "tell what became slower or faster under other versions of Triton, driver or kernel"
+        commands,
+        "regressions",
+        "list launches that became slower or faster with another version of Triton, driver or kernel",
     )
-    changed.add_argument(
-        "kernel", nargs="?", help="a kept kernel, of which all versions count; all kernels if left out"
-    )
-    changed.add_argument("--since", metavar="WHEN", help="from when on changes count: 2026-11-22, or 7d, 12h, 2w ago")
-    changed.add_argument("--margin", type=float, default=0.03, help="by how much medians differ at least (0.03)")
+    changed.add_argument("kernel", nargs="?", help="a kept kernel, in all its versions; default: all kernels")
+    changed.add_argument("--since", metavar="WHEN", help="ignore earlier changes: 2026-11-22, or 7d, 12h, 2w ago")
+    changed.add_argument("--margin", type=float, default=0.03, help="least relative difference of the medians (0.03)")
     export = _of_file(
-        commands, "export", "write a kernel as a file that needs nothing of the lab", f"{_ONE}; or a kept NAME"
+        commands, "export", "write a kernel as a file that does not need kernellab", f"{_ONE}; or a kept NAME"
     )
     export.add_argument(
-        "--as", dest="kind", choices=EXPORT_KINDS, help="what to write; a module with all decorators if left out"
+        "--as", dest="kind", choices=EXPORT_KINDS, help="kind of file; default: a module with all decorators"
     )
-    export.add_argument("-o", "--output", metavar="PATH", help="where to; NAME.py, NAME.html or NAME.zip if left out")
+    export.add_argument(
+        "-o", "--output", metavar="PATH", help="path of the file; default: NAME.py, NAME.html or NAME.zip"
+    )
     lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
     lab.add_argument(
         "path", nargs="?", default=".", help="the folder or path of the notebook; an existing one is opened as it is"
@@ -150,14 +156,14 @@ def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse
     added = _command(commands, name, words)
     added.add_argument("kernel", metavar=FORM, help=what)
     added.add_argument(
-        "--size", action="append", default=[], metavar="NAME=V", help="a size for arguments(); repeat it"
+        "--size", action="append", default=[], metavar="NAME=V", help="a size for arguments(); repeatable"
     )
     added.add_argument(
         "--meta",
         action="append",
         default=[],
         metavar="NAME=V",
-        help="a constexpr or option (num_warps) in place of what arguments() gives; repeat it",
+        help="a constexpr or option (num_warps), instead of that of arguments(); repeatable",
     )
     added.add_argument("--target", help="compile for this: cuda:90, hip:gfx942; the GPU if there is one, else cuda:90")
     return added
@@ -167,20 +173,22 @@ def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = commands.add_parser(
         name, help=words, description=f"{words[:1].upper()}{words[1:]}."
     )
-    added.add_argument("--store", help="the folder of all that is kept, or :memory:")
+    added.add_argument("--store", help="the folder of kept kernels, or :memory:")
     added.add_argument("--json", action="store_true", help="answer with one JSON object")
-    added.add_argument("--verbose", action="store_true", help="show the whole message behind an error")
+    added.add_argument("--verbose", action="store_true", help="print the full message behind an error")
     return added
 
 
 def _add_check(added: argparse.ArgumentParser) -> None:
     which = added.add_mutually_exclusive_group()
-    which.add_argument("--check", metavar="EXPR", help="a reference over kernel parameters, in place of reference()")
-    which.add_argument("--no-check", action="store_true", help="compare with no reference")
+    which.add_argument("--check", metavar="EXPR", help="a reference over kernel parameters, instead of reference()")
+    which.add_argument("--no-check", action="store_true", help="skip the reference")
 
 
 def _add_timeout(added: argparse.ArgumentParser, seconds: float, of: str) -> None:
-    added.add_argument("--timeout", type=_positive, default=seconds, metavar="SECONDS", help=f"{of} ({seconds:g})")
+    added.add_argument(
+        "--timeout", type=_positive, default=seconds, metavar="SECONDS", help=f"limit {of} ({seconds:g})"
+    )
 
 
 def parse_assignments(texts: Sequence[str], option: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ EXPORT_KINDS = {
     "module": "a module with the configs that were chosen in place of ``@triton.autotune``",
     "torch-op": "a module with the kernel as an operator of PyTorch",
     "autotune": "a module with the decorators that the kernel was launched with; the default",
-    "report": "an HTML page with all that is known of the kernel",
+    "report": "an HTML page: source, compiled stages, launches, measurements",
     "bundle": "a zip with the kernel and its history, for ``%triton_load`` on another machine",
 }
 """What is written, by kind of export; `kernellab.export.write.CONTENTS` writes each."""

@@ -97,9 +97,7 @@ def check_text(
         return
     names = ", ".join(argument.name for argument in plan.parameters)
     if plan.launch.check:
-        yield (
-            f'def reference({names}):\n    """Return what the outputs are to hold."""\n    return {plan.launch.check}\n'
-        )
+        yield (f'def reference({names}):\n    """Return the expected outputs."""\n    return {plan.launch.check}\n')
     elif expected:
         yield from expected_text(expected)
     yield _check_source(plan, expected, has_dot=has_dot)
@@ -205,7 +203,7 @@ _COMPARED = '''\
         found = torch.tensor([*got_means, *got], dtype=torch.float64)
         scale = TOLERANCE * max(*means, 1e-30)
         torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=scale, equal_nan=True)
-    return "gives what it gave when it was exported"'''
+    return "outputs match those at export"'''
 
 
 def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_dot: bool) -> str:
@@ -237,7 +235,7 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     else:
         lines += [
             f"    {launch_call(plan, ', **meta')}",
-            '    return "runs; nothing is known to compare its outputs with"',
+            '    return "runs; no expected outputs are recorded"',
         ]
     return "\n".join(lines)
 
@@ -267,7 +265,7 @@ def main():
         sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the WHAT on the CPU.")
 CHECKS
     if INTERPRETED:
-        print("There is no GPU in use: nothing is measured.")
+        print("No GPU in use: not timed.")
         return
 MEASURES
 

@@ -52,7 +52,7 @@ def changed(tensor: torch.Tensor, index: int, value: float) -> torch.Tensor:
     ],
 )
 def test_what_was_recorded_is_right(output: torch.Tensor) -> None:
-    assert check_of(output)(output.clone()) == "gives what it gave when it was exported"
+    assert check_of(output)(output.clone()) == "outputs match those at export"
 
 
 @pytest.mark.parametrize(

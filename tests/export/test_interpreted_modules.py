@@ -50,7 +50,7 @@ def launch_and_export(lab: kernellab.Lab, folder: Path, name: str, text: str, *k
 def is_checked(files: list[Path]) -> None:
     result = run_files(*files)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("gives what it gave when it was exported") == len(files)
+    assert result.stdout.count("outputs match those at export") == len(files)
 
 
 @pytest.mark.slow
