@@ -75,7 +75,7 @@ class TritonMagics(LabMagics):
 
     @no_var_expand
     @magic_arguments()
-    @argument("-n", "--name", help="Enter the cell's kernel under this name.")
+    @argument("-n", "--name", help="Keep the cell's kernel under this name.")
     @argument("--target", help="Compile for this target, such as cuda:80 or hip:gfx942.")
     @argument("--show", help=f"Open the card on one of: {', '.join(SHOWN)}.")
     @argument("--no-run", dest="run", action="store_false", help="Compile launches, do not run them.")
@@ -97,13 +97,15 @@ class TritonMagics(LabMagics):
         "--no-isolate",
         dest="isolate",
         action="store_false",
-        help="Do not try first launches on the GPU in another process.",
+        help="No trial launches: run first launches on the GPU in this process.",
     )
     @argument("--interpret", action="store_true", help="Run launches on the CPU, which checks every access.")
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
-    @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
+    @argument(
+        "--capture", metavar="NAME", help="Capture the cell's launches and torch operations as a program of this name."
+    )
     @argument("--explore", action="store_true", help="Show sliders over the parameters of the cell's last launch.")
-    @argument("--why", action="store_true", help="Say what limits each launch, and what to change.")
+    @argument("--why", action="store_true", help="Show what limits each launch, and suggestions.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -217,7 +219,7 @@ class StoreMagics(LabMagics):
     """``%triton_ls`` and the other magics of the store."""
 
     @magic_arguments()
-    @argument("text", nargs="*", help="What their name, tags, notes or source contain.")
+    @argument("text", nargs="*", help="Text to find in names, tags, notes and source.")
     @argument("--name", help="A pattern of names: --name softmax*.")
     @argument("--status", help=f"One of: {', '.join(VersionStatus)}; the first word will do.")
     @argument("--notebook", help="A part of the name of the notebook that defined them.")
@@ -286,7 +288,7 @@ class StoreMagics(LabMagics):
 
     @magic_arguments()
     @argument("left", help="A name, name@version or id.")
-    @argument("right", help="What it is compared with.")
+    @argument("right", help="The version to compare with.")
     @line_magic
     def triton_diff(self, line: str) -> Comparison:
         """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
@@ -301,14 +303,14 @@ class TuneMagics(LabMagics):
     @no_var_expand
     @magic_arguments()
     @argument("--configs", default="None", help="A list of triton.Config or a Space, by name; or how many to try.")
-    @argument("--limit", type=int, help="How many configs are measured at most.")
+    @argument("--limit", type=int, help="The most configs to measure.")
     @argument("--search", choices=SEARCHES, default="exhaustive", help="How configs are chosen (exhaustive).")
     @argument("--timeout", type=float, default=10.0, help="Seconds after which a config is stopped (10).")
-    @argument("--budget", type=float, help="Seconds after which the best so far is taken.")
-    @argument("--check", help='What the outputs are to hold: --check "torch.softmax(x, 1)".')
+    @argument("--budget", type=float, help="Time budget in seconds; then the best so far wins.")
+    @argument("--check", help='The expected outputs: --check "torch.softmax(x, 1)".')
     @argument("--outputs", help="The arguments that are compared, where others are scratch: --outputs dx,dw.")
     @argument("--devices", help="The GPUs that measure, by number: --devices 0,1.")
-    @argument("--fresh", action="store_true", help="Measure again what the store knows.")
+    @argument("--fresh", action="store_true", help="Measure again instead of using stored times.")
     @argument("--over", action="append", help='Tune over sizes: --over "M=[16, 4096]", once for each size.')
     @argument(
         "--inputs", help='With --over, what makes the arguments: --inputs "lambda M: dict(x=torch.rand(M), M=M)".'
@@ -373,7 +375,7 @@ class WhyMagics(LabMagics):
 
     @no_var_expand
     @magic_arguments()
-    @argument("--samples", action="store_true", help="Sample on the GPU where the time goes, and count that in.")
+    @argument("--samples", action="store_true", help="Sample stalls on the GPU, and use them.")
     @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
     @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
     @line_magic
@@ -397,12 +399,12 @@ class BenchMagics(LabMagics):
     @magic_arguments()
     @argument("launch", nargs="*", help="kernel[grid](arguments), kernel[grid] with --inputs, or a kept kernel alone.")
     @argument("--over", action="append", help='What is swept: --over "n=[2**i for i in range(10, 20)]".')
-    @argument("--versus", action="append", help='Peers by name: --versus "torch=lambda x: x + 1".')
+    @argument("--versus", action="append", help='Implementations to compare with: --versus "torch=lambda x: x + 1".')
     @argument("--inputs", help='What makes the arguments: --inputs "lambda n: dict(x=torch.rand(n), n=n)".')
-    @argument("--where", help='Which points are taken: --where "m * n < 2**28".')
-    @argument("--flops", help='What a launch computes: --flops "lambda m, n, k: 2 * m * n * k".')
-    @argument("--bytes", help='What a launch moves: --bytes "lambda n: 8 * n".')
-    @argument("--rounds", type=int, default=30, help="How often each implementation is timed at a point (30).")
+    @argument("--where", help='Condition on the points: --where "m * n < 2**28".')
+    @argument("--flops", help='The FLOPs of a launch: --flops "lambda m, n, k: 2 * m * n * k".')
+    @argument("--bytes", help='The bytes that a launch transfers: --bytes "lambda n: 8 * n".')
+    @argument("--rounds", type=int, default=30, help="Timed launches of each implementation per point (30).")
     @argument("--timeout", type=float, default=60.0, help="Seconds after which a first launch is stopped (60).")
     @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
     @line_magic

@@ -263,7 +263,7 @@ def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: V
     ]
     if not texts:
         raise UsageError(
-            f"{name} is not an argument of {version.label}, and no extent of one, so a launch could not tell it; "
+            f"{name} is not an argument of {version.label}, nor a size of one, so a launch does not have it; "
             "pass it to the kernel."
         )
     named = [text for text in texts if text.casefold() == name.casefold()]
