@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 AVOIDED = "## Words we avoid"
-ROOMS = ("_triton", "capture", "checking", "explain", "gpu", "interpreter", "source", "workers")
-PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "index.md", ROOT / "docs" / "front_ends.md"})
+PACKAGE = ROOT / "kernellab"
+ROOMS = sorted(path for path in (*PACKAGE.iterdir(), ROOT / "docs" / "pages") if path.is_dir() or path.suffix == ".py")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`]+`|<[a-z][^>]*>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
@@ -107,10 +108,9 @@ def violations(sentences: Iterator[Sentence]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_sentences_of_a_room_use_the_words_of_the_glossary(room: str) -> None:
-    files = sorted((ROOT / "kernellab" / room).rglob("*.py"))
-    assert files
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.stem)
+def test_sentences_of_a_room_use_the_words_of_the_glossary(room: Path) -> None:
+    files = sorted(room.rglob("*.py")) if room.is_dir() else [room]
     assert not violations(sentence for file in files for sentence in python_sentences(file))
 
 
