@@ -278,7 +278,7 @@ class OccupancyStep:
 def occupancy_step(limits: DeviceLimits, needs: BlockNeeds) -> OccupancyStep | None:
     """Return the least change of the limiting need that raises the occupancy, None where no change of it alone does.
 
-    Fewer registers or bytes let one more block reside; fewer warps fill a multiprocessor whose threads do not divide
+    Fewer registers or bytes let one more block reside; fewer warps fill an SM whose threads do not divide
     by those of a block, and more warps one that has all its blocks. The registers of a thread are taken to stay.
     """
     before = occupancy(limits, needs)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class ArgumentValue:
     """What an argument was given: shape and strides of a tensor or descriptor in elements, or a plain value.
 
-    ``shape`` is None unless there is one; ``value`` is None for everything that is no number, truth value or string.
+    ``shape`` is None unless there is one; ``value`` is None for everything that is not a number, truth value or string.
     """
 
     shape: tuple[int, ...] | None = None

@@ -126,7 +126,7 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
 
 
 def untouched_words(argument: ArgumentReport, effects: Effects) -> str:
-    """Return what a card says of memory without known accesses; "" of an argument that is no memory."""
+    """Return what a card says of memory without known accesses; "" of an argument that is not a memory."""
     if argument.lines is None:
         return ""
     return "not known" if effects.unknown else "untouched"

@@ -182,7 +182,7 @@ def _differing_words(check: Check, lines: tuple[int, ...]) -> str:
 
 
 def _error_words(check: Check) -> list[str]:
-    """Return the error of the worst element and its tolerance, and the largest error where another element has it."""
+    """Return the error of the worst element and its tolerance, and the max error where another element has it."""
     if check.worst is None:
         return [f"max error {check.max_error:.3g}"]
     error = abs(check.worst.got - check.worst.expected)
