@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,23 +105,28 @@ class Film:
         return path
 
 
-def tours(browser: Any, scratch: Path, path_of: Callable[[bool], Path]) -> None:
+def film_tours(browser: Any, scratch: Path, folder: Path) -> list[Path]:
     """Write the tour in light and dark."""
     with jupyterlab_server(scratch) as address:
-        for dark in (False, True):
-            name = "softmax.ipynb"
-            put(address, name, _notebook())
-            page = browser.new_page(viewport=SIZE, color_scheme="dark" if dark else "light")
-            page.set_default_timeout(180_000)
-            page.goto(f"{address}/doc/tree/{name}?reset")
-            page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.context?.isReady")
-            theme = "JupyterLab Dark" if dark else "JupyterLab Light"
-            page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
-            page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
-            page.locator("#jupyterlab-splash").wait_for(state="detached")
-            page.evaluate(_TIDY)
-            print(_filmed(page).save(path_of(dark)))
-            page.close()
+        films = {name: _filmed(browser, address, name) for name in ("tour", "tour-dark")}
+    return [film.save(folder / f"{name}.webp") for name, film in films.items()]
+
+
+def _filmed(browser: Any, address: str, name: str) -> Film:
+    put(address, f"{name}.ipynb", _notebook())
+    page = browser.new_page(viewport=SIZE)
+    page.set_default_timeout(180_000)
+    page.goto(f"{address}/doc/tree/{name}.ipynb?reset")
+    page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.context?.isReady")
+    theme = "JupyterLab Dark" if name.endswith("dark") else "JupyterLab Light"
+    page.emulate_media(color_scheme=theme.split()[1].lower())
+    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
+    page.evaluate(_TIDY)
+    film = _film_of(page)
+    page.close()
+    return film
 
 
 def _notebook() -> Any:
@@ -131,7 +135,7 @@ def _notebook() -> Any:
     return nbformat.v4.new_notebook(cells=cells, metadata=kernel)
 
 
-def _filmed(page: Any) -> Film:
+def _film_of(page: Any) -> Film:
     film = Film(page)
     _run(page, 0)
     film.glide(1, ".jp-Cell-inputWrapper")
