@@ -231,6 +231,6 @@ def test_the_refusal_of_a_grid_given_as_extents_says_how_to_launch(lab: kernella
         cell(lab, PARTIAL.replace("GRID", "(4,)"), a=torch.ones(1024), c=torch.zeros(4))
         (note,) = lab.export("partial", tmp_path / "k.py", kind="torch-op").notes
         cell(lab, PARTIAL.replace("GRID", "(7,)"), a=torch.ones(1024), c=torch.zeros(8))
-        with pytest.raises(UsageError, match=r"not a formula of its arguments; launch it by a function of them, such as"):
+        with pytest.raises(UsageError, match=r"not a formula of its arguments; launch it by a function of them"):
             lab.export("partial", tmp_path / "k.py", kind="torch-op")
     assert "partial[lambda meta: (triton.cdiv(meta['n'], meta['BLOCK']),)]" in note
