@@ -351,7 +351,7 @@ class Verdicts:
         checks = compare(title, values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = next((check for check in checks if not check.equal), None)
         if wrong is None:
-            return Verdict(True, f"equals {title}, {error_text(checks)}", by_reference=True)
+            return Verdict(True, f"matches {title}; {error_text(checks)}", by_reference=True)
         name = wrong.argument
         facts = Mismatch(name, title, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
         return Verdict(False, ". ".join([wrong.text, *list(hints_on(facts).values())[:1]]), by_reference=True)

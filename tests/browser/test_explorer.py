@@ -253,7 +253,7 @@ def test_the_widget_tells_python_the_value_and_obeys_it(chromium: Any, matmul: C
 
 def cell(row: int, column: int) -> dict[str, float]:
     """Return the middle of a cell of a map, from its corner: behind numbers and a margin."""
-    return {"x": 24 + 10 * column + 5 + 6, "y": 24 + 10 * row + 5 + 6}
+    return {"x": 30 + 18 * column + 9 + 6, "y": 30 + 18 * row + 9 + 6}
 
 
 def click_on(page: Any, text: str) -> str:

@@ -88,11 +88,11 @@ def test_words_say_how_a_point_compares() -> None:
     points = history(evaluation(64, 1.0))
     slower = dataclasses.replace(
         evaluation(128, 1.3, Interval(1.3, 1.28, 1.32), 1),
-        verdict=Verdict(True, "equals check, max error 0", by_reference=True),
+        verdict=Verdict(True, "matches check; max error 0", by_reference=True),
     )
     shown = PanelView("softmax", CONTROLS, points, points.add(slower))
     assert sentence(shown) == (
-        "BLOCK=128: 1.3 ms (1.274 to 1.326); 1.3x slower than the best so far (BLOCK=64); equals check, max error 0."
+        "BLOCK=128: 1.3 ms (1.274 to 1.326); 1.3x slower than the best so far (BLOCK=64); matches check; max error 0."
     )
     assert "throughput: 2,000 GB/s" in text(shown)
     assert "1.3x slower" in figures_html(shown)

@@ -63,11 +63,12 @@ def explained(notebook: Notebook, index: str) -> str:
 def test_sliders_over_a_launch_are_checked_with_the_values_before_it(counted: Notebook) -> None:
     ran = counted.triton(COUNT_UP + LAUNCH, '--explore --check "c + 1000"')
     assert ran.error is None
-    assert "outputs: right (equals c + 1000" in texts(ran.shown)
+    assert "outputs: match (matches c + 1000" in texts(ran.shown)
     assert counted.names["c"].tolist() == list(range(1000, 1016))
     ran = counted.triton(COUNT_UP + LAUNCH, '--explore --check "c + 8"')
     assert isinstance(ran.error, CheckFailed)
-    assert "outputs: wrong (c_ptr differs from c + 8" in texts(ran.shown)
+    assert "outputs: wrong" in texts(ran.shown)
+    assert "c_ptr differs from c + 8" in texts(ran.shown)
 
 
 @pytest.mark.slow
@@ -107,7 +108,7 @@ def test_a_reference_sees_zeros_in_what_each_config_finds_zero(counted: Notebook
     assert ran.error is None
     shown = texts(ran.shown)
     assert "wrong" not in shown
-    assert "equals c + x.sum()" in shown
+    assert "matches c + x.sum()" in shown
     assert counted.names["c"].item() == 69.0
 
 
