@@ -162,7 +162,7 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
-            "kernellab.registry.listing.frame",
+            "kernellab.registry.history_frames.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",
         ),

@@ -39,7 +39,7 @@ def test_attention_runs_again_becomes_functional_and_runs_alone(lab: kernellab.L
     result = exported(program, tmp_path, interpret=False)
     print(result.stdout)
     assert result.returncode == 0, result.stderr
-    assert "bytes beside its inputs" in result.stdout
+    assert "bytes in addition to its inputs" in result.stdout
     rows = [line.split()[0] for line in result.stdout.splitlines() if "GB/s" in line]
     names = ["scores_kernel", "row_max_kernel", "exponent_kernel", "values_kernel", "add_bias_kernel"]
     assert rows == [*names, "launches", "program"]

@@ -15,7 +15,7 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *DECISIONS, *HOW_TO]
 # A path in prose may leave out what the page is about.
 UNDER = (ROOT, ROOT / "kernellab", ROOT / "tests")
-MADE_BY_USE = re.compile(r"^(build|\.venv)\b|[*<>{}]")
+MADE_BY_USE = re.compile(r"^(build|dist|\.venv)\b|[*<>{}]")
 SUFFIXES = (".py", ".md", ".toml", ".yml", ".yaml", ".css", ".js", ".ipynb")
 
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

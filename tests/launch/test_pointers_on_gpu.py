@@ -154,7 +154,7 @@ def test_an_address_that_cannot_be_followed_is_launched_untried_and_that_is_said
     run = fresh.run(pointers.add_at_shifted, (1,), table(tensor) >> 4, 5.0, BLOCK=16)
     assert tensor.eq(5).all()
     assert len(results) == 1
-    (note,) = [note for note in run.notes if "not tried" in note]
+    (note,) = [note for note in run.notes if "without a trial launch" in note]
     assert "tt.load in line" in note
     assert "cannot be followed" in note
 
