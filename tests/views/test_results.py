@@ -48,7 +48,7 @@ def test_unknown_effects_are_told_beside_the_known_ones(compiled: Kernels) -> No
 def test_a_graph_shows_as_a_picture_and_as_an_indented_list(compiled: Kernels) -> None:
     assert "svg" in Reader(graph_card(compiled("matmul").graph).html()).tags
     text = graph_card(compiled("matmul").graph).text()
-    assert "    ▽ load" in text
+    assert "    ▽ 45  a = tl.load(" in text
     assert "← " in text
 
 

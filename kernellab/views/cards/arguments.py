@@ -44,7 +44,8 @@ def argument_table(arguments: Sequence[ArgumentReport], effects: Effects) -> str
     has["after the run"] = any(argument.changed is not None for argument in arguments)
     shown = [title for title, is_shown in has.items() if is_shown]
     head = [f'<th scope="col">{title}</th>' for title in ("argument", "type", *shown)]
-    return html_table([_argument_row(argument, effects, shown) for argument in arguments], head)
+    table = html_table([_argument_row(argument, effects, shown) for argument in arguments], head)
+    return f'<div class="kl-scroll">{table}</div>'
 
 
 def _argument_row(argument: ArgumentReport, effects: Effects, shown: Sequence[str]) -> str:

@@ -37,12 +37,11 @@ from kernellab.views.compile_facts import option_words, precision_words, resourc
 from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.explorers import explorer_html
 from kernellab.views.explorers.exploration import stage_text
-from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, shrinking, svg
+from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, default_view, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
 from kernellab.views.palette import ORANGE, with_opacity
 from kernellab.views.report import AnnotatedLine, CellReport, KernelReport, annotate_lines
 
-_OPEN_OPERATIONS_AT_MOST = 24
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
 _SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
@@ -165,7 +164,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
     graph, count = report.compiled.graph, len(report.compiled.graph.operations)
     is_open = "graph" in shown or (alone and count <= OPERATIONS_AT_MOST)
     views = [View.SOURCE, *([View.OPERATIONS] if count <= OPERATIONS_AT_MOST else [])]
-    if count <= _OPEN_OPERATIONS_AT_MOST:
+    if default_view(graph) is View.OPERATIONS:
         views.reverse()
     for view in views:
         if by_line or view is not View.SOURCE:

@@ -22,6 +22,7 @@ from kernellab.views.graph.ttir import operation_diagram, source_diagram
 from kernellab.workers.forks_and_interrupts import cached_property
 
 OPERATIONS_AT_MOST = 150
+FEW_OPERATIONS = 40  # above that, a graph is drawn by source line unless a view is named
 
 
 class View(StrEnum):
@@ -32,8 +33,8 @@ class View(StrEnum):
 
 
 def default_view(graph: Graph) -> View:
-    """Return the operation view for up to 150 operations, the source view above."""
-    return View.OPERATIONS if len(graph.operations) <= OPERATIONS_AT_MOST else View.SOURCE
+    """Return the operation view for up to 40 operations, the source view above."""
+    return View.OPERATIONS if len(graph.operations) <= FEW_OPERATIONS else View.SOURCE
 
 
 class PictureOptions(TypedDict, total=False):

@@ -241,6 +241,11 @@ def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText)
 _TEXT_LIMIT = 40
 
 
+def _line(operation: Operation) -> tuple[str | None, int | None]:
+    place = place_of(operation.location)
+    return place.file, place.line
+
+
 @dataclass(slots=True)
 class _Line:
     """A box being gathered: the operations of one source line within one frame."""
@@ -265,6 +270,10 @@ class SourceView(_TtirView):
         self.lines: dict[str, _Line] = {}
         self.line_of: dict[int, str] = {}
         self.heads: dict[int, str] = {}
+        self.users: dict[int, list[Operation]] = defaultdict(list)
+        for operation in graph.operations:
+            for value in operation.operands:
+                self.users[value].append(operation)
         self._gather()
 
     def _is_frame(self, operation: Operation, region: int) -> bool:
@@ -351,11 +360,31 @@ class SourceView(_TtirView):
             head = self.line_of.get(operation.index)
             if head is None or is_folded(self.graph, operation.block):
                 continue
-            for operand in direct_operands(self.graph, operation):
-                flow = Inflow(operand, back=False)
+            operands = direct_operands(self.graph, operation)
+            for value in dict.fromkeys(each for operand in operands for each in self._inputs(operand, operation)):
+                flow = Inflow(value, back=False)
                 yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
             for first in controlled_operations(self.graph, operation):
                 yield Edge(head, self.line_of[first.index], ArrowKind.CONTROL, "")
+
+    def _inputs(self, value: int, consumer: Operation) -> Iterator[int]:
+        """Yield the values that the source line of an operation takes for one that the operation takes.
+
+        What an earlier line computes on its way to its result, and a later line writes again, is one value since
+        common-subexpression elimination. The later line takes what that was computed from, not the earlier line.
+        """
+        maker = self.graph.maker(value)
+        if maker is None or not self._is_intermediate(maker) or _line(maker) == _line(consumer):
+            yield value
+            return
+        for operand in maker.operands:
+            yield from self._inputs(operand, consumer)
+
+    def _is_intermediate(self, operation: Operation) -> bool:
+        """Return whether the line of an operation uses its result itself, and nothing but its operands makes it."""
+        if operation.regions or operation.index in self.touches:
+            return False
+        return any(_line(user) == _line(operation) for user in self.users.get(operation.results[0], ()))
 
     def order(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of boxes of which the first goes above: what follows a loop, and one load after another."""
