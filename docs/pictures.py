@@ -51,7 +51,7 @@ def explorer() -> str:
     shape = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
     with kernellab.Lab("cuda:90", ":memory:") as lab:
         compiled = lab.compile(matmul_kernel, half, half, half, 512, 512, 512, 512, 512, 512, **shape, num_warps=8)
-    return explorer_page(compiled, opened="sass")
+        return explorer_page(compiled, opened="sass")
 
 
 if __name__ == "__main__":
