@@ -10,7 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.errors import plural
+from kernellab.errors import KernellabError, RunError, plural
 from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
 from kernellab.views import elements
@@ -223,9 +223,11 @@ def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if failure is None:
             yield "kl-good", f"{name} finished."
         else:
-            grid = ", on a grid that it was never launched with" if _has_made_grid(comparison, name) else ""
+            grid = ", on a grid that it was never launched with" if _may_be_the_grid(comparison, name, failure) else ""
             yield "kl-warn", f"{name} failed{grid}: {type(failure).__name__}: {failure}"
 
 
-def _has_made_grid(comparison: Comparison, name: str) -> bool:
-    return any(note.startswith(f"{name} was ") for note in comparison.notes)
+def _may_be_the_grid(comparison: Comparison, name: str, failure: KernellabError) -> bool:
+    """Whether a side failed while it ran, on a grid that its grid function made for these sizes."""
+    made = any(note.startswith(f"{name} was not launched on these sizes") for note in comparison.notes)
+    return made and isinstance(failure, RunError)
