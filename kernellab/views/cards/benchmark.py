@@ -183,7 +183,7 @@ def comparison_card(comparison: Comparison) -> Card:
         blocks.append(TextOnly(diff_text(left, right, names=names, sources=sources).split("\n")))
     else:
         blocks.append(PlainText(comparison.source_diff))
-    heading = Heading(f"{comparison.names[0]} and {comparison.names[1]}", in_text=False)
+    heading = Heading(f"{comparison.names[0]} vs {comparison.names[1]}", in_text=False)
     return Card([Section(heading, blocks)])
 
 
