@@ -159,8 +159,8 @@ def test_without_ceilings_or_flops_there_is_no_roofline(frame: Any) -> None:
 
 @pytest.mark.slow
 def test_a_tuning_shows_its_roofline_where_the_ceilings_are_known() -> None:
-    assert "under the roofs" in tuning_card(roofed(small_tuning())).html()
-    assert "under the roofs" not in tuning_card(small_tuning()).html()
+    assert "under the roofline" in tuning_card(roofed(small_tuning())).html()
+    assert "under the roofline" not in tuning_card(small_tuning()).html()
 
 
 def test_nothing_timed_gives_no_figure_and_a_table_of_what_is_needed() -> None:

@@ -184,8 +184,9 @@ def test_a_graph_is_drawn_with_its_boxes_as_words(twelve: dict[str, Any]) -> Non
     words = words_of(twelve["Graph"].plot())
     assert "x_ptr" in words
     assert "store" in words
+    assert "get_program_id" in words
     part = words_of(twelve["Compiled"].plot("dataflow", argument="n"))
-    assert "y_ptr" not in part
+    assert "get_program_id" not in part
 
 
 def notebooks_and_pages() -> Iterator[Path]:

@@ -110,9 +110,9 @@ def test_configs_that_differ_are_rows_with_times_before_what_failed_and_no_failu
 def test_where_outputs_disagree_the_card_has_a_picture_of_who_agrees_and_a_note() -> None:
     for has_majority in (True, False):
         html = tuning_card(divided_tuning(has_majority=has_majority)).html()
-        assert "configs whose outputs are equal" in html
+        assert "configs by equal outputs" in html
         assert "Outputs disagree" in html
-    assert "configs whose outputs are equal" not in tuning_card(small_tuning()).html()
+    assert "configs by equal outputs" not in tuning_card(small_tuning()).html()
 
 
 def ran(warps: int, block: int, time_ms: float, **more: Any) -> Row:
