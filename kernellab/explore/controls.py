@@ -33,6 +33,13 @@ class Control:
         """Whether it is a switch: its only values are False and True."""
         return len(self.choices) == 2 and all(isinstance(choice, bool) for choice in self.choices)
 
+    @property
+    def range_text(self) -> str:
+        """Its values in words: ``64 to 4096``, ``False or True``."""
+        labels = [label_of(choice) for choice in self.choices]
+        is_ordered = all(map(_is_integer, self.choices)) and len(labels) > 2
+        return f"{labels[0]} to {labels[-1]}" if is_ordered else " or ".join(labels)
+
     def can_take(self, value: Any) -> bool:
         """Whether it can be set to a value: one of its stops, or an integer of its range."""
         if _holds(self.choices, value):

@@ -225,8 +225,9 @@ class Lab(Workspace):
         """Return a panel with sliders over a launch: each move compiles, runs on copies, and updates in place.
 
         A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
-        without any, the kernel's constexprs suggest them. ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid.
-        ``check`` is as for `tune`; without it, outputs are compared with those of the first point.
+        without any, the kernel's constexprs suggest them. Each starts at its value in the call, or the last launch.
+        ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid. ``check`` is as for `tune`; without it, outputs are
+        compared with those of the first point.
 
         Raises:
             UsageError: a range is none, or a name is none of the kernel.

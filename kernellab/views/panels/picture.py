@@ -161,14 +161,8 @@ def text(shown: PanelView) -> str:
         facts = _facts(shown.good, shown.history)
         lines += [f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "") for fact in facts]
     lines += [f"  {remark}" for remark in (*shown.notes, *_remarks(shown))]
-    ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
+    ranges = ", ".join(f"{control.name} {control.range_text}" for control in shown.controls)
     return "\n".join([*lines, f"Controls: {ranges}"])
-
-
-def _range_text(control: Control) -> str:
-    labels = [label_of(choice) for choice in control.choices]
-    is_ordered = all(isinstance(choice, int) and not isinstance(choice, bool) for choice in control.choices)
-    return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
 
 
 # Where the page has the live panel, the static picture steps back; where it has not, the message of the widget manager
