@@ -137,7 +137,7 @@ class TritonMagics(LabMagics):
         require_checks(report)
 
     @magic_arguments()
-    @argument("target", nargs="?", help="What cells compile for from now on, such as cuda:80 or hip:gfx942.")
+    @argument("target", nargs="?", help="Target of the cells from now on, such as cuda:80 or hip:gfx942.")
     @line_magic
     def triton_target(self, line: str) -> str:
         """Show the target that cells compile for, or set it: %triton_target cuda:80."""
@@ -282,7 +282,7 @@ class StoreMagics(LabMagics):
     @argument("path", help="The folder of a store, its file, or what lab.export_measurements wrote.")
     @line_magic
     def triton_merge(self, line: str) -> Merged:
-        """Enter kernels and measurements of another store, and show what disagrees: %triton_merge ~/colleague/store."""
+        """Merge kernels and measurements of another store, and show conflicts: %triton_merge ~/colleague/store."""
         options = parse_options(self.triton_merge, "%triton_merge", line)
         return self.lab.merge(options.path)
 
@@ -398,7 +398,7 @@ class BenchMagics(LabMagics):
     @no_var_expand
     @magic_arguments()
     @argument("launch", nargs="*", help="kernel[grid](arguments), kernel[grid] with --inputs, or a kept kernel alone.")
-    @argument("--over", action="append", help='What is swept: --over "n=[2**i for i in range(10, 20)]".')
+    @argument("--over", action="append", help='Sizes to sweep: --over "n=[2**i for i in range(10, 20)]".')
     @argument("--versus", action="append", help='Implementations to compare with: --versus "torch=lambda x: x + 1".')
     @argument("--inputs", help='What makes the arguments: --inputs "lambda n: dict(x=torch.rand(n), n=n)".')
     @argument("--where", help='Condition on the points: --where "m * n < 2**28".')
