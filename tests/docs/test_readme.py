@@ -52,6 +52,7 @@ def test_every_cell_of_a_page_runs(
     assert [words for words in expected if words not in shown] == []
 
 
+@pytest.mark.slow
 def test_the_first_cell_of_the_readme_runs_as_plain_python_without_its_first_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +94,12 @@ def inputs(M: int, N: int, K: int) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     "page",
-    ["traffic", "tuning_over_sizes", "measurements", pytest.param("programs_of_any_size", marks=pytest.mark.slow)],
+    [
+        "measurements",
+        pytest.param("traffic", marks=pytest.mark.slow),
+        pytest.param("tuning_over_sizes", marks=pytest.mark.slow),
+        pytest.param("programs_of_any_size", marks=pytest.mark.slow),
+    ],
 )
 def test_what_a_page_shows_runs(lab: kernellab.Lab, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

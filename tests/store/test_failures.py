@@ -324,6 +324,7 @@ def test_eviction_deletes_the_oldest_until_the_rest_fits(tmp_path: Path) -> None
     assert evict(tmp_path, 0, clock=lambda: (tmp_path / "bb/two").stat().st_mtime + 1) == 0, "it was just used"
 
 
+@pytest.mark.slow
 def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +341,7 @@ def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
         assert lab.kernels.version("doubled").label == "doubled@1"
 
 
+@pytest.mark.slow
 def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     x = torch.ones(64)
