@@ -51,9 +51,9 @@ def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
         TILE.format(name="differing", n=32), '--check "2 * x + (torch.arange(32, device=x.device) == 5)"'
     )
     assert isinstance(ran.error, CheckFailed)
-    assert "[0, 5] is " in str(ran.error)
+    assert ", 5] has an error of 1, tolerance" in str(ran.error)
     (card,) = ran.shown
-    assert "all lie in [0 to 15, 5]" in card["text/plain"]
+    assert "all in [0 to 15, 5]" in card["text/plain"]
     assert "Where out_ptr differs from 2 * x" in card["text/html"]
 
 
@@ -251,7 +251,7 @@ def test_each_kernel_has_a_check_of_its_own(signed: Notebook) -> None:
     cell = f"{TWO}other[(2,)](x, 100, BLOCK=64)"
     ran = signed.triton(cell, '--check "one: x + 1" --check "other: x - 1"')
     assert ran.error is None
-    assert ran.shown[0]["text/plain"].count(": yes") == 2
+    assert ran.shown[0]["text/plain"].count(" matches ") == 2
     assert isinstance(signed.triton(cell, '--check "one: x + 2" --check "other: x - 1"').error, CheckFailed)
 
 
