@@ -91,7 +91,7 @@ def test_a_module_guards_the_device_of_each_launch_and_runs_on_the_cpu(lab: kern
     (tmp_path / "program.py").write_text(text)
     result = run_files(tmp_path / "program.py")
     assert result.returncode == 0, result.stderr
-    assert "gives what it gave" in result.stdout
+    assert "outputs match those at export" in result.stdout
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:

@@ -249,5 +249,5 @@ def test_a_version_that_was_compiled_for_stand_ins_alone_is_exported_without_a_l
     notebook.double("stands", factor=5)
     exported = lab.export("stands", tmp_path / "stands.py")
     assert exported.label == "stands@2"
-    assert "neither a check nor a benchmark" in exported.notes[0]
+    assert "no check and no benchmark" in exported.notes[0]
     assert "MockTensor" not in (tmp_path / "stands.py").read_text()
