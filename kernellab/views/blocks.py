@@ -63,7 +63,9 @@ def wrap_text(text: str, width: int, indent: str = "") -> list[str]:
     """Return a text as lines; those after the first are indented."""
     if len(indent) + len(text) <= width:
         return [indent + text]
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent + _INDENT, break_on_hyphens=False
+    ) or [indent]
 
 
 def wrap_lines(texts: Iterable[str], width: int, indent: str = "") -> list[str]:

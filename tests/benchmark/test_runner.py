@@ -321,4 +321,4 @@ def test_what_a_kernel_computes_is_said_to_be_unknown_with_its_reason(lab: kerne
     found = gpu.bench(counting_down, (8,), given=given, over={"FROM_MEMORY": [True]})
     assert found.frame.flops.isna().all()
     assert found.frame.tflops.isna().all()
-    assert any(note.startswith("What counting_down computes is not known: ") for note in found.notes)
+    assert any(note.startswith("The flops of counting_down are not known: ") for note in found.notes)

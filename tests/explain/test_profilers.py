@@ -139,7 +139,7 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
         pytest.skip("there is a GPU")
     case = next(iter(all_cases().values()))
     profile = lab.profile(case.kernel, case.grid, **case.fresh_arguments(), **case.meta)
-    assert "no GPU" in profile.refused
+    assert "No GPU" in profile.refused
     assert len(profile.frame) == 0
 
 

@@ -157,7 +157,7 @@ def problem_of(notebook: Notebook, ran: Ran, options: str) -> str:
     is_launched = torch.equal(notebook.names["out"].cpu(), 2 * torch.arange(100.0))
     if is_launched == ("--no-run" in options):
         return "was not launched" if not is_launched else "was launched"
-    if "check" in options and not is_wrong and "out_ptr equals" not in cards[-1]:
+    if "check" in options and not is_wrong and "out_ptr matches" not in cards[-1]:
         return "was not checked"
     return ""
 

@@ -181,7 +181,7 @@ $wait:
 	atom.global.exch.b32 %r3, [%rd1], 0;"""
     trace = run(body, threads=1, programs=4)
     assert trace.accesses[1].count.requests == 4
-    assert any("wait for each other" in reason for _, reason in trace.unknown)
+    assert any("spin until another one is done" in reason for _, reason in trace.unknown)
 
 
 def test_threads_choose_between_parameters_by_their_addresses() -> None:
