@@ -227,7 +227,7 @@ _UNDEFINED_NAME = re.compile(r"^(\w+) is not defined")
 _QUESTION = re.compile(r"did you mean [^?]+\?$", re.IGNORECASE)
 
 
-def _corrected(text: str, names: Iterable[str]) -> str | None:
+def _similar_name_text(text: str, names: Iterable[str]) -> str | None:
     """Return a message with a similar name for one that is unknown, or None.
 
     ``names`` are those of the kernel; Triton's are known where it is loaded.
@@ -237,23 +237,27 @@ def _corrected(text: str, names: Iterable[str]) -> str | None:
         module, name = missing.groups()
         owner = "libdevice" if module.endswith("libdevice") else module.replace("triton.language", "tl")
         similar = _similar_to(name, _public_names(sys.modules.get(module)))
-        return _asked(f"{module} has no {name}", _NAMES_ELSEWHERE.get(name) or (similar and f"{owner}.{similar}"))
+        return _did_you_mean(
+            f"{module} has no {name}", _NAMES_ELSEWHERE.get(name) or (similar and f"{owner}.{similar}")
+        )
     if missing := _MISSING_METHOD.search(text):
         similar = _similar_to(missing[1], _public_names(getattr(language, "tensor", None)))
-        return _asked(f"a block has no {missing[1]}", _METHODS_ELSEWHERE.get(missing[1]) or (similar and f".{similar}"))
+        return _did_you_mean(
+            f"a block has no {missing[1]}", _METHODS_ELSEWHERE.get(missing[1]) or (similar and f".{similar}")
+        )
     if unknown := _UNKNOWN_KEYWORD.search(text):
         function = getattr(language, unknown[1], None)
         known = [] if function is None else [name for name in inspect.signature(function).parameters if name[0] != "_"]
         said = f"tl.{unknown[1]} takes no {unknown[2]}"
-        return _asked(said, _similar_to(unknown[2], known, 0.5)) or (
+        return _did_you_mean(said, _similar_to(unknown[2], known, 0.5)) or (
             f"{said}; it takes {', '.join(known)}." if known else None
         )
     if undefined := _UNDEFINED_NAME.search(text):
-        return _asked(undefined[0], _similar_to(undefined[1], set(names) - {undefined[1]}))
+        return _did_you_mean(undefined[0], _similar_to(undefined[1], set(names) - {undefined[1]}))
     return None
 
 
-def _asked(said: str, similar: str) -> str | None:
+def _did_you_mean(said: str, similar: str) -> str | None:
     return f"{said}; did you mean {similar}?" if similar else None
 
 
@@ -269,7 +273,7 @@ def _public_names(owner: object) -> list[str]:
 
 def remark_on(exc: BaseException) -> str | None:
     """Return a sentence to go with an exception of the user's own Python, where one helps."""
-    if isinstance(exc, AttributeError) and (question := _QUESTION.search(_corrected(str(exc), ()) or "")):
+    if isinstance(exc, AttributeError) and (question := _QUESTION.search(_similar_name_text(str(exc), ()) or "")):
         return f"D{question[0][1:]}"
     return next((remark for pattern, remark in _REMARKS.items() if re.search(pattern, str(exc))), None)
 
@@ -281,7 +285,7 @@ def in_plain_words(message: str, names: Iterable[str] = ()) -> str:
     """
     wrapped = _WRAPPED.match(message.strip())  # an exception that was passed on by its representation
     text = wrapped[2] if wrapped else message.strip()
-    if _OF_LIBDEVICE.search(text) is None and (sentence := _corrected(text, names)):
+    if _OF_LIBDEVICE.search(text) is None and (sentence := _similar_name_text(text, names)):
         return sentence
     for pattern, (said, advice) in RULES.items():
         if match := re.search(pattern, text):

@@ -225,7 +225,7 @@ def _sections(word: str) -> Iterator[Section]:
 def _magic_section(magic: Magic) -> Section:
     rows = [(spelling_of(action), help_of(action)) for action in magic.parameters]
     returned = inspect.signature(magic.function).return_annotation
-    gives = [] if returned in {"None", "str", "HelpPage"} else _returned(returned)
+    gives = [] if returned in {"None", "str", "HelpPage"} else _result_classes(returned)
     blocks = [_paragraph(magic.text), PlainText(_broken(magic.usage)), *([_table(rows)] if rows else []), *gives]
     return Section(Heading(magic.label, [_kind_of(magic)]), [*blocks, *_example(magic.label)])
 
@@ -241,11 +241,11 @@ def _verb_section(name: str) -> Section:
     call = f"{name}{signature.replace(parameters=parameters, return_annotation=signature.empty)}"
     facts = ["needs a GPU"] if name in NEEDS_GPU else []
     text = [_paragraph(part) for part in re.split(r"\n\s*\n", inspect.getdoc(member) or "")]
-    gives = _returned(str(signature.return_annotation)) if name.startswith("lab.") else []
+    gives = _result_classes(str(signature.return_annotation)) if name.startswith("lab.") else []
     return Section(Heading(name, facts), [PlainText(_broken(call)), *text, *gives, *_example(name)])
 
 
-def _returned(annotation: str) -> list[Block]:
+def _result_classes(annotation: str) -> list[Block]:
     """Return a paragraph on each result class that an annotation names, with its fields."""
     kinds = [getattr(_PACKAGE, name) for name in re.findall(r"\w+", annotation) if name in _PACKAGE.__all__]
     return [_paragraph(f"Gives a {kind.__name__}: {', '.join(_fields(kind))}.") for kind in kinds]
@@ -306,7 +306,7 @@ def _html(text: str) -> str:
 def _paragraph(text: str) -> Block:
     """Return a text as a block."""
     plain = " ".join(text.split())
-    return Drawing(lambda: f"<p>{_html(plain)}</p>", lambda width: _wrapped(plain, min(width, WIDTH)))
+    return Drawing(lambda: f"<p>{_html(plain)}</p>", lambda width: _wrap_lines(plain, min(width, WIDTH)))
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> Block:
@@ -339,7 +339,7 @@ def _topic_lines(purpose: str, rows: Sequence[tuple[str, str, str]]) -> list[str
 
 def _hanging(head: str, text: str, indent: int, width: int) -> list[str]:
     """Return a text next to its head, wrapped in a column of its own; below the head where that is too long."""
-    lines = _wrapped(text, width - indent)
+    lines = _wrap_lines(text, width - indent)
     first = [f"{head:{indent}}{lines.pop(0)}".rstrip()] if len(head) < indent else [head]
     return [*first, *(" " * indent + line for line in lines)]
 
@@ -348,5 +348,5 @@ def _broken(call: str) -> str:
     return "\n".join(textwrap.wrap(call, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap_lines(text: str, width: int) -> list[str]:
     return textwrap.wrap(text.replace("``", "`"), max(width, 20), break_on_hyphens=False) or [""]

@@ -158,7 +158,9 @@ def listing(
     rows = []
     for version in versions:
         if only is None or version.id in only:
-            known = _Known(launches.get(version.id, []), tags.get(version.id, ()), failures.get(version.id), helpers)
+            known = _StoreView(
+                launches.get(version.id, []), tags.get(version.id, ()), failures.get(version.id), helpers
+            )
             rows.append(_row(store, version, known))
     shown = sorted(filter(wanted.allows, rows), key=lambda row: (-row.last_used, -row.id))
     shown.sort(key=lambda row: _distance(row.label.rpartition("@")[0].lower(), wanted.text.lower()))
@@ -170,7 +172,7 @@ def _distance(name: str, search: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StoreView:
     """What the store knows of a version, and the helpers of all, by name and text."""
 
     launches: list[LaunchRow]
@@ -179,7 +181,7 @@ class _Known:
     helpers: set[tuple[str, str]]
 
 
-def _row(store: Store, version: Version, known: _Known) -> VersionRow:
+def _row(store: Store, version: Version, known: _StoreView) -> VersionRow:
     launches = known.launches
     by_user = [row for row in launches if row.launch.is_launch]
     last = by_user[-1] if by_user else None
@@ -216,7 +218,7 @@ def _row(store: Store, version: Version, known: _Known) -> VersionRow:
     )
 
 
-def _status(version: Version, known: _Known) -> VersionStatus:
+def _status(version: Version, known: _StoreView) -> VersionStatus:
     launches, entry = known.launches, version.closure.functions[0]
     if known.failure and known.failure[1] >= max((row.last for row in launches), default=0.0):
         return VersionStatus.FAILED

@@ -69,7 +69,7 @@ class PlanPolicy:
             raise UsageError(f"max_configs is {value_text(self.max_configs)}; expected a positive integer.")
 
 
-class _Untimed(NamedTuple):
+class _UntimedCell(NamedTuple):
     """A config that was not tried on a case, with the expected value of measuring it."""
 
     worth: float
@@ -185,7 +185,7 @@ class Plan:
             requests.append(self._request(case, forecasts, len(own), len(own), 1e-3))
         return requests
 
-    def _add_cells(self, cells: Sequence[_Untimed], most: int, visited: dict[int, dict[int, None]]) -> None:
+    def _add_cells(self, cells: Sequence[_UntimedCell], most: int, visited: dict[int, dict[int, None]]) -> None:
         """Add cells to a round until it has ``most``, on no more cases than a round may visit."""
         cases = ceil(self.policy.revisited * len(self.table.cases))
         for cell in cells:
@@ -194,13 +194,13 @@ class Plan:
             if cell.case in visited or len(visited) < cases:
                 visited.setdefault(cell.case, {})[cell.place] = None
 
-    def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_Untimed]:
+    def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_UntimedCell]:
         """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
-        cells = (_Untimed(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
+        cells = (_UntimedCell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
         return [cell for cell in cells if cell.worth > _LEAST_GAIN]
 
-    def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Untimed]:
+    def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_UntimedCell]:
         """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
         times = self.table.times_of(case)
         best = log(min(times.values()))
@@ -208,7 +208,9 @@ class Plan:
         urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
         slower = np.maximum(0.0, logs - best) / self.policy.near
         return [
-            _Untimed(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried_configs(case) if p in rule
+            _UntimedCell(urgent * spreads[p] * exp(-slower[p]), case, p)
+            for p in self._untried_configs(case)
+            if p in rule
         ]
 
     def _untried_configs(self, case: int) -> list[int]:

@@ -188,7 +188,7 @@ def in_frame(picture: str) -> str:
 def source(report: KernelReport, shown: frozenset[str]) -> Block:
     """Return the source with what became of each line, folded unless ``shown`` has it."""
     table = Drawing(lambda: source_table(annotate_lines(report)))
-    return Fold("Source, annotated", [table], "operations per line; darker costs more", is_open="source" in shown)
+    return Fold("Source, annotated", [table], "TTIR operations per line", is_open="source" in shown)
 
 
 def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
