@@ -42,7 +42,7 @@ def main() -> None:
                 print(f"budget spent before {name} {sizes}", flush=True)
                 break
             case, facts = _recorded_case(lab, name, RECIPES[name], sizes, options.device)
-            record = {**facts, "cases": [*record["cases"], case]}
+            record = {**record, **facts, "cases": [*record["cases"], case]}
             options.to.write_text(_as_json(record))
             print(f"{time.perf_counter() - begin_s:6.1f} s  {_summary(case)}", flush=True)
 
