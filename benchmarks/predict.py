@@ -1,7 +1,8 @@
 """Times that the model of `explain` predicts without a GPU, held against those that were recorded on one.
 
-    python -m benchmarks.predict [--device h200] [--processes 2] [--cases 84] [--kernels NAME ...]
+    python -m benchmarks.predict [--device h200] [--facts build/facts.pickle] [--processes 2] [--kernels NAME ...]
 
+A file of facts is written if it is missing, and else read, so that a change of the model alone is judged in seconds.
 Half of the cases, chosen by a hash of kernel and sizes, is for fitting; the figures of both halves are printed. A case
 is a kernel at some sizes; a row is one of its configs.
 """
@@ -11,11 +12,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import lzma
 import os
+import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from math import comb
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -27,30 +31,44 @@ import torch
 import kernellab
 from benchmarks.truth_recipes import RECIPES
 from kernellab.errors import KernellabError
-from kernellab.explain.explanation import explain_facts
-from kernellab.explain.facts import DeviceRates, device_of_table
-from kernellab.explain.launch_facts import facts_of, traffic_of_launch
-from kernellab.explain.verbs import compile_call
+from kernellab.explain.devices import named_device
+from kernellab.explain.facts import DeviceRates, Facts
+from kernellab.explain.prediction import Prediction, predict_facts
+from kernellab.explain.prediction_verbs import prediction_of
 from kernellab.launch.calls import UserCall
-from kernellab.target import parse_target
 
 RESULTS = Path(__file__).parent / "results"
 _FIRST = (1, 3, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedCase:
-    """A case with recorded and predicted milliseconds, config by config; None where nothing could be predicted.
+class CountedCase:
+    """A case with the facts of each config, or why there are none; ``cpu_s`` are the seconds of CPU of each.
 
-    ``cpu_s`` are the seconds of CPU that a config took in the median, its compile included.
+    The seconds include the compile.
     """
 
     kernel: str
     sizes: Mapping[str, int]
+    configs: Sequence[Mapping[str, Any]]
+    facts: Sequence[Facts | str]
+    cpu_s: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedCase:
+    """A case with recorded milliseconds and predictions, config by config; None where nothing could be predicted."""
+
+    kernel: str
+    sizes: Mapping[str, int]
     true_ms: Sequence[float]
-    predicted_ms: Sequence[float | None]
-    bounds: Sequence[str]
+    predictions: Sequence[Prediction | None]
     cpu_s: float
+
+    @property
+    def predicted_ms(self) -> list[float | None]:
+        """The predicted times."""
+        return [None if each is None else each.time_ms for each in self.predictions]
 
     @property
     def is_for_fitting(self) -> bool:
@@ -73,22 +91,16 @@ class PredictedCase:
         return [p / t for p, t in zip(self.predicted_ms, self.true_ms, strict=True) if p is not None]
 
 
-def device_named(name: str) -> DeviceRates:
-    """Return the rates of a data sheet: NVIDIA H100 SXM or H200 (2024)."""
-    table = device_of_table(parse_target("cuda:90"))
-    return replace(table, name="H200", memory_gbps=table.memory_gbps * 4800 / 3350) if name == "h200" else table
-
-
-def predicted_case(case: Mapping[str, Any], device: DeviceRates) -> PredictedCase:
-    """Predict the time of each config of a case, without a GPU."""
+def counted_case(case: Mapping[str, Any]) -> CountedCase:
+    """Count the facts of each config of a case, without a GPU."""
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "KERNELLAB_WORKERS": "1"}
     torch.set_num_threads(1)
     recipe, rows = RECIPES[case["kernel"]], [row for row in case["rows"] if row["time_ms"] is not None]
     inputs = recipe.inputs("cpu", **case["sizes"])
     hooks = {config.pre_hook for config in recipe.configs} - {None}
-    predicted: list[float | None] = []
-    bounds, seconds = [], []
-    with kernellab.Lab("cuda:90", store=":memory:") as lab:
+    facts: list[Facts | str] = []
+    seconds = []
+    with kernellab.Lab("h200", store=":memory:") as lab:
         kernel = lab.bind(recipe.kernel)
         for row in rows:
             begin_s = time.perf_counter()
@@ -96,18 +108,30 @@ def predicted_case(case: Mapping[str, Any], device: DeviceRates) -> PredictedCas
             for hook in hooks:
                 hook(meta)
             try:
-                call = UserCall(kernel, recipe.grid, (), meta)
-                implementation = compile_call(lab.session(), call, takes_best=False)
-                explanation = explain_facts(facts_of(implementation, device, traffic_of_launch(implementation)))
-                predicted.append(explanation.times.total * 1e3)
-                bounds.append(str(explanation.bound))
+                prediction = prediction_of(lab.session(), UserCall(kernel, recipe.grid, (), meta))
+                facts.append(require_facts(prediction))
             except KernellabError as exc:
-                predicted.append(None)
-                bounds.append(exc.message)
+                facts.append(exc.message)
             seconds.append(time.perf_counter() - begin_s)
-    return PredictedCase(
-        case["kernel"], case["sizes"], [r["time_ms"] for r in rows], predicted, bounds, median(seconds)
-    )
+    return CountedCase(case["kernel"], case["sizes"], [row["config"] for row in rows], facts, seconds)
+
+
+def require_facts(prediction: Prediction) -> Facts:
+    """Return the facts of a prediction of the lab."""
+    assert prediction.facts is not None, "only a stored prediction has none"
+    return prediction.facts
+
+
+def predicted_case(counted: CountedCase, truth: Mapping[str, Any], device: DeviceRates) -> PredictedCase:
+    """Predict the configs of a case that were recorded on a device."""
+    true_ms = {json.dumps(row["config"], sort_keys=True): row["time_ms"] for row in truth["rows"]}
+    times, predictions = [], []
+    for config, facts in zip(counted.configs, counted.facts, strict=True):
+        time_ms = true_ms.get(json.dumps(config, sort_keys=True))
+        if time_ms is not None:
+            times.append(time_ms)
+            predictions.append(None if isinstance(facts, str) else predict_facts(replace(facts, device=device)))
+    return PredictedCase(counted.kernel, counted.sizes, times, predictions, median(counted.cpu_s))
 
 
 def _share(values: Iterable[bool]) -> str:
@@ -128,6 +152,17 @@ def summary(cases: Sequence[PredictedCase]) -> Iterator[str]:
         f"time: within 1.25 times in {_share(o <= 1.25 for o in off)} of {len(off)} rows, "
         f"within 1.6 in {_share(o <= 1.6 for o in off)}; {missing} not predicted"
     )
+    known = [(t, p) for case in cases for t, p in zip(case.true_ms, case.predictions, strict=True) if p is not None]
+    width = median(p.high_ms / p.low_ms for _, p in known)
+    yield f"interval: holds {_share(p.low_ms <= t <= p.high_ms for t, p in known)}, width {width:.2f} in the median"
+    yield f"better than the best of three random configs, on average: in {_share(map(_beats_random, cases))}"
+
+
+def _beats_random(case: PredictedCase) -> bool:
+    """Whether the first choice is at least as fast as the best of three random configs is in the mean."""
+    times = sorted(case.true_ms)
+    draws = [(times[i], comb(len(times) - 1 - i, 2)) for i in range(len(times) - 2)]
+    return case.loss(1) * times[0] <= sum(ms * ways for ms, ways in draws) / sum(ways for _, ways in draws)
 
 
 def _row_text(case: PredictedCase) -> str:
@@ -135,33 +170,49 @@ def _row_text(case: PredictedCase) -> str:
     half = "fit  " if case.is_for_fitting else "judge"
     ratios = case.ratios()
     if not ratios:
-        return f"{half} {case.kernel:<20}{sizes:<42}not predicted: {case.bounds[0]}"
+        return f"{half} {case.kernel:<20}{sizes:<42}not predicted"
     losses = " ".join(f"{case.loss(first):5.2f}" for first in _FIRST)
     spread = f"{min(ratios):.2f} {median(ratios):.2f} {max(ratios):.2f}"
-    bound = max(set(case.bounds), key=case.bounds.count)
+    bounds = [each.bound for each in case.predictions if each is not None]
+    bound = max(set(bounds), key=bounds.count)
     order = f"{losses}  {case.rank_correlation():5.2f}  {spread}"
     return f"{half} {case.kernel:<20}{sizes:<42}{order}  {case.cpu_s:4.1f} s  {bound}"
+
+
+def counted_cases(cases: Sequence[Mapping[str, Any]], processes: int, path: Path | None) -> Iterator[CountedCase]:
+    """Yield the cases with their facts, read from a file if it is there, else written to it at the end."""
+    if path is not None and path.exists():
+        yield from pickle.loads(lzma.decompress(path.read_bytes()))
+        return
+    counted = []
+    with ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for future in [pool.submit(counted_case, case) for case in cases]:
+            counted.append(future.result())
+            yield counted[-1]
+    if path is not None:
+        path.write_bytes(lzma.compress(pickle.dumps(counted)))
 
 
 def main() -> None:
     """Predict the recorded cases and print the figures of both halves."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["h100", "h200"], default="h200")
+    parser.add_argument("--facts", type=Path)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--kernels", nargs="*")
     options = parser.parse_args()
     truth = json.loads((RESULTS / f"truth_{options.device}.json").read_text(encoding="utf-8"))
     wanted = [case for case in truth["cases"] if not options.kernels or case["kernel"] in options.kernels]
-    device, begin_s = device_named(options.device), time.perf_counter()
+    recorded = {(case["kernel"], json.dumps(case["sizes"], sort_keys=True)): case for case in wanted}
+    device, begin_s = named_device(options.device).rates, time.perf_counter()
     print(f"{truth['device']}, recorded under Triton {truth['triton']}; predicted from {device.name}'s data sheet")
     print("half  kernel, sizes; best of the first 1, 3, 8 over the best; rank correlation; predicted over true: low,")
     print("median, high; CPU seconds of a config; bound", flush=True)
     cases = []
-    with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=1) as pool:
-        futures = [pool.submit(predicted_case, case, device) for case in wanted[: options.cases]]
-        for future in futures:
-            cases.append(future.result())
+    for counted in counted_cases(wanted, options.processes, options.facts):
+        case = recorded.get((counted.kernel, json.dumps(counted.sizes, sort_keys=True)))
+        if case is not None:
+            cases.append(predicted_case(counted, case, device))
             print(_row_text(cases[-1]), flush=True)
     for name, half in (("fit", True), ("judge", False)):
         own = [case for case in cases if case.is_for_fitting is half and case.ratios()]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kernellab.capture.program import Program as Program
     from kernellab.compile.types import Compiled as Compiled
     from kernellab.explain.explanation import Explanation as Explanation
+    from kernellab.explain.prediction import Prediction as Prediction
     from kernellab.explain.profile import Profile as Profile
     from kernellab.explain.traffic.result import Traffic as Traffic
     from kernellab.export.frames import read_frame as read_frame
@@ -55,6 +56,7 @@ _LAZY = {
     "Program": "kernellab.capture.program",
     "Compiled": "kernellab.compile.types",
     "Explanation": "kernellab.explain.explanation",
+    "Prediction": "kernellab.explain.prediction",
     "Profile": "kernellab.explain.profile",
     "Traffic": "kernellab.explain.traffic.result",
     "read_frame": "kernellab.export.frames",

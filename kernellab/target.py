@@ -130,12 +130,12 @@ _HIP_LIMITS = {
 
 
 def parse_target(text: str) -> Target:
-    """Return the target that ``text`` names, such as ``cuda:90`` or ``hip:gfx942``.
+    """Return the target that ``text`` names, such as ``cuda:90`` or ``hip:gfx942``; that of a model such as ``h100``.
 
     Raises:
         UnknownTarget: the text has another form, or the architecture is not in the tables of this module.
     """
-    target = well_formed_target(text)
+    target = well_formed_target(_TARGETS_OF_MODELS.get(model_name(text), text))
     if target is not None and str(target) in known_targets():
         return target
     raise UnknownTarget(f"target is {value_text(text)}; expected one of {', '.join(known_targets())}.{_hint(text)}")
@@ -157,11 +157,11 @@ def well_formed_target(text: str) -> Target | None:
 # https://developer.nvidia.com/cuda-gpus and https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html
 _MODELS = {
     "cuda:75": {"t4"},
-    "cuda:80": {"a100"},
+    "cuda:80": {"a100", "a100-40", "a100-80"},
     "cuda:86": {"a10", "a40", "rtx3090"},
     "cuda:87": {"orin"},
     "cuda:89": {"l4", "l40", "l40s", "rtx4090"},
-    "cuda:90": {"h100", "h200", "gh200"},
+    "cuda:90": {"h100", "h100-pcie", "h200", "gh200"},
     "cuda:100": {"b200", "gb200"},
     "cuda:103": {"b300", "gb300"},
     "cuda:110": {"thor"},
@@ -176,12 +176,20 @@ _MODELS = {
     "hip:gfx1201": {"rx9070xt"},
 }
 
+_TARGETS_OF_MODELS = {model: target for target, models in _MODELS.items() for model in models}
+
+
+def model_name(text: str) -> str:
+    """Return the model that a text names instead of a target, such as ``h100`` for ``"H100"``; "" if it names none."""
+    word = re.sub(r"[\s_]", "", text.strip().lower())
+    return word if word in _TARGETS_OF_MODELS else ""
+
 
 def _hint(text: str) -> str:
     """Return a sentence with the target that was probably meant, where a model or an architecture alone was given."""
     word = re.sub(r"[\s_-]|^(?:cuda|hip|nvidia|amd):?|geforce", "", text.strip().lower())
     number = re.sub(r"^sm|[.a]", "", word)
-    meant = [target for target, models in _MODELS.items() if word in models]
+    meant = [_TARGETS_OF_MODELS[word]] if word in _TARGETS_OF_MODELS else []
     meant += [target for target in known_targets() if target in (f"cuda:{number}", f"hip:{word}")]
     return f" Did you mean {meant[0]}?" if meant else ""
 

@@ -45,10 +45,8 @@ def test_anything_else_is_refused_with_the_choices(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("h100", "cuda:90"),
-        ("A100", "cuda:80"),
-        ("RTX 4090", "cuda:89"),
-        ("MI300X", "hip:gfx942"),
+        ("nvidia h100", "cuda:90"),
+        ("GeForce RTX 4090", "cuda:89"),
         ("sm_90a", "cuda:90"),
         ("cuda:9.0", "cuda:90"),
         ("100", "cuda:100"),
@@ -58,6 +56,20 @@ def test_anything_else_is_refused_with_the_choices(text: str) -> None:
 def test_a_model_or_an_architecture_alone_is_answered_with_its_target(text: str, meant: str) -> None:
     with pytest.raises(UnknownTarget, match=f"Did you mean {meant}?"):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("h100", "cuda:90"),
+        ("A100", "cuda:80"),
+        ("a100-40", "cuda:80"),
+        ("RTX 4090", "cuda:89"),
+        ("MI300X", "hip:gfx942"),
+    ],
+)
+def test_a_model_names_its_target(text: str, target: str) -> None:
+    assert str(parse_target(text)) == target
 
 
 def test_a_target_like_no_other_gets_no_proposal() -> None:

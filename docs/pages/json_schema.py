@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.export import EXPORT_KINDS
 from kernellab.registry.listing import VersionStatus
-from kernellab.store.columns import OUTCOME_COLUMNS
+from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,27 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
             ("from_cache", "boolean", "whether it was explained earlier, and the answer was kept"),
         ),
     ),
+    "predict": (
+        *_OF_FILE,
+        *_fields(
+            ("device", "string", "the GPU that the time is predicted for"),
+            ("time_ms", "number", "the predicted time"),
+            ("low_ms", "number", "the lower bound; four of five recorded times lie between the bounds"),
+            ("high_ms", "number", "the upper bound"),
+            ("bound", "string", "what limits the launch"),
+            ("share", "number", "the roofline bound over the predicted time, 0 to 1"),
+            ("unknown", "array of strings", "what was assumed"),
+            ("terms", "object", "milliseconds of each unit if it worked alone, by name"),
+        ),
+    ),
     "tune": (
         *_OF_FILE,
         *_fields(
-            ("best", "object or null", "parameters and options of the winner; without a GPU, of the first that fits"),
+            (
+                "best",
+                "object or null",
+                "parameters and options of the winner; without a GPU, by predicted time",
+            ),
             ("winner", "integer or null", "its index in `rows`"),
             ("tied", "array of integers", "the rows that tie with it"),
             ("rows", "array of objects", "a row per config, with the columns of `Tuning.frame`"),
@@ -218,6 +235,7 @@ _OPTIONS = _fields(
     ("num_ctas", "integer or null", "blocks of a cluster"),
     ("maxnreg", "integer or null", "the limit of registers of a thread"),
 )
+_PREDICTED = tuple(JsonField(name, column.type, column.meaning) for name, column in PREDICTED_COLUMNS.items())
 _OUTCOME = tuple(JsonField(name, column.type, column.meaning) for name, column in OUTCOME_COLUMNS.items())
 
 
@@ -258,7 +276,7 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ("lanes_off", "number", "the share of threads that were masked off"),
         ("instruction", "string", "the instruction of PTX"),
     ),
-    "tune": (*_OPTIONS, *_OUTCOME),
+    "tune": (*_OPTIONS, *_OUTCOME, *_PREDICTED),
     "bench": (
         *_fields(("implementation", "string", "what was measured: the kernel or a peer")),
         *_OPTIONS,

@@ -93,9 +93,11 @@ CHAPTERS = (
     Chapter(
         "explain",
         "Why a launch takes its time",
-        "What `lab.explain`, `lab.traffic` and `lab.profile` give.",
+        "What `lab.explain`, `lab.predict`, `lab.traffic` and `lab.profile` give.",
         (
             "kernellab.explain.explanation",
+            "kernellab.explain.prediction",
+            "kernellab.explain.devices",
             "kernellab.explain.causes.PerformanceFinding",
             "kernellab.explain.causes.Cause",
             "kernellab.explain.traffic.result",

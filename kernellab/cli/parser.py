@@ -81,6 +81,8 @@ def _add_measuring(commands: Any) -> None:
     explain.add_argument("--fresh", action="store_true", help="explain again what was explained before")
     explain.add_argument("--samples", action="store_true", help="add a profile of stall reasons by line; needs a GPU")
     _add_timeout(explain, 60.0, "of a launch")
+    predict = _of_file(commands, "predict", "predict the time of a launch; needs no GPU", f"{_ONE}; or a kept NAME")
+    predict.add_argument("--device", help="the GPU to predict for, such as h100, a100-40 or rtx4090")
     tune = _of_file(commands, "tune", "find the fastest config")
     tune.add_argument(
         "--space",

@@ -132,6 +132,23 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
     return Answer({**data, "from_cache": False}, lambda: text)
 
 
+def predict_command(lab: Lab, given: Namespace) -> Answer:
+    """Predict the time of a launch of a file's kernel, or of the recorded launch of a kept one."""
+    from kernellab.views.cards.prediction import prediction_card
+
+    options = {"device": given.device}
+    if is_file(given.kernel):
+        request = request_of(lab, given)
+        prediction = lab.predict(request.file.kernel, request.grid, *request.args, **options, **request.named)
+        about = request.about
+    else:
+        refuse_launch_options(given)
+        prediction = lab.predict(key_of(given.kernel), **options)
+        about = {"kernel": prediction.kernel, "file": ""}
+    data = {**about, "target": prediction.target, **as_data.prediction_data(prediction)}
+    return Answer(data, lambda: prediction_card(prediction).text())
+
+
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
     from kernellab._triton.kernel import autotune_settings  # loads Triton
@@ -210,6 +227,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "run": run_command,
     "traffic": traffic_command,
     "explain": explain_command,
+    "predict": predict_command,
     "tune": tune_command,
     "bench": bench_command,
     "merge": merge_command,

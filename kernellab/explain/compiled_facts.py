@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError
 from kernellab.explain.alignment import width_limits
+from kernellab.explain.code_lines import Code, Line, line_of
 from kernellab.explain.facts import (
     WARP_THREADS,
     AccessFacts,
@@ -24,9 +23,8 @@ from kernellab.explain.facts import (
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import access_bytes
-from kernellab.ir.graph import Graph, Location, Operation, calls_of, main_file, place_of, short_file
-from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
-from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.instructions import InstructionKind, LineProfile
 from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
 
@@ -38,7 +36,6 @@ _REORDERINGS = frozenset({"tt.trans", "tt.reshape", "ttg.convert_layout"})
 _COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
 _UNKNOWN_TRIPS = 8.0  # of a loop with an unknown trip count
-Line = int | None
 
 
 @dataclass(slots=True)
@@ -96,68 +93,6 @@ def _count_runs(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_r
 def loop_of(graph: Graph, operation: Operation) -> int | None:
     """Return the innermost loop around an operation, as the index of its operation."""
     return next((owner.index for owner in graph.owners(operation.block) if owner.name in _LOOPS), None)
-
-
-def own_line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
-    """Return the line in the kernel's own file among a place and its callers; else the line of the place."""
-    own = (line for name, line in places if line is not None and short_file(name) == file)
-    return next(own, places[0][1])
-
-
-def own_line(place: Location, file: str) -> Line:
-    """Return the line of a place in the kernel's own file: its own, or that of the call."""
-    return own_line_among([(place.file, place.line), *((call.file, call.line) for call in calls_of(place))], file)
-
-
-def line_of(graph: Graph, operation: Operation) -> Line:
-    """Return the source line of an operation; of one inlined from another file, that of the call."""
-    return own_line(place_of(operation.location), short_file(main_file(graph)))
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """The instructions of a kernel by source line: as PTX, and as machine code where there is a disassembler.
-
-    ``loops`` counts the branches back in the PTX.
-    """
-
-    ptx: Mapping[Line, LineProfile]
-    machine: Mapping[Line, Counter[str]]
-    loops: int = 0
-
-
-def code_of(compiled: Compiled) -> Code:
-    """Return the instructions of a kernel by line."""
-    if "ptx" not in compiled.stages:
-        return Code({}, {})
-    text, file = compiled.stages["ptx"], short_file(main_file(compiled.graph))
-    ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
-    profiles = {line: profile for (_, line), profile in profiles_of("ptx", ptx).items()}
-    try:
-        sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
-    except KernellabError:
-        sass = ()
-    machine: dict[Line, Counter[str]] = {}
-    for line in sass:
-        instruction = instruction_of("sass", line.text)
-        if instruction is not None and not instruction.mnemonic.startswith("NOP"):
-            machine.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
-    return Code(profiles, machine, _backward_branches(text))
-
-
-_LABEL = re.compile(r"^(\$\w+):")
-_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
-
-
-def _backward_branches(ptx: str) -> int:
-    """Return the number of backward branches in PTX."""
-    seen, count = set[str](), 0
-    for line in ptx.splitlines():
-        if label := _LABEL.match(line):
-            seen.add(label[1])
-        elif (branch := _BRANCH.search(line)) and branch[1] in seen:
-            count += 1
-    return count
 
 
 def accesses_of(compiled: Compiled, runs: Runs, code: Code, arguments: Mapping[str, Any]) -> tuple[AccessFacts, ...]:
@@ -264,6 +199,7 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
                 line=line,
                 kind=dot.kind,
                 flops=dot.flops * runs.of(operation),
+                unit=_tensor_unit(code, line),
                 on_tensor_cores=own or (has_tensor and dot.kind not in {"fp32", "fp64"}) or not code.ptx,
                 tile=(result.shape[-2], result.shape[-1], left.shape[-1]),
                 was_narrower=_narrower_kind(graph, operation),
@@ -271,6 +207,15 @@ def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
             )
         )
     return tuple(dots)
+
+
+def _tensor_unit(code: Code, line: Line) -> str:
+    """Return ``wgmma``, ``mma``, ...: the tensor instructions of a line, else of the kernel; "" without any."""
+    profiles = [code.ptx[line]] if line in code.ptx else []
+    for profile in (*profiles, *code.ptx.values()):
+        for instruction, _ in profile.of(InstructionKind.TENSOR):
+            return instruction.unit
+    return ""
 
 
 def _defining_operation(graph: Graph, value: int, through: frozenset[str]) -> Operation | None:
@@ -298,21 +243,28 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
     graph, line_facts = compiled.graph, []
     trips: dict[Line, float] = {}
     words: dict[Line, set[str]] = {}
+    looped, guessed = set[Line](), set[Line]()
     for operation in graph.operations:
         line = line_of(graph, operation)
+        if loop_of(graph, operation) is not None:
+            looped.add(line)
+            if not runs.knows(operation):
+                guessed.add(line)
         if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
         words.setdefault(line, set()).update(_expensive_words(graph, operation))
-    copies = _body_copies(trips, words, code)
+    copies = _body_copies([line for line in looped if not words.get(line)], code)
     for line, counts in code.machine.items():
         rounds = trips.get(line, 1.0)
-        warp_runs = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
+        own_runs = (1.0 if math.isinf(copies) else rounds / copies) if line in looped else rounds
+        warp_runs = own_runs * runs.programs * warps
         slow: Counter[str] = Counter()
         for mnemonic, count in counts.items():
             if kind := _SLOW_KINDS.get(mnemonic.split(".", maxsplit=1)[0]):
                 slow[kind] += count
         scaled = {kind: count * warp_runs for kind, count in slow.items()}
-        line_facts.append(LineFacts(line, counts.total() * warp_runs, scaled, frozenset(words.get(line, ()))))
+        instructions, names = counts.total() * warp_runs, frozenset(words.get(line, ()))
+        line_facts.append(LineFacts(line, instructions, scaled, names, rounds, line not in guessed))
     return tuple(line_facts)
 
 
@@ -320,18 +272,20 @@ _SLOW_KINDS = {
     **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"), "fp64"),
     "MUFU": "special",
     **dict.fromkeys(("LDL", "STL"), "spill"),
+    **dict.fromkeys(("BAR", "WARPSYNC", "SYNCS"), "barrier"),
+    "SHFL": "shuffle",
+    **dict.fromkeys(("F2F", "F2I", "I2F", "F2FP", "I2FP"), "conversion"),
 }
 
 
-def _body_copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
+def _body_copies(looped: Sequence[Line], code: Code) -> float:
     """Return the number of copies of a loop body in the machine code: ptxas and LLVM unroll some loops.
 
     A loop without a backward branch is unrolled completely. Else PTX has one copy of the body, and the ratio of machine
-    instructions to PTX on plain lines is the number of copies.
+    instructions to PTX on the plain lines of loops is the number of copies.
     """
     if not code.loops:
         return math.inf
-    looped = [line for line, rounds in trips.items() if rounds > 1.5 and not words.get(line)]
     ptx = sum(code.ptx[line].instructions for line in looped if line in code.ptx)
     machine = sum(code.machine[line].total() for line in looped if line in code.machine)
     ratio = machine / ptx if ptx else 1.0
@@ -416,15 +370,30 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
     return tuple(atomics)
 
 
-def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int) -> float:
-    """Return the number of waits for memory in a program's loops: one per iteration, or per pipeline depth."""
+def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int, code: Code) -> float:
+    """Return the number of waits for memory in a program's loops.
+
+    There is one per iteration, or per pipeline depth; the loads of iterations that are unrolled together wait together.
+    """
     graph, rounds = compiled.graph, dict[int, float]()
-    is_async = {(each.line, each.operation): each.is_async for each in accesses}
+    loads = [each for each in accesses if each.operation == "load"]
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
         loop = loop_of(graph, operation)
-        if loop is None or site.kind is not Access.READ:
+        own = [each for each in loads if each.line == line_of(graph, operation)]
+        if loop is None or site.kind is not Access.READ or not own:
             continue
-        overlap = max(1, stages - 1) if is_async.get((line_of(graph, operation), "load")) else 1
-        rounds[loop] = max(rounds.get(loop, 0.0), runs.trips(operation) / overlap)
+        is_async = any(each.is_async for each in own)
+        together = max(1, stages - 1) if is_async else _loads_together(code, own, compiled.resources.threads)
+        rounds[loop] = max(rounds.get(loop, 0.0), 1.0, runs.trips(operation) / together)
     return sum(rounds.values())
+
+
+def _loads_together(code: Code, own: Sequence[AccessFacts], threads: int) -> int:
+    """Return how many iterations of a loop load together: the copies of a line's loads in the machine code.
+
+    An unrolled loop has further copies for the remaining iterations; so it is rounded down to a power of two.
+    """
+    machine = sum(count for name, count in code.machine.get(own[0].line, Counter()).items() if name.startswith("LDG"))
+    of_tile = sum(max(1.0, each.tile_bytes / (threads * max(1, each.width_bytes))) for each in own)
+    return 1 << max(0, int(machine / of_tile).bit_length() - 1)

@@ -103,7 +103,7 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
         share=share,
         facts=facts,
         times=times,
-        unknown=_unknown_sentences(facts, why_no_traffic),
+        unknown=unknown_sentences(facts, why_no_traffic),
         file=file,
     )
 
@@ -177,7 +177,8 @@ def _bound_sentence(facts: Facts, times: Times, bound: Bottleneck) -> str:
     return f"{reason}: {programs}; most of the time is {times.largest}."
 
 
-def _unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
+def unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
+    """Return sentences about what is not known of a launch; ``why_no_traffic`` is the reason for missing traffic."""
     sentences = list(facts.unknown)
     if not facts.has_traffic:
         why = f" ({why_no_traffic})" if why_no_traffic else ""

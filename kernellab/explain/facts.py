@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernellab.explain.traffic.counting import SECTOR_BYTES
-from kernellab.target import Target
-from kernellab.timing.provenance import Ceilings
 
 WARP_THREADS = 32
 _WIDEST_BYTES = 16  # of one instruction of one thread
@@ -33,7 +31,7 @@ class DeviceRates:
     l2_bytes: int
     tflops: Mapping[str, float]
     latency_s: float = 0.8e-6
-    launch_s: float = 2.5e-6
+    launch_s: float = 3.96e-6
     is_measured: bool = False
 
 
@@ -155,7 +153,8 @@ class SharedFacts:
 class DotFacts:
     """The matrix products of one line: element type, operations, tile, and the units that compute them.
 
-    ``was_narrower`` names a narrower kind that both operands were converted from.
+    ``was_narrower`` names a narrower kind that both operands were converted from; ``unit`` names the instructions of
+    the tensor cores: ``mma``, ``wgmma``, ...
     """
 
     line: int | None
@@ -165,20 +164,25 @@ class DotFacts:
     tile: tuple[int, int, int]
     was_narrower: str = ""
     in_loop: bool = False
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFacts:
     """The instructions of one source line, counted by warp over the launch, and the slow ones among them by kind.
 
-    ``slow`` counts warp instructions of double precision (``fp64``), special functions (``special``) and local memory
-    (``spill``). ``words`` name the expensive operations of the source: ``fp64``, ``division``, ``pow``, ...
+    ``slow`` counts warp instructions of double precision (``fp64``), special functions (``special``), local memory
+    (``spill``), conversions (``conversion``), shuffles (``shuffle``) and barriers (``barrier``). ``words`` name the
+    expensive operations of the source: ``fp64``, ``division``, ``pow``, ... ``trips`` is how often a program executes
+    the line, a guess without ``knows_trips``.
     """
 
     line: int | None
     instructions: float
     slow: Mapping[str, float] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    trips: float = 1.0
+    knows_trips: bool = True
 
     def scaled_by(self, factor: float) -> LineFacts:
         """Return the line with ``factor`` times the instructions."""
@@ -263,82 +267,3 @@ class Facts:
     def busy_multiprocessors(self) -> int:
         """The number of SMs that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
-
-
-_MEMORY_REACHED = 0.9  # of the data sheet, by a copy
-_TENSOR_REACHED = 0.72  # by a large product
-
-
-def _sheet_rates(
-    name: str,
-    multiprocessors: int,
-    clock_ghz: float,
-    memory_gbps: float,
-    l2_gbps: float,
-    l2_mb: float,
-    fp16: float,
-    fp32: float,
-    fp64: float,
-    *,
-    has_fp8: bool = False,
-) -> DeviceRates:
-    """Return the rates of a data sheet: dense TFLOP/s of fp16 with fp32 sums, of fp32 and of fp64 on ordinary units."""
-    half = fp16 * _TENSOR_REACHED
-    rates = {"fp16": half, "bf16": half, "tf32": half / 2, "int8": 2 * half, "fp8": (2 if has_fp8 else 1) * half}
-    return DeviceRates(
-        name=name,
-        multiprocessors=multiprocessors,
-        clock_hz=clock_ghz * 1e9,
-        memory_gbps=memory_gbps * _MEMORY_REACHED,
-        l2_gbps=l2_gbps,
-        l2_bytes=int(l2_mb * 2**20),
-        tflops={**rates, "fp32": fp32, "fp64": fp64},
-    )
-
-
-# Rounded from the data sheets, https://www.nvidia.com/en-us/data-center/ and
-# https://www.amd.com/en/products/accelerators.html. None has the rate of the L2, which is an
-# estimate; that of cuda:90 was measured by matrix products on an H200.
-_SHEETS = {
-    "cuda:75": _sheet_rates("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
-    "cuda:80": _sheet_rates("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
-    "cuda:86": _sheet_rates("A10", 72, 1.5, 600, 2000, 6, 125, 31, 0.5),
-    "cuda:87": _sheet_rates("Orin", 16, 1.3, 205, 800, 4, 42, 5.3, 0.08),
-    "cuda:89": _sheet_rates("L40S", 142, 2.0, 864, 4000, 96, 362, 91, 1.4, has_fp8=True),
-    "cuda:90": _sheet_rates("H100", 132, 1.7, 3350, 9500, 50, 989, 67, 34, has_fp8=True),
-    "cuda:100": _sheet_rates("B200", 148, 1.8, 8000, 14_000, 126, 2250, 80, 40, has_fp8=True),
-    "cuda:103": _sheet_rates("B300", 148, 1.8, 8000, 14_000, 126, 2500, 77, 1.2, has_fp8=True),
-    "cuda:110": _sheet_rates("Thor", 20, 1.5, 273, 1000, 32, 250, 8, 0.1, has_fp8=True),
-    "cuda:120": _sheet_rates("RTX 5090", 170, 2.2, 1792, 6000, 96, 210, 105, 1.6, has_fp8=True),
-    "cuda:121": _sheet_rates("GB10", 48, 2.2, 273, 1500, 24, 62, 31, 0.5, has_fp8=True),
-    "hip:gfx90a": _sheet_rates("MI210", 104, 1.7, 1638, 3500, 8, 181, 22.6, 22.6),
-    "hip:gfx942": _sheet_rates("MI300X", 304, 2.1, 5300, 10_000, 256, 1307, 163, 81, has_fp8=True),
-    "hip:gfx950": _sheet_rates("MI350X", 256, 2.2, 8000, 12_000, 256, 2300, 144, 72, has_fp8=True),
-}
-
-
-def device_of_table(target: Target) -> DeviceRates:
-    """Return the device that stands for a target: the data-centre model of its architecture that computes most.
-
-    For an unknown target it is an H100, and its name says so.
-    """
-    rates = _SHEETS.get(str(target))
-    if rates is not None:
-        return rates
-    other = _SHEETS["cuda:90"]
-    return replace(other, name=f"{other.name} in place of {target}")
-
-
-def measured_device(table: DeviceRates, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> DeviceRates:
-    """Return a device with its measured rates; the others stay as in the table."""
-    tensor = {kind: rate for kind, rate in ceilings.tflops.items() if kind != "fp32"}
-    return replace(
-        table,
-        name=ceilings.device,
-        multiprocessors=multiprocessors,
-        l2_bytes=l2_bytes or table.l2_bytes,
-        memory_gbps=ceilings.memory_gbps,
-        l2_gbps=max(table.l2_gbps, 1.2 * ceilings.memory_gbps),
-        tflops={**table.tflops, **tensor},
-        is_measured=True,
-    )

@@ -10,25 +10,25 @@ from statistics import median
 from typing import Any
 
 from kernellab.explain.causes import share_text
+from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
-    Line,
     accesses_of,
     atomics_of,
-    code_of,
     dots_of,
     lines_of,
     loop_rounds,
-    own_line_among,
     reductions_of,
     runs_of,
 )
-from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
 from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.launch import resident_programs, traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.arguments import memory_of
 from kernellab.timing.launches import Implementation, moved_bytes
+
+ASSUMED_TRIPS = "Trip counts are assumed to be"
 
 
 def facts_of(
@@ -79,8 +79,8 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         reductions=reductions_of(compiled, runs),
         atomics=atomics_of(compiled, runs),
         footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
-        loop_trips=loop_rounds(compiled, runs, accesses, stages),
-        unknown=tuple(f"Trip counts are assumed to be 8: {reason}." for reason in [*reasons.values()][:1]),
+        loop_trips=loop_rounds(compiled, runs, accesses, stages, code),
+        unknown=tuple(f"{ASSUMED_TRIPS} 8: {reason}." for reason in [*reasons.values()][:1]),
     )
 
 
@@ -118,14 +118,14 @@ def with_touched_bytes(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]
     )
 
 
-def traffic_of_launch(implementation: Implementation) -> Traffic:
-    """Return the traffic of a launch.
+def traffic_of_launch(implementation: Implementation, **limits: int) -> Traffic:
+    """Return the traffic of a launch; ``limits`` are those of `traffic_of`.
 
     Raises:
         UsageError: its arguments are not those that it was compiled for.
     """
     launch = implementation.kernel_launch
-    return traffic_of(implementation.kernel, launch.grid, launch.job.signature, launch.arguments)
+    return traffic_of(implementation.kernel, launch.grid, launch.job.signature, launch.arguments, **limits)
 
 
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:
@@ -135,7 +135,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     by_argument = {each.argument: each for each in traffic.arguments}
     counted = tuple(_with_traffic_rows(each, rows) for each in facts.accesses)
     accesses = tuple(_with_counted_bytes(each, by_argument, sizes) for each in with_touched_bytes(counted, sizes))
-    known = replace(facts, accesses=accesses)
+    known = _with_counted_trips(replace(facts, accesses=accesses), facts.accesses)
     unknown = list(_unknown_sentences(traffic))
     if traffic.share < 1:
         unknown.append(f"Traffic extrapolated from {share_text(traffic.share)} of the grid.")
@@ -152,7 +152,42 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
         footprint_bytes=footprint,
         dram_bytes=fetched + _repeated_dram_bytes(known),
         has_traffic=True,
-        unknown=(*facts.unknown, *unknown),
+        unknown=(*known.unknown, *unknown),
+    )
+
+
+def _with_counted_trips(facts: Facts, guessed: Sequence[AccessFacts]) -> Facts:
+    """Return facts with trip counts as the traffic counted them, where ``guessed`` accesses had assumed ones.
+
+    An access was executed as often as its requests say; what else is in its loop, equally often.
+    """
+    ratios = {}
+    for before, access in zip(guessed, facts.accesses, strict=True):
+        if not before.knows_trips and access.requests and before.requests and access.requests != before.requests:
+            by_bytes = before.is_async or before.width_bytes >= WARP_THREADS
+            ratios[before.trips] = access.bytes / before.bytes if by_bytes else access.requests / before.requests
+    if not ratios:
+        return facts
+
+    def ratio(trips: float, *, knows_trips: bool = False) -> float:
+        nearest = min(ratios, key=lambda known: abs(math.log(known / max(trips, 1.0))))
+        return 1.0 if knows_trips else ratios[nearest]
+
+    by_line = {line.line: ratio(line.trips, knows_trips=line.knows_trips) for line in facts.lines}
+    return replace(
+        facts,
+        accesses=tuple(
+            replace(each, trips=each.trips * ratio(each.trips, knows_trips=each.knows_trips), knows_trips=True)
+            for each in facts.accesses
+        ),
+        lines=tuple(each.scaled_by(by_line[each.line]) for each in facts.lines),
+        dots=tuple(replace(each, flops=each.flops * by_line.get(each.line, 1.0)) for each in facts.dots),
+        reductions=tuple(
+            replace(each, trips=each.trips * ratio(each.trips, knows_trips=each.knows_trips), knows_trips=True)
+            for each in facts.reductions
+        ),
+        loop_trips=facts.loop_trips * ratio(max(ratios)),
+        unknown=tuple(each for each in facts.unknown if not each.startswith(ASSUMED_TRIPS)),
     )
 
 

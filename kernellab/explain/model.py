@@ -1,9 +1,12 @@
 """A model of a launch's time: the time of each unit if it worked alone, and of all together.
 
-Every unit works at its peak rate. The slowest one sets the pace and hides most of the others' time. This is a roofline
-model with more than two units: DRAM, L2, the load units, shared memory, tensor cores, other arithmetic, atomics, and
-the latency of a chain of loads that too few programs hide.
+The units are DRAM, L2, the load units, shared memory, tensor cores, the issue of instructions, atomics, register
+spills, and the latency of one program after another in a slot. Each works at its peak rate; the slowest sets the pace
+and hides most of the others' time: together they take the norm of their times, as a roofline with a rounded knee.
 Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
+
+The constants below were fitted to recorded times of an H200, on half of the cases of `benchmarks.predict`, which
+prints how well they hold on the other half and on an H100.
 
 The speedup of a change is the ratio of the times of the facts without and with it.
 """
@@ -18,16 +21,31 @@ from enum import StrEnum
 from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
-_FP64_LANES, _SPECIAL_LANES = 64, 16
-_EXPOSED = 0.12  # the part of the other units' times that is not hidden
+_FP64_LANES = 64
+_OVERLAP = 2.23  # the norm of the units' times; infinity would be a roofline, 1 no overlap at all
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # of DRAM bandwidth
+_DRAM_REACHED = 0.968  # of a copy's rate, by a kernel that reads and writes in turn
+_DIRTY_BYTES = 20.8e6  # of the L2 after a flush, written back before what is read takes their place
+_MERGED = 2.67  # requests of neighbouring SMs for one sector that reach the L2 as one
 _KEPT_IN_L1 = 32 << 10
-_SPILL_CYCLES = 2.5  # of an access to local memory
-_FULL_TILE = 128 * 128  # of a product; larger ones are not faster on tensor cores
+_LINE_BYTES = 128
+_REQUEST_CYCLES = 1.01  # of the load units, for a coalesced request
+_SECTOR_CYCLES = 0.6  # for a sector of a scattered one
+_WAVEFRONT_CYCLES = 0.995
+_ISSUE = 0.453  # slots of a scheduler's cycle per counted instruction; not every path is executed
+_SPECIAL_SLOTS, _CONVERSION_SLOTS, _BARRIER_SLOTS = 3, 7.2, 5.7  # in addition, as these units are narrower
+_BLOCK_CYCLES = 91.9  # of an SM, to start a program
+_WGMMA_REACHED, _MMA_REACHED = 1.69, 1.09  # of a large product's rate
+_NARROW_TILE = 47.7  # columns; a tile of so many reaches half of a very wide one's rate
+_ATOMIC_SECTORS_RATE = 58.7e9  # of atomics per second: the updates of a warp in one sector go together
+_ONE_ADDRESS_RATE = 1.38e9  # of one address
+_WAIT = 0.871  # of the latency of memory: loads that wait together
+_LINE_S = 25.2e-9  # of a warp, for each line of 128 bytes that it loads
+_INSTRUCTION_CYCLES, _SHUFFLE_CYCLES = 1.1, 16.8  # of a warp, from one instruction to the next
+_SPILL_CYCLES = 44.6  # of a warp, for an access to local memory
+_SPILL_SLOT_CYCLES = 2.83  # of the load units, for the same
+_PRODUCT_WAIT = 0.844  # of a program's products that nothing else of it hides
 ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
-_ATOMIC_RATE = 1.4e9  # updates of one address per second
-_ATOMICS_RATE = 1.6e11  # of all addresses
-_ISSUE_SHARE = 0.8  # of the cycles that schedulers can fill
 
 
 class Bottleneck(StrEnum):
@@ -88,31 +106,68 @@ class Times:
 
     @property
     def total(self) -> float:
-        """The time of the launch: overhead, the slowest unit, and a part of the others."""
-        return self.launch + (1 - _EXPOSED) * self.longest + _EXPOSED * sum(self.units.values())
+        """The time of the launch: overhead, and the norm of the units' times."""
+        return self.launch + float(sum(seconds**_OVERLAP for seconds in self.units.values()) ** (1 / _OVERLAP))
 
 
 def times_of(facts: Facts) -> Times:
     """Return the times of the units for a launch."""
     device, busy = facts.device, facts.busy_multiprocessors
     cycles = device.clock_hz * busy / _unevenness(facts)
+    spilled = _slow_instructions(facts, "spill")
     return Times(
-        dram=dram_bytes(facts) / (min(device.memory_gbps, _ONE_MULTIPROCESSOR_GBPS * busy) * 1e9),
-        l2=sum(_l2_bytes(each, busy) for each in facts.accesses) / (device.l2_gbps * 1e9),
+        dram=(dram_bytes(facts) + _written_back_bytes(facts)) / _dram_rate(facts),
+        l2=_l2_seconds(facts),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
-        shared=sum(each.wavefronts for each in facts.shared) / cycles,
+        shared=_WAVEFRONT_CYCLES * sum(each.wavefronts for each in facts.shared) / cycles,
         tensor=_tensor_seconds(facts),
         arithmetic=_arithmetic_cycles(facts) / cycles,
         atomics=_atomic_seconds(facts),
         latency=latency_seconds(facts),
-        spills=_SPILL_CYCLES * _slow_instructions(facts, "spill") / cycles,
+        spills=_SPILL_SLOT_CYCLES * spilled / cycles + _SPILL_CYCLES * _seconds_per_warp(facts, spilled),
         launch=device.launch_s,
     )
 
 
 def dram_bytes(facts: Facts) -> float:
-    """Return a lower bound of a launch's DRAM bytes: every byte that it touches once, in whole sectors."""
-    return max(facts.dram_bytes or 0.0, facts.footprint_bytes)
+    """Return a lower bound of a launch's DRAM bytes: every byte that it touches once, in whole bursts."""
+    return max(facts.dram_bytes or 0.0, facts.footprint_bytes) + sum(map(_burst_bytes, facts.accesses))
+
+
+def _burst_bytes(access: AccessFacts) -> float:
+    """Return the bytes that DRAM moves with lone sectors: its bursts have 64 bytes, two sectors."""
+    if not access.leaves_gaps or access.sector_bytes is None or access.argument_bytes is None:
+        return 0.0
+    return max(0.0, min(2 * access.sector_bytes, access.argument_bytes) - access.sector_bytes)
+
+
+def _dram_rate(facts: Facts) -> float:
+    """Return the bytes per second that the busy SMs get from DRAM."""
+    reached = _DRAM_REACHED * facts.device.memory_gbps
+    return min(reached, _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors) * 1e9
+
+
+def _written_back_bytes(facts: Facts) -> float:
+    """Return the dirty bytes of the L2 that a launch drives out, beyond those of its own that stay there."""
+    written = _touched_bytes(facts, loads=False)
+    driven_out = min(_DIRTY_BYTES, written + _touched_bytes(facts, loads=True))
+    return max(0.0, driven_out - min(_DIRTY_BYTES, written))
+
+
+def _touched_bytes(facts: Facts, *, loads: bool) -> float:
+    touched: dict[str, float] = {}
+    for access in facts.accesses:
+        if (access.operation == "load") is loads:
+            own = access.bytes if access.touched_bytes is None else access.touched_bytes
+            touched[access.argument] = max(touched.get(access.argument, 0.0), own)
+    return sum(touched.values())
+
+
+def _l2_seconds(facts: Facts) -> float:
+    """Return the time of the bytes from the L2; two thirds of the SMs reach its full rate."""
+    busy = facts.busy_multiprocessors
+    reached = _MERGED * facts.device.l2_gbps * min(1.0, 1.5 * busy / facts.device.multiprocessors)
+    return sum(_l2_bytes(each, busy) for each in facts.accesses) / (reached * 1e9)
 
 
 def _unevenness(facts: Facts) -> float:
@@ -130,36 +185,55 @@ def _l2_bytes(access: AccessFacts, multiprocessors: int) -> float:
 
 
 def _load_cycles(access: AccessFacts) -> float:
-    """Return the cycles of the load units: two per request, or one per sector of a scattered one."""
-    if access.is_async and access.width_bytes >= 32:
+    """Return the cycles of the load units: two per request, or those of the sectors of a scattered one."""
+    if access.is_async and access.width_bytes >= WARP_THREADS:
         return access.sectors / 4  # by boxes, without a request per warp
-    return max(2 * access.requests, access.sectors / 3 if access.is_split else access.sectors)
+    if access.is_split:
+        return _REQUEST_CYCLES * max(2 * access.requests, access.sectors / 3)
+    return _SECTOR_CYCLES * max(2 * access.requests, access.sectors)
 
 
-def _tensor_seconds(facts: Facts) -> float:
-    """Return the time of the dots on tensor cores; small tiles wait for operands, and do not reach the full rate."""
-    spread = facts.device.multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
+def _product_seconds(facts: Facts) -> float:
+    """Return the time of the dots on all tensor cores; narrow tiles wait for operands."""
     rates, seconds = facts.device.tflops, 0.0
     for dot in facts.dots:
         if dot.on_tensor_cores:
             rate = rates.get(dot.kind) or rates.get("fp16", rates.get("fp32", 50.0))
-            reached = max(0.2, min(1.0, math.sqrt(dot.tile[0] * dot.tile[1] / _FULL_TILE)))
-            seconds += dot.flops / (rate * 1e12) * spread / reached
+            reached = _WGMMA_REACHED if dot.unit == "wgmma" else _MMA_REACHED
+            narrow = (1 + _NARROW_TILE / max(8, dot.tile[1])) / (1 + _NARROW_TILE / 128)
+            seconds += dot.flops / (rate * 1e12 * reached) * narrow
     return seconds
 
 
+def _tensor_seconds(facts: Facts) -> float:
+    """Return the time of the dots: on the tensor cores of the busy SMs, and, in part, one program after the other.
+
+    A warp uses a quarter of an SM's tensor cores. Where a loop loads and multiplies in turn, with no asynchronous
+    loads, products start after the loads.
+    """
+    seconds, multiprocessors = _product_seconds(facts), facts.device.multiprocessors
+    spread = multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
+    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
+    in_turn = any(dot.in_loop for dot in facts.dots) and loops and not any(each.is_async for each in loops)
+    exposed = _PRODUCT_WAIT * (2 if in_turn else 1) * _waves(facts) * multiprocessors / facts.programs
+    together = spread / min(1.0, facts.resident * facts.warps / _SCHEDULERS)
+    return seconds * (together + exposed / min(1.0, facts.warps / _SCHEDULERS))
+
+
 def _arithmetic_cycles(facts: Facts) -> float:
-    """Return the cycles of an SM's schedulers, or of its slow units where these need more.
+    """Return the cycles of an SM's schedulers and of its slow units, and those to start programs.
 
     A dot without tensor cores is counted by the instructions of its line.
     """
     device = facts.device
-    issued = sum(line.instructions for line in facts.lines) / _SCHEDULERS / _ISSUE_SHARE
+    slots = _ISSUE * sum(line.instructions for line in facts.lines)
+    slots += _SPECIAL_SLOTS * _slow_instructions(facts, "special")
+    slots += _CONVERSION_SLOTS * _slow_instructions(facts, "conversion")
+    slots += _BARRIER_SLOTS * _slow_instructions(facts, "barrier")
     fp64_flops = device.tflops.get("fp64", 1.0) * 1e12
     fp64_lanes = max(1.0, min(_FP64_LANES, fp64_flops / 2 / device.clock_hz / device.multiprocessors))
     double = _slow_instructions(facts, "fp64") * WARP_THREADS / fp64_lanes
-    special = _slow_instructions(facts, "special") * WARP_THREADS / _SPECIAL_LANES
-    return max(issued, double, special)
+    return max(slots / _SCHEDULERS, double) + _BLOCK_CYCLES * facts.programs / _unevenness(facts)
 
 
 def _slow_instructions(facts: Facts, kind: str) -> float:
@@ -168,23 +242,40 @@ def _slow_instructions(facts: Facts, kind: str) -> float:
 
 def _atomic_seconds(facts: Facts) -> float:
     """Return the time of atomics: updates of one address are serial."""
-    return sum(
-        max(atomic.updates_per_address / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE) for atomic in facts.atomics
-    )
+    if not facts.atomics:
+        return 0.0
+    most = max(atomic.updates_per_address for atomic in facts.atomics)
+    sectors = sum(access.sectors for access in facts.accesses if access.operation == "atomic")
+    return max(most / _ONE_ADDRESS_RATE, sectors / _ATOMIC_SECTORS_RATE)
 
 
 def latency_seconds(facts: Facts) -> float:
-    """Return the latency of the chain of loads in one slot, one program after the other.
+    """Return the latency of the programs of one slot, one after the other.
 
-    A program waits for memory once, and once more in every iteration without prefetched loads. Where a loop loads and
-    multiplies in turn, with no asynchronous loads, its products start after the loads.
+    A program waits for memory once, and once more for all loads of a loop that wait together; each warp takes time for
+    each of its lines and its instructions.
     """
-    waves = facts.programs / min(facts.slots, max(facts.programs, 1))
-    reductions = sum(each.trips * ROUND_S for each in facts.reductions if each.in_loop)
-    waiting = waves * ((1.0 + facts.loop_trips) * facts.device.latency_s + reductions)
-    loads = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
-    in_turn = any(dot.in_loop for dot in facts.dots) and loads and not any(each.is_async for each in loads)
-    return waiting + _tensor_seconds(facts) / facts.resident if in_turn else waiting
+    loads = [each for each in facts.accesses if each.operation == "load"]
+    waits = facts.loop_trips + (1.0 if loads else 0.0)
+    lines = sum(_l2_bytes(each, facts.busy_multiprocessors) for each in loads if not each.is_async) / _LINE_BYTES
+    cycles = _INSTRUCTION_CYCLES * sum(line.instructions for line in facts.lines)
+    cycles += _SHUFFLE_CYCLES * _slow_instructions(facts, "shuffle")
+    waiting = _waves(facts) * (waits * _WAIT * facts.device.latency_s + lines * _LINE_S / _warps(facts))
+    return waiting + _seconds_per_warp(facts, cycles)
+
+
+def _seconds_per_warp(facts: Facts, cycles: float) -> float:
+    """Return the seconds that cycles of all warps take in the warps of one slot, one after the other."""
+    return _waves(facts) * cycles / _warps(facts) / facts.device.clock_hz
+
+
+def _warps(facts: Facts) -> float:
+    return max(1.0, facts.programs * facts.warps)
+
+
+def _waves(facts: Facts) -> int:
+    """Return the programs of the busiest slot."""
+    return math.ceil(facts.programs / min(facts.slots, max(facts.programs, 1)))
 
 
 def floor_seconds(facts: Facts) -> float:
@@ -201,8 +292,9 @@ def with_measured_latency(facts: Facts, times: Times) -> Times:
     """Return times in which latency takes the part of a measured time that no unit explains."""
     if facts.time_s is None:
         return times
-    others = times.total - _EXPOSED * times.latency
-    return replace(times, latency=max(times.latency, facts.time_s - others))
+    others = sum(seconds**_OVERLAP for unit, seconds in times.units.items() if unit is not Bottleneck.LATENCY)
+    left = max(0.0, facts.time_s - times.launch) ** _OVERLAP - others
+    return replace(times, latency=max(times.latency, max(0.0, left) ** (1 / _OVERLAP)))
 
 
 def bound_of(facts: Facts, times: Times) -> Bottleneck:

@@ -15,8 +15,9 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
 from kernellab.errors import KernellabError, LaunchError, UsageError
+from kernellab.explain.devices import device_for, measured_device
 from kernellab.explain.explanation import Explanation, explain_facts
-from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
+from kernellab.explain.facts import DeviceRates
 from kernellab.explain.launch_facts import facts_of, traffic_of_launch
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
@@ -170,15 +171,15 @@ def _explanation_from(
     session: Session, implementation: Implementation, time_s: float | None = None, profile: Profile | None = None
 ) -> Explanation:
     """Explain a compiled launch, which was timed where there is a GPU."""
-    traffic, why_not = _traffic_or_reason(implementation)
+    traffic, why_not = traffic_or_reason(implementation)
     facts = facts_of(implementation, device_of(session), traffic, time_s, profile)
     return replace(explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not), profile=profile)
 
 
-def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, str]:
-    """Return the traffic of a launch, or why there is none."""
+def traffic_or_reason(implementation: Implementation, **limits: int) -> tuple[Traffic | None, str]:
+    """Return the traffic of a launch, or why there is none; ``limits`` are those of `traffic_of`."""
     try:
-        traffic = traffic_of_launch(implementation)
+        traffic = traffic_of_launch(implementation, **limits)
     except KernellabError as exc:
         return None, exc.message.removesuffix(".")
     if not traffic.rows and traffic.unknown:
@@ -188,8 +189,8 @@ def _traffic_or_reason(implementation: Implementation) -> tuple[Traffic | None, 
 
 def device_of(session: Session) -> DeviceRates:
     """Return the rates of a session's device: as measured on the GPU, else from the table of data sheets."""
-    table = device_of_table(session.target)
-    if not has_gpu(session):
+    table = device_for(session.target, session.model)
+    if session.model or not has_gpu(session):
         return table
     import torch  # only where there is a GPU
 

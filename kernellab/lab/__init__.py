@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernellab.capture.block import Capture
     from kernellab.capture.captured_function import CapturedFunction
     from kernellab.explain.explanation import Explanation
+    from kernellab.explain.prediction import Prediction
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
@@ -301,6 +302,29 @@ class Lab(Workspace):
 
         call = call_in(session := self.session(target), "explain", kernel, grid, args, meta)
         return explanation_of(session, call, timeout_s, samples=samples)
+
+    def predict(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        target: str | None = None,
+        device: str | None = None,
+        **meta: Any,
+    ) -> Prediction:
+        """Predict the time of a launch, or of a kept kernel's recorded one, without a GPU.
+
+        ``device`` is a name of `kernellab.explain.devices`, such as ``"h100"``, whose target is compiled for.
+
+        Raises:
+            UsageError: there is no such device, or times cannot be predicted for the target.
+        """
+        from kernellab.explain.prediction_verbs import device_session, prediction_of
+        from kernellab.explain.verbs import call_in
+
+        session = device_session(self.session, target, device)
+        return prediction_of(session, call_in(session, "predict", kernel, grid, args, meta))
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return the GPU's measured ceilings; measured once per device and driver, or again if ``fresh``."""

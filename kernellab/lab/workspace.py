@@ -27,7 +27,7 @@ from kernellab.launch.verbs import verbs
 from kernellab.registry import Registry, Session, keep
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store
-from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
+from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, model_name, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
 from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
@@ -47,6 +47,7 @@ class Workspace:
         self._interpreting: str | None = None
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
+        self._model = model_name(wanted)
         self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
@@ -129,7 +130,9 @@ class Workspace:
 
     def use_target(self, target: str) -> Target:
         """Compile for ``target`` from now on. With a GPU, launches stay on it and the cards show ``target``."""
-        return self.launches.use(self._parse_target(target))
+        parsed = self.launches.use(self._parse_target(target))
+        self._model = model_name(target)
+        return parsed
 
     @property
     def launches(self) -> Runtime:
@@ -160,8 +163,10 @@ class Workspace:
         return twin
 
     def session(self, target: str | None = None) -> Session:
-        """Return the runtime, the registry and a target, for the rooms below the lab."""
-        return Session(self.launches, self.kernels, self._parse_target(target))
+        """Return the runtime, the registry, a target and its model, for the rooms below the lab."""
+        parsed = self._parse_target(target)
+        model = self._model if parsed == self.target else ""
+        return Session(self.launches, self.kernels, parsed, model_name(target or "") or model)
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
@@ -174,12 +179,14 @@ class Workspace:
     @contextmanager
     def compiling_for(self, target: str | None = None) -> Iterator[None]:
         """Compile for ``target`` inside a with statement; None changes nothing."""
-        before = self.target
-        self.launches.use(self._parse_target(target))
+        before, model = self.target, self._model
+        if target is not None:
+            self.use_target(target)
         try:
             yield
         finally:
             self.launches.use(before)
+            self._model = model
 
     def _best_config(self, *launch: Any) -> Any:
         from kernellab.tune.verbs import best_config

@@ -27,7 +27,7 @@ from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right", "launch"}
-_LAUNCHING = {"triton_tune", "triton_bench", "triton_why"}  # they take names of the notebook, too
+_LAUNCHING = {"triton_tune", "triton_bench", "triton_why", "triton_predict"}  # they take names of the notebook, too
 _HELP = {"triton", "triton_help"}
 _CHOICES = {
     "--show": SHOWN,

@@ -31,6 +31,7 @@ from kernellab.notebook.expressions import parse_options
 from kernellab.notebook.magics import (
     BenchMagics,
     LabMagics,
+    PredictMagics,
     StoreMagics,
     TritonMagics,
     TuneMagics,
@@ -113,7 +114,7 @@ class HelpMagics(LabMagics):
         return page
 
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics, HelpMagics)
+MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics, PredictMagics, HelpMagics)
 
 
 def magics() -> list[Magic]:

@@ -22,6 +22,7 @@ from kernellab.checking.reference import check_in
 from kernellab.compile import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.explanation import Explanation
+from kernellab.explain.prediction import Prediction
 from kernellab.export import EXPORT_KINDS
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
@@ -389,6 +390,29 @@ class WhyMagics(LabMagics):
             return self.lab.explain(key_of(strip_quotes(text)), **own)
         launch = launch_of_text(text, self.shell.user_ns)
         return self.lab.explain(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
+
+
+@magics_class
+class PredictMagics(LabMagics):
+    """``%triton_predict``."""
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--device", help="The GPU to predict for, such as h100, a100-40 or rtx4090.")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_predict(self, line: str) -> Prediction:
+        """Predict the time of a launch without a GPU: %triton_predict --device h100 softmax[grid](x, out, n)."""
+        options = parse_options(self.triton_predict, "%triton_predict", line)
+        text, own = " ".join(options.launch), {"device": options.device}
+        if "[" not in text and len(options.launch) > 1:
+            raise UsageError(
+                f"{text!r} is not a kernel; options come before it: %triton_predict --device h100 softmax."
+            )
+        if "[" not in text and text:
+            return self.lab.predict(key_of(strip_quotes(text)), **own)
+        launch = launch_of_text(text, self.shell.user_ns)
+        return self.lab.predict(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
 @magics_class

@@ -34,6 +34,8 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "See why it is slow": {
         "%triton_why": "%triton_why add_kernel",
         "lab.explain": f"lab.explain({_CALL}).bound",
+        "%triton_predict": "%triton_predict --device h100 add_kernel",
+        "lab.predict": f'lab.predict({_CALL}, device="h100").time_ms',
         "lab.traffic": f"lab.traffic({_CALL}).frame",
         "lab.profile": f"lab.profile({_CALL}).frame",
         "lab.ceilings": "lab.ceilings()",

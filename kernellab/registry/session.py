@@ -14,11 +14,15 @@ from kernellab.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The runtime with its workers, the registry with its store, and the target of one call to a lab."""
+    """The runtime with its workers, the registry with its store, and the target of one call to a lab.
+
+    ``model`` names the device that times are predicted for (`kernellab.explain.devices`); "" is the target's first.
+    """
 
     runtime: Runtime
     kernels: Registry
     target: Target
+    model: str = ""
 
     @property
     def compiler(self) -> Compiler:

@@ -12,6 +12,7 @@ from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled, CompiledDiff
 from kernellab.display import Bundle
 from kernellab.explain.explanation import Explanation
+from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
@@ -33,6 +34,7 @@ from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.cards.explanation import explanation_card, profile_card
 from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
+from kernellab.views.cards.prediction import prediction_card
 from kernellab.views.cards.program import program_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
@@ -76,6 +78,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Listing: listing_card,
     LoadedVersion: loaded_card,
     Explanation: explanation_card,
+    Prediction: prediction_card,
     Comparison: comparison_card,
     Merged: merged_card,
     Profile: profile_card,

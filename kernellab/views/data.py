@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
     from kernellab.explain.explanation import Explanation
+    from kernellab.explain.prediction import Prediction
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
@@ -129,6 +130,12 @@ def traffic_data(traffic: Traffic) -> dict[str, Any]:
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
     return selected_fields(explanation, "bound", "summary", "share", "findings", "unknown")
+
+
+def prediction_data(prediction: Prediction) -> dict[str, Any]:
+    """Return a predicted time with its interval, its bound, and the milliseconds of each unit alone."""
+    names = ("device", "time_ms", "low_ms", "high_ms", "bound", "share", "unknown")
+    return {**selected_fields(prediction, *names), "terms": dict(prediction.terms)}
 
 
 def tuning_data(tuning: Tuning) -> dict[str, Any]:

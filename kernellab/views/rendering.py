@@ -16,6 +16,7 @@ from kernellab.benchmark.result import Benchmark
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.explain.explanation import Explanation
+from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.frames import escape_formula
@@ -32,7 +33,13 @@ from kernellab.views.elements import html_page
 from kernellab.views.explorers import page_script
 from kernellab.views.figures.diagrams import compiled_dataflow_figure, dataflow_figure, tiles_figure
 from kernellab.views.figures.dispatch import cover_figure, dispatch_figure, plane_figure, regret_figure
-from kernellab.views.figures.launches import comparison_figure, explanation_figure, occupancy_figure, profile_figure
+from kernellab.views.figures.launches import (
+    comparison_figure,
+    explanation_figure,
+    occupancy_figure,
+    prediction_figure,
+    profile_figure,
+)
 from kernellab.views.figures.memory import effects_figure, run_figure, traffic_figure
 from kernellab.views.figures.sweep import benchmark_figure, roofline_figure, speedup_figure, sweep_heat_map
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure
@@ -87,6 +94,7 @@ FIGURES: Mapping[type, Mapping[str, FigureKind]] = {
     },
     Traffic: {"accesses": FigureKind(traffic_figure)},
     Explanation: {"times": FigureKind(explanation_figure)},
+    Prediction: {"terms": FigureKind(prediction_figure)},
     Profile: {"lines": FigureKind(profile_figure)},
     Comparison: {"sides": FigureKind(comparison_figure)},
     Effects: {"arguments": FigureKind(effects_figure)},
@@ -145,7 +153,7 @@ def _title(result: Any) -> str:
     return f"{kernel}: {type(result).__name__}" if kernel else type(result).__name__
 
 
-_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Profile, Layouts)
+_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Layouts)
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     **{kind: lambda result: as_data.records(result.frame) for kind in _FRAMES},
     Comparison: as_data.comparison_rows,
@@ -166,6 +174,7 @@ DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Dispatch: as_data.dispatch_data,
     Traffic: as_data.traffic_data,
     Explanation: as_data.explanation_data,
+    Prediction: as_data.prediction_data,
     Profile: as_data.profile_data,
     Comparison: as_data.comparison_data,
     Effects: as_data.effects_data,

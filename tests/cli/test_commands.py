@@ -17,6 +17,7 @@ CALLS = {
     "run": ("run", "add.py"),
     "traffic": ("traffic", "add.py", "--size", "n=1024"),
     "explain": ("explain", "add.py", "--size", "n=2**20"),
+    "predict": ("predict", "add.py", "--size", "n=2**20", "--device", "h200"),
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
     "ls": ("ls",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.explain.facts import device_of_table
+from kernellab.explain.devices import device_of_table
 from kernellab.target import parse_target
 
 

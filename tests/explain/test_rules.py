@@ -6,6 +6,7 @@ import pytest
 
 from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.compute_rules import COMPUTE_RULES
+from kernellab.explain.devices import device_of_table
 from kernellab.explain.explanation import RULES, explain_facts
 from kernellab.explain.facts import (
     AccessFacts,
@@ -15,7 +16,6 @@ from kernellab.explain.facts import (
     LineFacts,
     ReductionFacts,
     SharedFacts,
-    device_of_table,
 )
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import Bottleneck, floor_seconds, gain_of, times_of
@@ -70,7 +70,7 @@ def test_a_launch_at_the_limit_has_no_suggestion() -> None:
     answer = explain_facts(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
     assert answer.findings == ()
     assert answer.summary.startswith(
-        "Limited by DRAM. Measured 183 us, 94 % of the roofline; roofline bound 172 us (rates"
+        "Limited by DRAM. Measured 185 us, 94 % of the roofline; roofline bound 174 us (rates"
     )
     assert answer.summary.endswith("measured on H100). No suggestion.")
     assert answer.bound is Bottleneck.DRAM
@@ -80,7 +80,7 @@ def test_strided_threads_are_uncoalesced() -> None:
     found = first(facts(access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, width_bytes=4), access(64)))
     assert (found.cause, found.line) == (Cause.UNCOALESCED, 3)
     assert "64 M sectors, 8 M ideal; 97 % of the kernel's traffic" in found.text
-    assert found.gain[0] > 1.5
+    assert found.gain[0] > 1.3
 
 
 def test_pieces_of_what_a_thread_owns_are_narrow_and_not_uncoalesced() -> None:

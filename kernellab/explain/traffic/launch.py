@@ -106,12 +106,13 @@ def _programs_to_run(trace: Trace, most_lane_steps: int, deadline: float) -> Arr
     total = trace.total
     if total <= _batch_programs(trace):
         return np.arange(total)
-    some = _sample_programs(total, min(_PROBED, total))
+    probed = max(8, min(_PROBED, most_lane_steps // 10**6))
+    some = _sample_programs(total, min(probed, total))
     try:
         steps = _run_batch(trace, some, deadline) / len(some)
     except CannotTrace:
         steps = float(most_lane_steps)
-    affordable = max(_PROBED, int(most_lane_steps / max(steps, 1.0)))
+    affordable = max(probed, int(most_lane_steps / max(steps, 1.0)))
     return np.arange(total) if affordable >= total else _sample_programs(total, affordable)
 
 
@@ -131,8 +132,11 @@ def traffic_of(
     grid: tuple[int, int, int],
     signature: Iterable[tuple[str, Any]],
     arguments: Mapping[str, Any],
+    most_lane_steps: int = _MOST_LANE_STEPS,
 ) -> Traffic:
     """Return the traffic of a launch by its signature and arguments; for a target without PTX, unknown traffic.
+
+    ``most_lane_steps`` bounds the work: see `trace_launch`.
 
     Raises:
         UsageError: the arguments are not those that the kernel was compiled for.
@@ -146,7 +150,13 @@ def traffic_of(
     resources, wave = compiled.resources, multiprocessors() * resident_programs(compiled)
     code = machine_code_of(compiled)
     combined = combined_atomics(launch.kernel, code)
-    trace = trace_launch(launch, shared_bytes=resources.shared_bytes, combined=combined, wave=wave)
+    trace = trace_launch(
+        launch,
+        shared_bytes=resources.shared_bytes,
+        combined=combined,
+        wave=wave,
+        most_lane_steps=most_lane_steps,
+    )
     uneven = [(place_of(access.instruction.location).line, _UNEVEN) for access in trace.accesses if access.count.uneven]
     reasons = (*trace.unknown, *uneven, *differences(launch.kernel, trace.executed_positions, code))
     unknown = [UnknownTraffic(line, reason) for line, reason in dict.fromkeys(reasons)]

@@ -12,6 +12,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.model import floor_seconds
+from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
 from kernellab.target import block_bounds, limits_of
@@ -96,6 +97,28 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     label(axes, theme, x="us that each unit would take alone", title=title)
     add_legend(figure, theme, loc="outside upper right", ncols=2)
     write_below(figure, lines, theme.text)
+    return figure
+
+
+def prediction_figure(prediction: Prediction, *, dark: bool = False) -> Figure:
+    """Draw the predicted time with its interval, and the time that each unit would take alone."""
+    theme = theme_of(dark)
+    units = [(name, ms) for name, ms in prediction.terms.items() if ms > _LEAST_SHOWN * prediction.time_ms]
+    units.sort(key=lambda term: -term[1])
+    figure, axes = single_axes(8.0, 1.25 + _ROW_INCHES * len(units), theme)
+    for place, (_, ms) in enumerate(units):
+        axes.barh(place, ms * 1e3, height=0.62, color=theme.tied if place else theme.failed)
+        write_beside(axes, ms * 1e3, place, seconds_words(ms / 1e3), theme)
+    interval = f"{seconds_words(prediction.low_ms / 1e3)} to {seconds_words(prediction.high_ms / 1e3)}"
+    axes.axvspan(prediction.low_ms * 1e3, prediction.high_ms * 1e3, color=theme.faint, alpha=0.5, label=interval)
+    predicted = f"predicted {seconds_words(prediction.time_ms / 1e3)}"
+    axes.axvline(prediction.time_ms * 1e3, color=theme.text, linewidth=1.4, label=predicted)
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(units)), [name for name, _ in units])
+    axes.set(xlim=(0, 1.05 * prediction.high_ms * 1e3), ylim=(len(units) - 0.4, -0.6))
+    title = f"{prediction.kernel}: predicted for {prediction.device}, limited by {prediction.bound}"
+    label(axes, theme, x="us that each unit would take alone", title=title)
+    add_legend(figure, theme, loc="outside upper right", ncols=2)
     return figure
 
 

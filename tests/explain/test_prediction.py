@@ -1,0 +1,107 @@
+"""Predicted times: a time with its interval for a named device, what it cannot predict, and how it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import UsageError
+from kernellab.explain.devices import DEVICES, device_for, named_device
+from kernellab.explain.facts import AtomicFacts
+from kernellab.explain.prediction import predict_facts
+from kernellab.target import parse_target
+from tests.labs import shared_lab
+
+N = 1 << 22
+X, OUT = torch.zeros(N), torch.empty(N)
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def grid(meta: dict[str, int]) -> tuple[int, ...]:
+    return (triton.cdiv(N, meta["BLOCK"]),)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab("cuda:90", ":memory:") as lab:
+        yield lab
+
+
+def predict(lab: kernellab.Lab, **options: str) -> kernellab.Prediction:
+    return lab.predict(double, grid, X, OUT, N, BLOCK=1024, **options)
+
+
+def test_a_copy_takes_about_its_bytes_over_the_bandwidth(lab: kernellab.Lab) -> None:
+    prediction = predict(lab, device="h100")
+    assert prediction.device == "H100"
+    assert prediction.bound == "DRAM"
+    bytes_over_bandwidth_ms = 2 * 4 * N / 3350e9 * 1e3
+    assert bytes_over_bandwidth_ms < prediction.time_ms < 2 * bytes_over_bandwidth_ms
+    assert prediction.low_ms < prediction.time_ms < prediction.high_ms
+    assert 0.5 < prediction.share < 1
+    assert prediction.unknown == ()
+
+
+def test_a_slower_device_takes_longer(lab: kernellab.Lab) -> None:
+    slow, quick = predict(lab, device="l4"), predict(lab, device="h200")
+    assert (slow.target, quick.target) == ("cuda:89", "cuda:90")
+    assert slow.time_ms > 5 * quick.time_ms
+
+
+def test_a_target_may_be_named_by_its_model(lab: kernellab.Lab) -> None:
+    assert predict(lab, target="h200").device == "H200"
+    assert predict(lab, target="cuda:90").device == "H100"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "h300"}, "device is 'h300'; expected one of t4, "),
+        ({"device": "l4", "target": "cuda:90"}, "device l4 is a cuda:89, and target is cuda:90"),
+        ({"target": "hip:gfx942"}, "Times cannot be predicted for hip:gfx942"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(lab: kernellab.Lab, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        predict(lab, **options)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_device_of_the_table_has_a_known_target_and_a_source(name: str) -> None:
+    device = named_device(name.upper())
+    assert device_for(parse_target(device.target), name) == device.rates
+    assert device.source.startswith("https://")
+
+
+def test_a_prediction_shows_as_a_card_a_figure_and_data(lab: kernellab.Lab) -> None:
+    prediction = predict(lab, device="h200")
+    text = prediction._repr_mimebundle_()["text/plain"]
+    assert "on H200, limited by DRAM" in text
+    assert list(prediction.frame["time_ms"]) == sorted(prediction.terms.values(), reverse=True)
+    assert "predicted for H200" in prediction.plot(dark=True).axes[0].get_title(loc="left")
+
+
+def test_contended_atomics_make_the_interval_wide(lab: kernellab.Lab) -> None:
+    facts = predict(lab).facts
+    assert facts is not None
+    contended = replace(facts, atomics=(AtomicFacts(None, "out_ptr", updates=1e6, addresses=64.0),))
+    narrow, wide = predict_facts(facts), predict_facts(contended)
+    assert wide.high_ms / wide.low_ms > 2 * narrow.high_ms / narrow.low_ms
+
+
+def test_the_page_of_predictions_lists_every_device_with_its_bandwidth() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "predictions.md").read_text(encoding="utf-8")
+    for device in DEVICES.values():
+        assert f"| `{device.name}` | {device.rates.name} | {device.target} |" in page
