@@ -73,6 +73,13 @@ OUTCOME_COLUMNS = {
 }
 """The columns of an outcome by name, in the order of the tables."""
 
+PREDICTED_COLUMNS = {
+    "predicted_ms": Column("number or null", "the predicted time; null where the config was measured"),
+    "predicted_low_ms": Column("number or null", "the lower bound, which four of five recorded times respect"),
+    "predicted_high_ms": Column("number or null", "the upper bound"),
+}
+"""The columns of a tuning that nothing measured, which the store does not keep."""
+
 # A measurement has two of the columns as fields of its own, and a rank follows from the other rows.
 _NO_DETAILS = {"status", "time_ms", "rank"}
 ROW_DETAILS: dict[str, tuple[type, ...]] = {

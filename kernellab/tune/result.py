@@ -12,7 +12,7 @@ from kernellab.display import Drawable
 from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
-from kernellab.store.columns import OUTCOME_COLUMNS, Status
+from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
 from kernellab.timing.outcome import (
@@ -43,6 +43,8 @@ class Row(OutcomeRow):
 
     Rows of one ``group`` have equal outputs, also across tunings; ``apart`` has the differences from other groups as
     JSON. ``outputs`` are the compared arguments, with commas, or "" for all: see `kernellab.tune.agreement`.
+    ``predicted_ms`` is the time that the model of `explain` predicts, between ``predicted_low_ms`` and
+    ``predicted_high_ms``; the store keeps none of the three.
     """
 
     config: Config
@@ -55,12 +57,18 @@ class Row(OutcomeRow):
     group: str = ""
     outputs: str = ""
     apart: str = ""
+    predicted_ms: float | None = None
+    predicted_low_ms: float | None = None
+    predicted_high_ms: float | None = None
 
     @property
     def resources(self) -> tuple[float, ...]:
         """The tie-breakers: spilled bytes, then registers of a block, then its shared memory."""
         warps = self.config.num_warps or 4
         return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
+
+
+PREDICTED = tuple(PREDICTED_COLUMNS)
 
 
 def times_of(rows: Iterable[Row]) -> dict[Config, float]:
@@ -129,9 +137,17 @@ class Tuning(Drawable):
             return f"<Tuning of {self.kernel}: none of {plural(len(self.rows), 'config')} works>"
         row = self.rows[self.winner]
         time = "not timed" if row.time_ms is None else f"{row.time_ms:.4g} ms"
+        if self.is_predicted:
+            time = f"predicted {row.predicted_ms:.4g} ms"
         faster = self.outvoted
         more = "" if faster is None else f"; {faster.config.text} is faster and differs"
         return f"<Tuning of {self.kernel}: {plural(len(self.rows), 'config')}, best {row.config.text} ({time}){more}>"
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the winner was chosen by its predicted time, since nothing was timed."""
+        row = None if self.winner is None else self.rows[self.winner]
+        return row is not None and row.time_ms is None and row.predicted_ms is not None
 
     @property
     def outvoted(self) -> Row | None:
@@ -142,7 +158,7 @@ class Tuning(Drawable):
 
     @property
     def best(self) -> Any:
-        """The winning `triton.Config`; without a GPU, the first that fits the target.
+        """The winning `triton.Config`; without a GPU, the one with the least predicted time, else the first that fits.
 
         Raises:
             CannotRun: no config of the list works.
@@ -158,7 +174,7 @@ class Tuning(Drawable):
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
-        """One row per config: its parameters and options, then `OUTCOME_COLUMNS`; provenance in ``attrs``.
+        """One row per config: its parameters and options, outcome, prediction; provenance in ``attrs``.
 
         ``attrs["winner"]`` and ``attrs["tied"]`` are labels of the index, ``attrs["warm_ms"]`` the medians of the
         finalists without a flush of the L2, and ``attrs["device_index"]`` the GPU that timed each row, by label.
@@ -183,8 +199,10 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
     ranks = _ranks(tuning)
     records = [{**record_of(row, row.config, names), "rank": ranks.get(index)} for index, row in enumerate(tuning.rows)]
-    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS]
-    frame = with_types(pd.DataFrame(records, columns=columns), names)
+    for record, row in zip(records, tuning.rows, strict=True):
+        record.update({name: getattr(row, name) for name in PREDICTED})
+    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS, *PREDICTED]
+    frame = with_types(pd.DataFrame(records, columns=columns), names, numbers=PREDICTED)
     frame.attrs.update(
         {
             "kernel": tuning.kernel,
@@ -221,6 +239,7 @@ def tuning_of(frame: pandas.DataFrame) -> Tuning:
             cold_ms=cell_value(record["cold_ms"]),
             warm_ms=attrs.get("warm_ms", {}).get(label),
             device_index=attrs.get("device_index", {}).get(label),
+            **{name: cell_value(record[name]) for name in PREDICTED if name in record},
         )
         for config, label, record in zip(configs, labels, frame.to_dict("records"), strict=True)
     )
@@ -275,12 +294,18 @@ def _agreement_data(tuning: Tuning) -> dict[str, Any] | None:
 
 
 def _ranks(tuning: Tuning) -> dict[int, int]:
-    """Return the ranks from 1 of the configs that ran well: the winner, its ties, the others by time."""
-    good = [index for index, row in enumerate(tuning.rows) if row.status is Status.OK and row.time_ms is not None]
+    """Return the ranks from 1 of the configs that ran well, or could run: the winner, its ties, the others by time.
+
+    Without any measured time, predicted ones rank.
+    """
+    times = {index: row.time_ms for index, row in enumerate(tuning.rows) if row.status is Status.OK}
+    if tuning.is_predicted:
+        times = {index: row.predicted_ms for index, row in enumerate(tuning.rows) if row.status is Status.NOT_TIMED}
+    good = [index for index, time_ms in times.items() if time_ms is not None]
 
     def place(index: int) -> tuple[int, float]:
-        group = 0 if index == tuning.winner else 1 if index in tuning.ties else 2
-        return group, tuning.rows[index].time_ms or 0.0
+        group = 0 if index == tuning.winner else 1 if index in tuning.ties and not tuning.is_predicted else 2
+        return group, times[index] or 0.0
 
     return {index: rank for rank, index in enumerate(sorted(good, key=place), start=1)}
 
@@ -341,7 +366,7 @@ def joined_names(outputs: frozenset[str] | None) -> str:
     return ",".join(sorted(outputs or ()))
 
 
-_COLUMNS = {"config", "status", "time_ms"}
+_COLUMNS = {"config", "status", "time_ms", *PREDICTED}
 
 
 @dataclass(frozen=True, slots=True)

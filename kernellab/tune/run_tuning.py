@@ -19,15 +19,13 @@ from kernellab.store.columns import Status
 from kernellab.target import limits_of
 from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
-from kernellab.timing.launches import (
-    Bench,
-    Launches,
-    with_zeros,
-)
+from kernellab.timing.launches import Bench, Implementation, Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
+from kernellab.tune.predicted_search import PredictedSearch
+from kernellab.tune.predicting import Predictor, row_predictor, with_left_rows
 from kernellab.tune.progress import Watch, ignore_progress
 from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning, joined_names, reference_identity
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
@@ -35,7 +33,7 @@ from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
-    pass
+    from kernellab.explain.prediction import Prediction
 
 MakeBench = Callable[[Launches, float, int | None], Bench]
 """Makes the bench of a device: launches, timeout of each config in seconds, GPU number (None for the current one)."""
@@ -47,8 +45,9 @@ Progress = Callable[[str], AbstractContextManager[Watch]]
 class Environment:
     """The compiler, registry, device and benches of a tuning; without ``make_bench`` nothing is timed.
 
-    Then ``interpret``, if given, runs configs on the CPU to compare them with a reference. ``progress`` returns a
-    context that displays a tuning; ``remarks`` are added to the notes of every tuning.
+    Then ``interpret``, if given, runs configs on the CPU to compare them with a reference, and ``predict`` predicts
+    their times. ``progress`` returns a context that displays a tuning; ``remarks`` are added to the notes of every
+    tuning.
     """
 
     compiler: Compiler
@@ -58,6 +57,7 @@ class Environment:
     clock: Callable[[], float] = time.perf_counter
     progress: Progress | None = None
     interpret: Interpret | None = None
+    predict: Callable[[Implementation], Prediction] | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -181,39 +181,77 @@ def run_tuning(
     start, most = partial(best_start, records, known), options.budget_configs or 64
     compiler = _compiler(environment, options)
     pool = _pool(environment, launches, options)
+    predictor = None if pool is not None or environment.predict is None else Predictor(environment.predict)
+    wanted = _predicted_search(environment, launches, options, compiler, known, predictor)
     generated = options.configs if options.is_generated else None
     tuner = Tuner(
         launches,
         options,
-        search_of(options.search, options.configs, launches.originals, most, options.seed, start),
+        wanted or search_of(options.search, options.configs, launches.originals, most, options.seed, start),
         compiler,
         pool,
         records,
         environment.clock,
         known,
-        partial(suggest_for_registers, generated, limits_of(launches.target)),
+        partial(suggest_for_registers, None if wanted else generated, limits_of(launches.target)),
         check,
+        predictor,
     )
     watched = nullcontext(ignore_progress) if environment.progress is None else environment.progress(launches.name)
     try:
         with watched as tuner.watch:
             tuning = tuner.run()
+            if wanted is not None:
+                tuning = with_left_rows(tuning, wanted.left, launches)
     finally:
         if pool is not None:
             pool.close()
+    if wanted is not None and wanted.note:
+        launches.notes.append(wanted.note)
+    predicted_for = {} if predictor is None or not predictor.device else {"predicted_for": predictor.device}
     notes = [
         *environment.remarks,
         *launches.notes,
         *(() if check is None else (check.note,)),
         *_executor_notes(compiler, tuning),
         *(pool.notes if pool is not None else () if tuning.winner is None else (WITHOUT_GPU,)),
+        *(() if predictor is None else predictor.notes),
         *tuning.notes,
     ]
     return replace(
         tuning,
         seconds=environment.clock() - start_s,
-        provenance=_provenance(environment, launches, options, records),
+        provenance={**_provenance(environment, launches, options, records), **predicted_for},
         notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _predicted_search(
+    environment: Environment,
+    launches: Launches,
+    options: Options,
+    compiler: Compiler,
+    known: Mapping[Config, Row],
+    predictor: Predictor | None,
+) -> PredictedSearch | None:
+    """Return the search by predicted times, where the options ask for it.
+
+    Raises:
+        UsageError: nothing predicts times here.
+    """
+    if options.search != "predicted":
+        return None
+    if environment.predict is None:
+        raise UsageError("search='predicted' is for lab.tune; use another search here.")
+    predictor = predictor or Predictor(environment.predict)
+    may_spill = not options.is_generated
+    return PredictedSearch(
+        launches.originals,
+        row_predictor(launches, compiler, predictor, may_spill=may_spill),
+        options.budget_configs,
+        options.seed,
+        known=[config for config in launches.originals if config in known],
+        measures=environment.make_bench is not None,
     )
 
 

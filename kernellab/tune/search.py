@@ -22,7 +22,7 @@ from kernellab.timing.config import Config, NonJsonValue, Space
 from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32
-SearchName = Literal["exhaustive", "random", "descent", "optuna"]
+SearchName = Literal["exhaustive", "random", "descent", "optuna", "predicted"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
 
 
@@ -278,6 +278,8 @@ def search_of(
     if search not in SEARCHES:
         raise UsageError(choice_message("search", search, (*SEARCHES, "an object with ask and tell methods")))
     space = given if isinstance(given, Space) else None
+    if search == "predicted":
+        raise UsageError("search='predicted' needs the compiler of a tuning; use it in lab.tune.")
     if search == "exhaustive":
         return Exhaustive(originals)
     if search == "descent":

@@ -31,6 +31,7 @@ from kernellab.tune.cpu_check import AGREES, CpuCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options
+from kernellab.tune.predicting import Predictor, predicted_final
 from kernellab.tune.progress import Counts, Stage, Watch, ignore_progress
 from kernellab.tune.result import (
     Agreement,
@@ -61,8 +62,8 @@ class Tuner:
     """One tuning of launches that have their configs set; it adds each row to ``records`` as soon as it is known.
 
     ``known`` are rows of earlier tunings, which are not measured again. ``suggest`` returns another config to try after
-    one compiled, or None. Without a ``pool``, configs are only compiled, and ``check`` compares those that fit with the
-    reference.
+    one compiled, or None. Without a ``pool``, configs are only compiled, ``check`` compares those that fit with the
+    reference, and ``predictor`` predicts their times.
     """
 
     launches: Launches
@@ -75,6 +76,7 @@ class Tuner:
     known: Mapping[Config, Row] = field(default_factory=dict)
     suggest: Callable[[Config, Row], Config | None] = lambda config, row: None
     check: CpuCheck | None = None
+    predictor: Predictor | None = None
     watch: Watch = ignore_progress
     name: str = field(default_factory=lambda: uuid4().hex[:12])
     _rows: dict[Config, Row] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class Tuner:
             final = Final(best, ())
         if self.pool is None:
             fitting = [c for c, row in self._rows.items() if row.status is Status.NOT_TIMED and c in self._candidates]
-            final = Final(next((c for c in fitting if self._rows[c].checked), next(iter(fitting), None)), ())
+            final = predicted_final({config: self._rows[config] for config in fitting})
         self._counts.recount(self._rows, final.winner)
         self._report_progress("done")
         return self._result(final, is_interrupted=is_interrupted)
@@ -258,7 +260,9 @@ class Tuner:
         self._rows[config] = row = unmeasured_row(config, result, may_spill=config in self._spill_exempt)
         if not isinstance(result, KernellabError) and not row.reason:
             self._candidates[config] = implementation_of(self.launches, config, result, self._places[config])
-            self._rows[config] = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
+            row = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
+            predictor = self.predictor
+            self._rows[config] = predictor.predicted_row(row, self._candidates[config]) if predictor else row
         if config not in self._candidates or self.pool is None:
             self._counts.add(self._rows[config])
             if not isinstance(result, WorkerError | StoreError):  # a lost worker, a full disk: nothing of the config

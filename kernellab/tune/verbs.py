@@ -15,7 +15,7 @@ from kernellab.launch.runtime import Runtime
 from kernellab.launch.value_samples import samples_before
 from kernellab.registry import Session, remember
 from kernellab.target import device_name, parse_target
-from kernellab.timing.launches import Bench, Launches, set_to_zero
+from kernellab.timing.launches import Bench, Implementation, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
@@ -25,6 +25,7 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.checking.reference import ReferenceFunction
+    from kernellab.explain.prediction import Prediction
     from kernellab.tune.cluster_tuning import OpenEnvironment
 
 TOO_LARGE = "The configs were not checked: what the kernel reads and changes was too large to be kept for it."
@@ -40,7 +41,15 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
         partial(_bench, runtime) if can_time(runtime) else None,
         progress=runtime.tuning_reporter,
         interpret=runtime.interpret,
+        predict=partial(_predict, session),
     )
+
+
+def _predict(session: Session, implementation: Implementation) -> Prediction:
+    from kernellab.explain.devices import device_for
+    from kernellab.explain.prediction_verbs import predict_implementation  # a tuning on a GPU needs none of it
+
+    return predict_implementation(implementation, device_for(session.target, session.model))
 
 
 def tune_and_launch(

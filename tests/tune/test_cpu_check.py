@@ -113,7 +113,7 @@ def test_a_config_that_leaves_its_arguments_is_a_fault(lab: kernellab.Lab, tenso
 
 def test_arguments_without_data_are_refused_with_a_check_and_tuned_without(lab: kernellab.Lab) -> None:
     x, out = torch.empty(COUNT, device="meta"), torch.empty(COUNT, device="meta")
-    assert lab.tune(scale, grid, x, out, COUNT, configs=blocks(64, 128)).best.kwargs == {"BLOCK": 64}
+    assert lab.tune(scale, grid, x, out, COUNT, configs=blocks(64, 128)).is_predicted
     with pytest.raises(UsageError, match="check needs values, and x_ptr is a tensor without data"):
         lab.tune(scale, grid, x, out, COUNT, configs=blocks(64), check=lambda x_ptr: 2 * x_ptr)
     with pytest.raises(UsageError, match="check needs values, and x_ptr is a tensor without data"):

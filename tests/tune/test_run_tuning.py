@@ -229,12 +229,12 @@ def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> No
 
 
 def test_without_a_gpu_the_launch_that_would_have_been_is_kept_as_one_that_was_not(lab: kernellab.Lab) -> None:
-    lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128))
+    best = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128)).best
     version = lab.kernels.version("scale")
     kept = lab.kernels.store.history.launches(version.id)[-1]
     assert kept.count == 0
     assert kept.launch.where == "nowhere"
-    assert kept.launch.grid == (5, 1, 1)
+    assert kept.launch.grid == (-(-N // best.kwargs["BLOCK"]), 1, 1)
     assert [argument.name for argument in kept.launch.arguments][:3] == ["x_ptr", "out_ptr", "n"]
     assert lab.compare("scale", lambda x_ptr: 2 * x_ptr).equal
 

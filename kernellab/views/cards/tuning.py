@@ -46,7 +46,8 @@ _MOST_FAILURES = 6
 _LEAST_RATIO = 1.03
 _LEAST_CHANGE = 1.15
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
-_HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
+_PREDICTED = ("predicted ms", "predicted interval")
+_HEAD = ("rank", "config", "ms", "interval", *_PREDICTED, "registers", "spills", "shared", "occupancy", "status")
 _LEFT = ("config", "status")
 
 
@@ -100,6 +101,8 @@ def summary(tuning: Tuning) -> str:
         part = f"{compiled} of " if compiled < len(tuning.rows) else ""
         many = plural(len(tuning.rows), "config")
         no_gpu = "" if tuning.provenance.get("device") else " (no GPU)"
+        if tuning.is_predicted:
+            return _predicted_summary(tuning, row, f"{part}{many} compiled {how}{no_gpu}")
         first = "first that fits and agrees with the reference" if row.checked else "first that fits"
         return f"{tuning.kernel}: {part}{many} compiled {how}, not timed{no_gpu}; {first}: {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
@@ -110,6 +113,16 @@ def summary(tuning: Tuning) -> str:
             f"; {faster.config.text} is faster, at {faster.time_ms:.4g} ms, but its outputs differ from most: {DECIDES}"
         )
     return f"{tuning.kernel}: {plural(len(tuning.rows), 'config')} {how}; {best}"
+
+
+def _predicted_summary(tuning: Tuning, row: Row, compiled: str) -> str:
+    """Return what a tuning without a GPU predicts: the first config, its time, how many may be as fast."""
+    device = tuning.provenance.get("predicted_for") or tuning.provenance.get("target")
+    between = interval(row.predicted_low_ms, row.predicted_high_ms)
+    ties = f"; {plural(len(tuning.ties), 'interval')} of others overlap it" if tuning.ties else ""
+    agrees = " of those that agree with the reference" if row.checked else ""
+    first = f"first{agrees} by predicted time on {device}: {row.config.text} at {row.predicted_ms:.4g} ms ({between})"
+    return f"{tuning.kernel}: {compiled}, not measured; {first}{ties}"
 
 
 def why(tuning: Tuning) -> list[str]:
@@ -133,12 +146,17 @@ def _table(tuning: Tuning, order: Sequence[int], count: int, rest_is: str) -> Ta
 
 def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
     row = tuning.rows[index]
-    mark = " *" if index == tuning.winner and row.time_ms is not None else " =" if index in tuning.ties else ""
+    ranks = (row.status is Status.OK and row.time_ms is not None) or (
+        tuning.is_predicted and row.predicted_ms is not None
+    )
+    mark = " *" if index == tuning.winner else " =" if index in tuning.ties else ""
     return (
-        "" if row.time_ms is None or row.status != "ok" else f"{values['rank']}{mark}",
+        f"{values['rank']}{mark}" if ranks else "",
         config_text(values, names) or row.config.text,
         number(row.time_ms, ".4g"),
         interval(row.low_ms, row.high_ms),
+        number(row.predicted_ms, ".4g"),
+        interval(row.predicted_low_ms, row.predicted_high_ms),
         number(row.registers, "d"),
         number(row.spill_bytes, "d"),
         number(row.shared_bytes, ",d"),

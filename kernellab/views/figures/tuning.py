@@ -50,8 +50,9 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     """Return the times of all configs with their intervals, the fastest on top; failures are listed below.
 
     Configs that cannot win, since their outputs differ from most, follow those that can. Up to 40 configs have a line
-    each, with its config; more are a curve over their rank.
+    each, with its config; more are a curve over their rank. Predicted times, where none was measured, are bars.
     """
+    frame = with_shown_times(frame)
     # Those with a rank, then those that differ from most, by their times.
     ranked = frame[frame["rank"].notna()].sort_values("rank")
     differing = frame[(frame["status"] == Status.DIFFERS) & frame["time_ms"].notna()].sort_values("time_ms")
@@ -73,18 +74,18 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
 
 def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
     """Return the time by the value of each parameter that varies, a panel each; None where nothing was timed."""
-    theme = theme_of(dark)
+    theme, frame = theme_of(dark), with_shown_times(frame)
     timed = frame[frame["rank"].notna()]
     names = varying(timed)
     if not names:
         return None
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    figure = new_figure(2.6 * columns, 2.3 * rows, theme)
+    figure, unit = new_figure(2.6 * columns, 2.3 * rows, theme), "predicted ms" if is_predicted(frame) else "ms"
     for place, name in enumerate(names):
         axes = new_axes(figure, theme, (rows, columns, place + 1))
         _draw_parameter(axes, frame, timed, name, theme)
-        label(axes, theme, y="ms" if place % columns == 0 else "")
+        label(axes, theme, y=unit if place % columns == 0 else "")
     return figure
 
 
@@ -98,7 +99,7 @@ def heat_map(frame: pandas.DataFrame, across: str = "", down: str = "", *, dark:
     """
     from numpy import ndenumerate
 
-    theme = theme_of(dark)
+    theme, frame = theme_of(dark), with_shown_times(frame)
     timed = frame[frame["rank"].notna()]
     free = [name for name in varying(timed) if name not in (across, down)]
     across, down = across or (free.pop(0) if free else ""), down or (free.pop(0) if free else "")
@@ -125,6 +126,24 @@ def heat_map(frame: pandas.DataFrame, across: str = "", down: str = "", *, dark:
     return figure
 
 
+def with_shown_times(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a frame with predicted times in place of measured ones, if it has predicted ones alone.
+
+    ``attrs["is_predicted"]`` says that these are shown.
+    """
+    if "predicted_ms" not in frame or frame["predicted_ms"].isna().all() or frame["time_ms"].notna().any():
+        return frame
+    columns = {"time_ms": "predicted_ms", "low_ms": "predicted_low_ms", "high_ms": "predicted_high_ms"}
+    shown = frame.assign(**{measured: frame[predicted] for measured, predicted in columns.items()})
+    shown.attrs = {**frame.attrs, "is_predicted": True}
+    return shown
+
+
+def is_predicted(frame: pandas.DataFrame) -> bool:
+    """Whether the times of a frame of `with_shown_times` are predicted."""
+    return bool(frame.attrs.get("is_predicted"))
+
+
 def varying(frame: pandas.DataFrame) -> list[str]:
     """Return the parameters and options that have more than one value in a frame."""
     names = frame.columns[: list(frame.columns).index("status")]
@@ -137,10 +156,15 @@ def config_text(row: Any, names: Sequence[str]) -> str:
     return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
+_PREDICTED_TIMES = "predicted ms, with the interval that holds four of five recorded times"
+
+
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
-    names = varying(frame)
+    names, predicted = varying(frame), is_predicted(frame)
     for place, (index, row) in enumerate(timed.iterrows()):
         look = _look(frame, index, theme)
+        if predicted:
+            axes.barh([place], [row["time_ms"]], height=0.62, color=look["color"], alpha=0.35)
         axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=look["color"], linewidth=2.2, alpha=0.6)
         axes.plot([row["time_ms"]], [place], **look, markersize=5)
     _tell_differing(axes, timed, theme)
@@ -148,8 +172,8 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
         tick.set_color(_look(frame, index, theme)["color"] if index in _marked_labels(frame) else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
-    label(axes, theme, x="ms, median with 99 % interval, cold L2")
-    scale_times(axes, "x", timed["time_ms"], theme)
+    label(axes, theme, x=_PREDICTED_TIMES if predicted else "ms, median with 99 % interval, cold L2")
+    scale_times(axes, "x", timed["high_ms" if predicted else "time_ms"], theme)
 
 
 def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -206,10 +230,11 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     winner = frame.attrs.get("winner")
     if winner in timed.index:
         row = timed.loc[winner]
-        text = f"best: {config_text(row, names)}, {row['time_ms']:.4g} ms"
+        first = "first by prediction" if is_predicted(frame) else "best"
+        text = f"{first}: {config_text(row, names)}, {row['time_ms']:.4g} ms"
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
     use_logarithm(axes, "y", theme)
-    label(axes, theme, x="rank", y="ms")
+    label(axes, theme, x="rank", y="predicted ms" if is_predicted(frame) else "ms")
 
 
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
@@ -235,13 +260,17 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
     ties = len(attrs.get("tied", ()))
     tied = f", {ties} tied" if ties else ""
     configs = plural(len(frame), "config")
+    if is_predicted(frame):
+        overlap = f"; {ties} overlap the first" if ties else ""
+        device = attrs.get("predicted_for") or attrs.get("target", "")
+        return f"{attrs.get('kernel', 'kernel')}: predicted times for {device}, not measured{overlap}"
     return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
 
 
 def failure_lines(frame: pandas.DataFrame) -> list[str]:
     """Return a line per config that did not run well, or one per status where there are many."""
     failed = frame[~frame["status"].isin([Status.OK, Status.DIFFERS])]
-    if frame["rank"].isna().all():
+    if frame["rank"].isna().all() or is_predicted(frame):
         failed = failed[~failed["status"].isin([*UNMEASURED])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
@@ -256,7 +285,8 @@ def failure_lines(frame: pandas.DataFrame) -> list[str]:
 def _marked_labels(frame: pandas.DataFrame) -> list[Any]:
     """Return the labels of the winner and its ties, the winner last, so that it is on top."""
     labels = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
-    return [label for label in labels if label in frame.index and frame.loc[label, "status"] == Status.OK]
+    marked = {Status.NOT_TIMED} if is_predicted(frame) else {Status.OK}
+    return [label for label in labels if label in frame.index and frame.loc[label, "status"] in marked]
 
 
 def _look(frame: pandas.DataFrame, label: Any, theme: Theme) -> dict[str, Any]:

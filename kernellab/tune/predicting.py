@@ -1,0 +1,95 @@
+"""Predicted times of configs that nothing times: a row's columns, and the decision between rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import Compiled, CompileJob
+from kernellab.errors import KernellabError, UsageError
+from kernellab.timing.config import Config
+from kernellab.timing.launches import Implementation, Launches, implementation_of
+from kernellab.tune.finals import Final
+from kernellab.tune.predicted_search import PredictRows
+from kernellab.tune.result import Row, Tuning, unmeasured_row
+
+if TYPE_CHECKING:
+    from kernellab.explain.prediction import Prediction
+
+
+@dataclass(slots=True)
+class Predictor:
+    """Predicts the times of compiled configs on a ``device``; ``notes`` say why some have none."""
+
+    predict: Callable[[Implementation], Prediction]
+    notes: list[str] = field(default_factory=list)
+    device: str = ""
+    _known: dict[Config, Prediction] = field(default_factory=dict)
+    _is_refused: bool = False
+
+    def predicted_row(self, row: Row, candidate: Implementation) -> Row:
+        """Return a row with its predicted time, or as it is where none can be predicted.
+
+        After a target whose times cannot be predicted, no more are tried.
+        """
+        if self._is_refused:
+            return row
+        try:
+            prediction = self._known.get(row.config) or self.predict(candidate)
+        except KernellabError as exc:
+            self._is_refused = isinstance(exc, UsageError)
+            self.notes.append(exc.message)
+            return row
+        self.device, self._known[row.config] = prediction.device, prediction
+        return replace(
+            row,
+            predicted_ms=prediction.time_ms,
+            predicted_low_ms=prediction.low_ms,
+            predicted_high_ms=prediction.high_ms,
+        )
+
+
+def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, *, may_spill: bool) -> PredictRows:
+    """Return a function that compiles configs side by side, and predicts the time of each that fits."""
+
+    def predict_rows(configs: Sequence[Config]) -> dict[Config, Row]:
+        rows: dict[Config, Row] = {}
+        for index, result in compiler.stream([partial(_job, launches, config) for config in configs]):
+            config = configs[index]
+            rows[config] = row = unmeasured_row(config, result, may_spill=may_spill)
+            if isinstance(result, Compiled) and not row.reason:
+                candidate = implementation_of(launches, config, result, index)
+                rows[config] = predictor.predicted_row(row, candidate)
+        return rows
+
+    return predict_rows
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
+
+
+def with_left_rows(tuning: Tuning, left: Mapping[Config, Row], launches: Launches) -> Tuning:
+    """Return a tuning with the rows that were compiled and not measured, after those that were."""
+    asked = {row.config for row in tuning.rows}
+    added = {config: row for config, row in left.items() if config not in asked}
+    configs = (*tuning.configs, *map(launches.original, added))
+    return replace(tuning, rows=(*tuning.rows, *added.values()), configs=configs)
+
+
+def predicted_final(rows: Mapping[Config, Row]) -> Final:
+    """Return the decision between configs that fit and were not timed: the least predicted time, else the first.
+
+    Those that agree with a reference come first. Configs tie whose intervals overlap that of the winner.
+    """
+    checked = {config: row for config, row in rows.items() if row.checked} or rows
+    predicted = {config: row for config, row in checked.items() if row.predicted_ms is not None}
+    if not predicted:
+        return Final(next(iter(checked), None), ())
+    winner = min(predicted, key=lambda config: (predicted[config].predicted_ms or 0.0, predicted[config].resources))
+    high_ms = predicted[winner].predicted_high_ms or 0.0
+    ties = [c for c, row in predicted.items() if c != winner and (row.predicted_low_ms or 0.0) <= high_ms]
+    return Final(winner, tuple(ties))

@@ -1,0 +1,125 @@
+"""Tunings without a GPU: every config has a predicted time, which ranks and wins, and is never taken for measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import KernellabError
+from kernellab.store.columns import PREDICTED_COLUMNS, Status
+from kernellab.timing.config import Config
+from kernellab.tune.predicting import predicted_final
+from kernellab.tune.result import Row
+from tests.labs import shared_lab
+
+N = 300_000
+X, OUT = torch.zeros(N), torch.empty(N)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def grid(meta: dict[str, int]) -> tuple[int, ...]:
+    return (triton.cdiv(N, meta["BLOCK"]),)
+
+
+def blocks(*sizes: int) -> list[triton.Config]:
+    return [triton.Config({"BLOCK": size}) for size in sizes]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab("cuda:90", ":memory:") as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def tuning(lab: kernellab.Lab) -> kernellab.Tuning:
+    return lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024, 128))
+
+
+def test_each_config_has_a_predicted_time_in_its_interval(tuning: kernellab.Tuning) -> None:
+    times = tuning.frame[list(PREDICTED_COLUMNS)]
+    assert times.notna().all(axis=None)
+    assert (times["predicted_low_ms"] < times["predicted_ms"]).all()
+    assert (times["predicted_ms"] < times["predicted_high_ms"]).all()
+    assert tuning.frame["time_ms"].isna().all()
+
+
+def test_the_least_predicted_time_wins_and_ranks_first(tuning: kernellab.Tuning) -> None:
+    assert tuning.is_predicted
+    first = tuning.frame["predicted_ms"].idxmin()
+    assert tuning.winner == first
+    assert tuning.frame.loc[first, "rank"] == 1
+    assert sorted(tuning.frame["rank"]) == [1, 2, 3]
+    assert tuning.provenance["predicted_for"] == "H100"
+
+
+def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
+    again = kernellab.Tuning.from_frame(tuning.frame)
+    assert again.is_predicted
+    assert again.best.kwargs == tuning.best.kwargs
+    assert [row.predicted_ms for row in again.rows] == [row.predicted_ms for row in tuning.rows]
+
+
+def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.Tuning) -> None:
+    text = tuning._repr_mimebundle_()["text/plain"]
+    assert "not measured; first by predicted time on H100: " in text
+    assert "predicted times for H100, not measured" in tuning.plot().axes[0].get_title(loc="left")
+
+
+def test_the_store_keeps_no_prediction(lab: kernellab.Lab, tuning: kernellab.Tuning) -> None:
+    assert lab.frame("measurements").empty
+    assert lab.kernels.store.history.measurements(key=tuning.provenance["key"]) == []
+
+
+def test_for_amd_the_first_config_that_fits_wins_and_one_note_says_why() -> None:
+    with shared_lab("hip:gfx942", ":memory:") as amd:
+        tuning = amd.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024))
+    assert not tuning.is_predicted
+    assert tuning.best.kwargs == {"BLOCK": 64}
+    assert sum("cannot be predicted for hip:gfx942" in note for note in tuning.notes) == 1
+
+
+def row(block: int, low: float, time: float, high: float, checked: str = "") -> Row:
+    config = Config.from_triton(triton.Config({"BLOCK": block}))
+    return Row(
+        config, Status.NOT_TIMED, predicted_ms=time, predicted_low_ms=low, predicted_high_ms=high, checked=checked
+    )
+
+
+def test_configs_tie_whose_intervals_overlap_the_first() -> None:
+    rows = [row(1, 0.8, 1.0, 1.3), row(2, 1.2, 1.5, 2.0), row(4, 1.4, 1.7, 2.1)]
+    final = predicted_final({each.config: each for each in rows})
+    assert (final.winner, final.ties) == (rows[0].config, (rows[1].config,))
+
+
+def test_configs_that_agree_with_the_reference_come_before_quicker_ones() -> None:
+    rows = [row(1, 0.8, 1.0, 1.3), row(2, 1.2, 1.5, 2.0, checked="torch.add")]
+    assert predicted_final({each.config: each for each in rows}).winner == rows[1].config
+
+
+def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernellab.explain import prediction_verbs
+
+    predict, calls = prediction_verbs.predict_implementation, []
+
+    def fail_once(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KernellabError("Its addresses are not known.")
+        return predict(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prediction_verbs, "predict_implementation", fail_once)
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024))
+    assert tuning.is_predicted
+    assert tuning.frame["predicted_ms"].notna().sum() == 1
+    assert "Its addresses are not known." in tuning.notes
