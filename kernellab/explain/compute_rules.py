@@ -12,10 +12,10 @@ from kernellab.explain.memory_rules import iterations_text
 from kernellab.explain.model import (
     ROUND_S,
     Bottleneck,
-    bound_of,
     last_wave_loss,
+    leaves_idle,
     times_of,
-    with_measured_latency,
+    with_measured_time,
 )
 
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
@@ -165,8 +165,8 @@ def register_spills(facts: Facts) -> PerformanceFinding | None:
 def few_programs(facts: Facts) -> PerformanceFinding | None:
     """The grid has fewer programs than the device has SMs, so some SMs idle."""
     many = facts.device.multiprocessors
-    times = times_of(facts)
-    if facts.programs > 0.75 * many or times.longest < times.launch:
+    times = with_measured_time(facts, times_of(facts))
+    if not leaves_idle(facts) or times.largest is Bottleneck.LAUNCH:
         return None
     text = (
         f"{plural(facts.programs, 'program')} for {many} SMs: {share_text(1 - facts.programs / many)} of the SMs idle. "
@@ -272,17 +272,16 @@ def low_occupancy(facts: Facts) -> PerformanceFinding | None:
 
 def launch_overhead(facts: Facts) -> PerformanceFinding | None:
     """Launch overhead takes longer than the kernel."""
-    times = with_measured_latency(facts, times_of(facts))
-    if bound_of(facts, times) is not Bottleneck.LAUNCH:
+    times = with_measured_time(facts, times_of(facts))
+    if times.largest is not Bottleneck.LAUNCH:
         return None
-    measured = facts.time_s or times.total
     text = (
-        f"Launch overhead is {time_text(times.launch)} of {time_text(measured)}. Do more per launch (a larger grid, "
+        f"Launch overhead is {time_text(times.launch)} of {time_text(times.total)}. Do more per launch (a larger grid, "
         "fused kernels), or replay a CUDA graph."
     )
     fixed = replace(facts, device=replace(facts.device, launch_s=0.0))
     return PerformanceFinding(
-        Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, fixed
+        Cause.LAUNCH, None, text, {"us": times.total * 1e6, "us of an empty launch": times.launch * 1e6}, fixed
     )
 
 

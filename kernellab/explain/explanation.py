@@ -25,11 +25,11 @@ from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import (
     Bottleneck,
     Times,
-    bound_of,
     floor_seconds,
     gain_of,
+    leaves_idle,
     times_of,
-    with_measured_latency,
+    with_measured_time,
 )
 from kernellab.explain.profile import Profile
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
@@ -80,7 +80,7 @@ _MOST_FINDINGS = 5
 _LEAST_GAIN = 1.08
 _NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
 _MOSTLY_OVERHEAD = 0.6  # launch overhead over the time of a launch; above it, nothing else is worth a change
-_GRID_CAUSES = {Bottleneck.PROGRAMS: Cause.FEW_PROGRAMS, Bottleneck.WAVE: Cause.LAST_WAVE}
+_GRID_REASONS = {Cause.FEW_PROGRAMS: "grid too small", Cause.LAST_WAVE: "partial last wave"}
 
 
 def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Explanation:
@@ -88,18 +88,14 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
 
     ``why_no_traffic`` is the reason for missing traffic.
     """
-    times = with_measured_latency(facts, times_of(facts))
-    share = share_of_limit(facts)
-    findings = [] if share is not None and share >= _NEAR_BOUND else findings_of(facts, times)
-    bound = bound_of(facts, times)
-    if bound in _GRID_CAUSES and all(finding.cause is not _GRID_CAUSES[bound] for finding in findings):
-        bound = times.largest  # another grid would gain nothing
+    times = with_measured_time(facts, times_of(facts))
+    share, findings = share_of_limit(facts), findings_of(facts, times)
     return Explanation(
         kernel=facts.kernel,
         target=facts.target,
-        bound=bound,
+        bound=times.largest,
         findings=tuple(findings),
-        summary=summary_of(facts, times, bound, share, findings),
+        summary=summary_of(facts, times, share, findings),
         share=share,
         facts=facts,
         times=times,
@@ -111,9 +107,11 @@ def explain_facts(facts: Facts, file: str = "", why_no_traffic: str = "") -> Exp
 def findings_of(facts: Facts, times: Times) -> list[PerformanceFinding]:
     """Return the findings of all rules, the largest gain first; a consequence follows its root cause.
 
-    A launch that is mostly overhead has that finding alone.
+    A launch that is mostly overhead has that finding alone; one that was measured near its roofline bound has none.
     """
-    is_overhead = times.launch > _MOSTLY_OVERHEAD * (facts.time_s or times.total)
+    is_overhead, share = times.launch > _MOSTLY_OVERHEAD * times.total, share_of_limit(facts)
+    if not is_overhead and share is not None and share >= _NEAR_BOUND:
+        return []
     rules = (launch_overhead,) if is_overhead else RULES
     findings = [_with_gain(finding, facts) for rule in rules if (finding := rule(facts)) is not None]
     waiting = [finding for finding in findings if finding.gain[1] >= _LEAST_GAIN]
@@ -152,10 +150,8 @@ def share_of_limit(facts: Facts) -> float | None:
     return min(1.0, floor_seconds(facts) / facts.time_s)
 
 
-def summary_of(
-    facts: Facts, times: Times, bound: Bottleneck, share: float | None, findings: Sequence[PerformanceFinding]
-) -> str:
-    """Return the bottleneck of a launch, its time, and its roofline bound, in two or three sentences."""
+def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequence[PerformanceFinding]) -> str:
+    """Return the bottleneck of a launch, its time, and its roofline bound, in two to four sentences."""
     device, floor = facts.device, floor_seconds(facts)
     rates = f"rates measured on {device.name}" if device.is_measured else f"{device.name} data sheet"
     roofline = f"roofline bound {time_text(floor)} ({rates})"
@@ -165,16 +161,18 @@ def summary_of(
     else:
         reached = "" if share is None else f", {share_text(share)} of the roofline"
         took = f"Measured {time_text(facts.time_s)}{reached}"
-    return f"{_bound_sentence(facts, times, bound)} {took}; {roofline}.{end}"
+    return f"{_bound_sentence(facts, times, findings)} {took}; {roofline}.{end}"
 
 
-def _bound_sentence(facts: Facts, times: Times, bound: Bottleneck) -> str:
-    """Return ``Limited by DRAM.``; of a grid that does not fill the device, its programs and SMs."""
-    if bound is times.largest:
-        return f"Limited by {bound}."
-    reason = "Grid too small" if bound is Bottleneck.PROGRAMS else "Partial last wave"
+def _bound_sentence(facts: Facts, times: Times, findings: Sequence[PerformanceFinding]) -> str:
+    """Return ``Limited by DRAM.``, with the grid where that is the reason, and whether another one would help."""
+    causes = [finding.cause for finding in findings]
     programs = f"{plural(facts.programs, 'program')} for {facts.device.multiprocessors} SMs"
-    return f"{reason}: {programs}; most of the time is {times.largest}."
+    reason = next((f": {_GRID_REASONS[cause]}, {programs}" for cause in causes if cause in _GRID_REASONS), "")
+    no_help = ""
+    if leaves_idle(facts) and Cause.FEW_PROGRAMS not in causes and times.largest is not Bottleneck.LAUNCH:
+        no_help = f" {programs[0].upper()}{programs[1:]}, but a larger grid would hardly be faster."
+    return f"Limited by {times.largest}{reason}.{no_help}"
 
 
 def unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:

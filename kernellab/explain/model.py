@@ -14,7 +14,7 @@ The speedup of a change is the ratio of the times of the facts without and with 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -49,7 +49,7 @@ ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 
 
 class Bottleneck(StrEnum):
-    """The bottleneck of a launch: its slowest unit, or the reason why that is slow (PROGRAMS, WAVE)."""
+    """The terms of a launch's time: its units, and launch overhead. The largest is the bottleneck of the launch."""
 
     DRAM = "DRAM"
     L2 = "L2"
@@ -59,8 +59,6 @@ class Bottleneck(StrEnum):
     ARITHMETIC = "arithmetic"
     ATOMICS = "atomics"
     LATENCY = "latency"
-    PROGRAMS = "grid size"
-    WAVE = "the last wave"
     SPILLS = "register spills"
     LAUNCH = "launch overhead"
 
@@ -102,7 +100,11 @@ class Times:
 
     def without_terms(self, units: Iterable[Bottleneck]) -> Times:
         """Return the times with some terms at zero."""
-        return replace(self, **{unit.name.lower(): 0.0 for unit in units})
+        return self.with_terms(dict.fromkeys(units, 0.0))
+
+    def with_terms(self, terms: Mapping[Bottleneck, float]) -> Times:
+        """Return the times with other seconds for some terms."""
+        return replace(self, **{term.name.lower(): seconds for term, seconds in terms.items()})
 
     @property
     def total(self) -> float:
@@ -279,35 +281,37 @@ def _waves(facts: Facts) -> int:
 
 
 def floor_seconds(facts: Facts) -> float:
-    """Return the roofline bound: the bytes once, the products on tensor cores, launch overhead."""
+    """Return the roofline bound: the bytes once, the products on tensor cores, launch overhead.
+
+    Products have the kind that both operands were stored in.
+    """
     device, products = facts.device, 0.0
     memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
     for dot in facts.dots:
-        kind = "tf32" if dot.kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else dot.kind
+        kind = dot.was_narrower or ("tf32" if dot.kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else dot.kind)
         products += dot.flops / (device.tflops.get(kind, device.tflops.get("fp16", 1.0)) * 1e12)
     return device.launch_s + max(memory, products)
 
 
-def with_measured_latency(facts: Facts, times: Times) -> Times:
-    """Return times in which latency takes the part of a measured time that no unit explains."""
+def with_measured_time(facts: Facts, times: Times) -> Times:
+    """Return times whose total is the measured time.
+
+    Latency takes the part that no unit explains. Where the model takes longer, all units shrink alike.
+    """
     if facts.time_s is None:
         return times
+    launch = min(times.launch, facts.time_s)
+    left, modelled = facts.time_s - launch, times.total - times.launch
+    if left < modelled:
+        units = {unit: seconds * left / modelled for unit, seconds in times.units.items()}
+        return replace(times.with_terms(units), launch=launch)
     others = sum(seconds**_OVERLAP for unit, seconds in times.units.items() if unit is not Bottleneck.LATENCY)
-    left = max(0.0, facts.time_s - times.launch) ** _OVERLAP - others
-    return replace(times, latency=max(times.latency, max(0.0, left) ** (1 / _OVERLAP)))
+    return replace(times, launch=launch, latency=float(max(0.0, left**_OVERLAP - others) ** (1 / _OVERLAP)))
 
 
-def bound_of(facts: Facts, times: Times) -> Bottleneck:
-    """Return the bottleneck of a launch: the longest term, or too few programs, or the last wave."""
-    largest = times.largest
-    if largest is Bottleneck.LAUNCH:
-        return largest
-    if facts.programs < 0.75 * facts.device.multiprocessors and largest is not Bottleneck.ATOMICS:
-        return Bottleneck.PROGRAMS
-    own = {Bottleneck.TENSOR, Bottleneck.ARITHMETIC, Bottleneck.SHARED, Bottleneck.LATENCY}
-    if last_wave_loss(facts) > 0.2 and largest in own:
-        return Bottleneck.WAVE
-    return largest
+def leaves_idle(facts: Facts) -> bool:
+    """Whether a launch has so few programs that a quarter of the SMs or more idle."""
+    return facts.programs <= 0.75 * facts.device.multiprocessors
 
 
 def last_wave_loss(facts: Facts) -> float:
@@ -342,20 +346,34 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
 
     The model has a time before the change and one after it. If the change is about the slowest unit, or
     ``is_understated`` there, a measured time may drop to the second; else its part that the model does not
-    explain may stay. Without a measured time, it is at most the speedup with the lowered terms at zero. With one, it is
-    at most that of the roofline bound.
+    explain may stay. The speedup is at most that with the lowered terms at zero, and that of the roofline bound.
     """
     now, then = times_of(facts), times_of(fixed)
-    after = then.terms
-    lowered = [term for term, seconds in now.terms.items() if after[term] < seconds]
-    removed = now.total - now.without_terms(lowered).total
-    ratios, limit = [now.total / then.total], now.total / (now.total - removed)
+    lowered = lowered_terms(now, then)
+    ratios, least = [now.total / then.total], floor_seconds(fixed)
     if facts.time_s is not None:
-        saved = max(0.0, now.total - then.total)
-        is_about_slowest = now.longest - then.longest > _BOTTLENECK * now.longest
-        stays = 0.0 if is_about_slowest or is_understated else facts.time_s
-        ratios.append(facts.time_s / max(then.total, stays - saved))
-        limit = facts.time_s / min(facts.time_s, max(floor_seconds(fixed), stays - removed))
+        after = then.total
+        if is_understated or now.longest - then.longest > _BOTTLENECK * now.longest:
+            lowered = lowered | {Bottleneck.LATENCY}  # which holds the time that no unit explains
+        else:
+            least = max(least, facts.time_s - now.total + now.without_terms(lowered).total)
+            after = max(after, facts.time_s - max(0.0, now.total - then.total))
+        ratios.append(facts.time_s / after)
+    shown = with_measured_time(facts, now)
+    limit = shown.total / max(least, _least_seconds(shown, now, then, lowered))
     low = 1 + (min(ratios) - 1) * _LOWER
-    high = min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN)
-    return max(1.0, min(low, high)), max(1.0, high)
+    high = max(1.0, min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN))
+    return max(1.0, min(low, high)), high
+
+
+def lowered_terms(now: Times, then: Times) -> frozenset[Bottleneck]:
+    """Return the terms that a change makes smaller."""
+    after = then.terms
+    return frozenset(term for term, seconds in now.terms.items() if after[term] < seconds)
+
+
+def _least_seconds(shown: Times, now: Times, then: Times, lowered: frozenset[Bottleneck]) -> float:
+    """Return the total of the shown terms with the lowered ones at zero and the raised ones raised."""
+    before, after = now.terms, then.terms
+    raised = {term: seconds + max(0.0, after[term] - before[term]) for term, seconds in shown.terms.items()}
+    return shown.with_terms(raised).without_terms(lowered).total

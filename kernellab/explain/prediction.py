@@ -14,7 +14,7 @@ from kernellab.display import Drawable
 from kernellab.errors import UsageError
 from kernellab.explain.causes import time_text
 from kernellab.explain.facts import Facts
-from kernellab.explain.model import Times, bound_of, floor_seconds, times_of
+from kernellab.explain.model import Times, floor_seconds, times_of
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 
@@ -77,7 +77,7 @@ def predict_facts(facts: Facts, unknown: tuple[str, ...] = ()) -> Prediction:
         time_ms=total_ms,
         low_ms=total_ms * low,
         high_ms=total_ms * high,
-        bound=str(bound_of(facts, times)),
+        bound=str(times.largest),
         terms={str(term): seconds * 1e3 for term, seconds in times.terms.items()},
         share=min(1.0, floor_seconds(facts) / times.total),
         unknown=tuple(

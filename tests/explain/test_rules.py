@@ -211,13 +211,15 @@ def test_spills_are_told_with_more_warps_as_the_remedy() -> None:
 
 def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
     answer = explain_facts(facts(programs=8, loop_trips=1000.0))
-    assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bottleneck.PROGRAMS)
+    assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bottleneck.LATENCY)
+    assert answer.summary.startswith("Limited by latency: grid too small, 8 programs for 132 SMs.")
     assert answer.findings[0].gain[1] > 4
 
 
 def test_one_program_too_many_makes_a_last_wave() -> None:
     answer = explain_facts(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
-    assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bottleneck.WAVE)
+    assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bottleneck.LATENCY)
+    assert answer.summary.startswith("Limited by latency: partial last wave, 140 programs for 132 SMs.")
 
 
 def test_fewer_elements_than_threads_are_a_small_block() -> None:
