@@ -6,7 +6,7 @@ underestimates, and which stall reasons of a profile support one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -87,6 +87,23 @@ def time_text(seconds: float) -> str:
 def share_text(share: float) -> str:
     """Format a share for reading: ``3.7 %``, ``42 %``."""
     return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
+
+
+def joined_text(words: Iterable[object]) -> str:
+    """Join distinct words: ``x, y and z``."""
+    *most, last = dict.fromkeys(map(str, words))
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def lines_text(lines: Iterable[int | None]) -> str:
+    """Name lines of the kernel's file: ``line 5``, ``lines 5 and 6``; code of other files is ``a helper``."""
+    numbers = sorted({line for line in lines if line is not None})
+    return f"line{'s' * (len(numbers) > 1)} {joined_text(numbers)}" if numbers else "a helper"
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def _three_digits(number: float) -> str:

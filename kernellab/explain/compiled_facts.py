@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ _PRECISE = frozenset({"tt.precise_sqrt", "tt.precise_divf"})
 _REORDERINGS = frozenset({"tt.trans", "tt.reshape", "ttg.convert_layout"})
 _COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
+_STAGES_OF_LOOP = re.compile(r"tt\.num_stages = (\d+)")
 _UNKNOWN_TRIPS = 8.0  # of a loop with an unknown trip count
 
 
@@ -387,6 +389,11 @@ def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts],
         together = max(1, stages - 1) if is_async else _loads_together(code, own, compiled.resources.threads)
         rounds[loop] = max(rounds.get(loop, 0.0), 1.0, runs.trips(operation) / together)
     return sum(rounds.values())
+
+
+def loop_stages(compiled: Compiled) -> int:
+    """Return the most stages that ``tl.range`` sets for a loop, 0 without any."""
+    return max(map(int, _STAGES_OF_LOOP.findall(compiled.stages.get("ttir", ""))), default=0)
 
 
 def _loads_together(code: Code, own: Sequence[AccessFacts], threads: int) -> int:

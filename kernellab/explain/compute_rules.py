@@ -6,9 +6,17 @@ import math
 from dataclasses import replace
 
 from kernellab.errors import plural
-from kernellab.explain.causes import Cause, PerformanceFinding, count_text, share_text, time_text
-from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.memory_rules import iterations_text
+from kernellab.explain.causes import (
+    Cause,
+    PerformanceFinding,
+    count_text,
+    lines_text,
+    sentence,
+    share_text,
+    time_text,
+)
+from kernellab.explain.facts import MOST_WARPS, WARP_THREADS, DotFacts, Facts, LineFacts
+from kernellab.explain.memory_rules import iterations_text, scale_traffic
 from kernellab.explain.model import (
     ROUND_S,
     Bottleneck,
@@ -18,35 +26,44 @@ from kernellab.explain.model import (
     with_measured_time,
 )
 
+_MOST_REGISTERS, _SM_REGISTERS = 255, 1 << 16  # of a thread, of an SM
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
 _LEAST_SHARE = 0.3
+_TINY_TILE = 32 * 32  # below it, addresses and masks dominate the arithmetic
 _NARROW_KINDS = frozenset({"fp16", "bf16", "fp8", "int8"})
 
 
 def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
     """A product of matrices is computed by ordinary multiplications and additions."""
     dots = [dot for dot in facts.dots if not dot.on_tensor_cores and dot.kind != "fp64"]
-    times = times_of(facts)
     if dots:
         worst = max(dots, key=lambda dot: dot.flops)
-        text = (
-            f"tl.dot in line {worst.line} does not use the tensor cores: it multiplies {worst.kind} exactly. Use "
-            "input_precision='tf32' (or 'tf32x3' for nearly full precision), or fp16 or bf16 operands."
-        )
+        lines = lines_text(dot.line for dot in dots if dot.kind == worst.kind)
+        text = f"tl.dot in {lines} does not use the tensor cores: it multiplies {worst.kind} exactly. {_TF32}"
+        if worst.kind != "fp32":
+            text = f"tl.dot in {lines} multiplies {worst.kind} without the tensor cores. {_LARGER_TILE}"
         kind = "tf32" if worst.kind == "fp32" else worst.kind
         on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
         shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
         fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
         return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
-    products = [each for each in facts.reductions if each.as_product]
+    return _product_by_sums(facts)
+
+
+_TF32 = "Use input_precision='tf32' (or 'tf32x3' for nearly full precision), or fp16 or bf16 operands."
+_LARGER_TILE = "Use tiles of at least 16 x 16 x 16, and num_warps=4 or a multiple."
+
+
+def _product_by_sums(facts: Facts) -> PerformanceFinding | None:
+    products, times = [each for each in facts.reductions if each.as_product], times_of(facts)
     if not products or max(times.arithmetic, times.shared) < _LEAST_SHARE * times.longest:
         return None
     heaviest = max(products, key=lambda each: each.flops)
-    text = (
-        f"Line {heaviest.line} sums the products of two broadcast tiles: a matrix product without the tensor cores. "
-        "Use tl.dot (tiles of at least 16)."
-    )
     lines = {each.line for each in products}
+    text = (
+        f"The sum of products of two broadcast tiles in {lines_text(lines)} is a matrix product without the tensor "
+        "cores. Use tl.dot (tiles of at least 16)."
+    )
     tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32))
     shared = tuple(replace(e, wavefronts=e.wavefronts * 0.05) if e.line in lines else e for e in facts.shared)
     fixed = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
@@ -66,15 +83,61 @@ def wide_operands(facts: Facts) -> PerformanceFinding | None:
     if not wide:
         return None
     worst = max(wide, key=lambda dot: dot.flops)
+    where = lines_text(each.line for each in wide if (each.was_narrower, each.kind) == (worst.was_narrower, worst.kind))
+    sums = "int32" if worst.was_narrower == "int8" else "fp32"
     text = (
-        f"Line {worst.line} converts {worst.was_narrower} operands to {worst.kind}: a lower rate of the tensor cores, "
-        "and twice the shared memory. Drop the conversion: tl.dot accumulates in fp32 anyway."
+        f"{worst.was_narrower} operands of tl.dot in {where} are converted to {worst.kind}: a lower rate of the tensor "
+        f"cores, and more shared memory. Drop the conversion: tl.dot accumulates in {sums} anyway."
     )
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
     shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
     exact = {dot.line for dot in wide if not dot.on_tensor_cores}
     fixed = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
     return PerformanceFinding(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
+
+
+def small_tiles(facts: Facts) -> PerformanceFinding | None:
+    """Tiles of a product are so small that each operand is fetched many times."""
+    small = [dot for dot in facts.dots if dot.on_tensor_cores and dot.tile[0] * dot.tile[1] <= 64 * 64]
+    if not small:
+        return None
+    worst = max(small, key=lambda dot: dot.flops)
+    m, n, _ = worst.tile
+    times = times_of(facts)
+    slowest = max(_PACED_BY_TILES, key=lambda unit: times.units[unit])
+    paced, pace = times.units[slowest], f"most of the time is {slowest}"
+    if m * n < _TINY_TILE and times.arithmetic > paced:
+        paced, pace = times.arithmetic, "most of the time is address and mask arithmetic"
+    if paced < 0.7 * times.longest or not worst.in_loop:
+        return None
+    larger = ((max(rows, m), max(columns, n)) for rows, columns in _TILES)
+    wide = next((each for each in larger if _fits_tile(facts, m * n, each[0] * each[1])), None)
+    if wide is None:
+        return None
+    factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
+    warps = " with num_warps=8" if facts.warps < 8 else ""
+    lines = lines_text(dot.line for dot in small if dot.tile == worst.tile)
+    text = (
+        f"The tile of tl.dot in {lines} is {m} x {n}; {pace}. A larger one, such as {wide[0]} x {wide[1]}{warps}, "
+        f"loads {1 / factor:.2g}x less."
+    )
+    accesses = tuple(scale_traffic(each, factor) if each.in_loop else each for each in facts.accesses)
+    programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
+    dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
+    shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
+    scaled = tuple(each.scaled_by(factor) for each in facts.lines)
+    fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=scaled)
+    figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
+    return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
+
+
+_TILES = ((128, 128), (128, 64), (64, 64))
+_PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
+
+
+def _fits_tile(facts: Facts, elements: int, wide: int) -> bool:
+    """Whether a larger tile leaves enough programs for all SMs."""
+    return wide > elements and facts.programs * elements / wide >= facts.device.multiprocessors
 
 
 # By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
@@ -105,9 +168,10 @@ def slow_arithmetic(facts: Facts) -> PerformanceFinding | None:
     worst = max(slow, key=_line_weight)
     word = _slow_word(worst)
     left, what, remedy = _ARITHMETIC.get(word, (0.4, f"{word.removeprefix('libdevice ')} by libdevice", _CHEAPER))
-    share = _line_weight(worst) / total
-    text = f"Line {worst.line} executes {share_text(share)} of the instructions, for {what}. {remedy}."
-    fixed = _without_lines(facts, {worst.line}, left)
+    alike = [line for line in slow if _slow_word(line) == word]
+    share, where = sum(map(_line_weight, alike)) / total, lines_text(line.line for line in alike)
+    text = f"{share_text(share)} of the instructions are for {what}, in {where}. {remedy}."
+    fixed = _without_lines(facts, {line.line for line in alike}, left)
     return PerformanceFinding(Cause.ARITHMETIC, worst.line, text, {"of all instructions": share}, fixed)
 
 
@@ -134,11 +198,11 @@ def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
     if not reductions or facts.dots or not (is_much or waiting > 0.25 * times_of(facts).longest):
         return None
     worst = max(reductions, key=lambda each: each.trips)
-    text = (
-        f"Line {worst.line} reduces over all threads in {iterations_text(worst)}, with a barrier each time. "
-        "Accumulate the tile in the loop (acc += x), and reduce once after it."
-    )
     lines = {each.line for each in reductions}
+    text = (
+        f"{sentence(iterations_text(worst))} reduces over all threads in {lines_text(lines)}, with a barrier each "
+        "time. Accumulate the tile in the loop (acc += x), and reduce once after it."
+    )
     kept = tuple(each for each in facts.reductions if each not in reductions)
     fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
     return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"iterations": worst.trips}, fixed)
@@ -150,12 +214,12 @@ def register_spills(facts: Facts) -> PerformanceFinding | None:
     if not facts.spill_bytes or times.spills < 0.1 * times.longest:
         return None
     worst = max(facts.lines, key=lambda line: line.slow.get("spill", 0.0), default=None)
-    wider = min(32, 2 * facts.warps)
-    text = (
-        f"Each thread spills {facts.spill_bytes:,} B of registers"
-        + (f", mostly in line {worst.line}" if worst is not None and worst.line is not None else "")
-        + f". Use more threads (num_warps={wider}), a smaller block, or a larger maxnreg."
-    )
+    where = f", mostly in line {worst.line}" if worst is not None and worst.line is not None else ""
+    threads = f"more threads (num_warps={2 * facts.warps}), " if 2 * facts.warps <= MOST_WARPS else ""
+    most_registers = min(_MOST_REGISTERS, _SM_REGISTERS // (WARP_THREADS * facts.warps))
+    maxnreg = ", or a larger maxnreg" if (facts.registers or 0) < most_registers else ""
+    text = f"Each thread spills {facts.spill_bytes:,} B of registers{where}. Use {threads}"
+    text += f"a smaller block{maxnreg}." if maxnreg or not threads else "or a smaller block."
     without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
     fixed = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
     figures = {"spilled bytes": float(facts.spill_bytes), "registers": float(facts.registers or 0)}
@@ -168,10 +232,10 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     times = with_measured_time(facts, times_of(facts))
     if not leaves_idle(facts) or times.largest is Bottleneck.LAUNCH:
         return None
+    loops = ", or split the loop over programs (split-K, partial sums, one atomic per program)"
     text = (
         f"{plural(facts.programs, 'program')} for {many} SMs: {share_text(1 - facts.programs / many)} of the SMs idle. "
-        "Make the grid larger: smaller blocks, or split the loop over programs (split-K, partial sums, one atomic per "
-        "program)."
+        f"Make the grid larger: smaller blocks{loops if _has_loop(facts) else ', or more work per launch'}."
     )
     more = many * (2 if facts.dots else 8)
     share = facts.programs / more
@@ -184,6 +248,11 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     )
     figures = {"programs": float(facts.programs), "SMs": float(many)}
     return PerformanceFinding(Cause.FEW_PROGRAMS, None, text, figures, fixed)
+
+
+def _has_loop(facts: Facts) -> bool:
+    in_loops = [each.in_loop for group in (facts.accesses, facts.reductions, facts.dots) for each in group]
+    return facts.loop_trips > 0 or any(in_loops)
 
 
 def last_wave(facts: Facts) -> PerformanceFinding | None:
@@ -217,10 +286,11 @@ def small_block(facts: Facts) -> PerformanceFinding | None:
     if elements * max(1.0, largest.trips) >= 2 * threads:
         return None
     factor = max(2, int(8 * threads / elements))
+    fewer = ", or fewer threads (num_warps=1)" if facts.warps > 1 else ""
     doing = "threads repeat each other's work" if elements < threads else "each thread does little"
     text = (
         f"Each of {count_text(facts.programs)} programs has {count_text(elements)} elements for {threads} threads: "
-        f"{doing}. Use a larger block ({int(elements) * factor:,} elements), or fewer threads (num_warps=1)."
+        f"{doing}. Use a larger block ({int(elements) * factor:,} elements){fewer}."
     )
     fixed = replace(
         facts,
@@ -239,11 +309,12 @@ def masked_lanes(facts: Facts) -> PerformanceFinding | None:
     if not off:
         return None
     worst = max(off, key=lambda each: each.bytes)
+    alike = [each for each in off if (each.lanes_off, each.tile_bytes) == (worst.lanes_off, worst.tile_bytes)]
     elements = worst.tile_bytes / worst.element_bytes
     used = elements * (1 - worst.lanes_off)
     text = (
-        f"The mask of line {worst.line} disables {share_text(worst.lanes_off)} of the lanes: the block has "
-        f"{count_text(elements)} elements, about {count_text(used)} in bounds. Use a smaller block "
+        f"The mask of {lines_text(each.line for each in alike)} disables {share_text(worst.lanes_off)} of the lanes: "
+        f"the block has {count_text(elements)} elements, about {count_text(used)} in bounds. Use a smaller block "
         "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
@@ -264,7 +335,8 @@ def low_occupancy(facts: Facts) -> PerformanceFinding | None:
         return None
     text = (
         f"{plural(warps, 'warp')} per SM, limited by {facts.limiter or 'the binary'}: too few to hide memory latency. "
-        "Use a smaller block, more num_warps, or fewer stages."
+        f"Use a smaller block{' or' if facts.stages <= 1 else ','} more num_warps"
+        f"{', or fewer stages' if facts.stages > 1 else ''}."
     )
     fixed = replace(facts, resident=2 * facts.resident)
     return PerformanceFinding(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, fixed)
@@ -288,6 +360,7 @@ def launch_overhead(facts: Facts) -> PerformanceFinding | None:
 COMPUTE_RULES = (
     no_tensor_cores,
     wide_operands,
+    small_tiles,
     slow_arithmetic,
     reductions_in_loops,
     register_spills,

@@ -9,6 +9,7 @@ from typing import Literal
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 
 WARP_THREADS = 32
+MOST_WARPS = 32  # of a program, since it has 1024 threads at most
 _WIDEST_BYTES = 16  # of one instruction of one thread
 _DENSE = 0.6  # useful share of sectors; below it, the rest counts as gaps
 
@@ -227,9 +228,10 @@ class Facts:
     """One launch of one compiled kernel.
 
     ``programs`` of ``warps`` warps each; ``resident`` programs fit on an SM, bounded by ``limiter``.
-    ``stages`` is num_stages. ``has_traffic`` is True if sectors and wavefronts were counted; else an access counts as
-    ideal. ``time_s`` was measured, None without a GPU. ``stalls`` are the shares of samples by reason, ``line_shares``
-    those by line, empty without a profile. ``unknown`` are sentences about missing facts.
+    ``stages`` is num_stages, ``loop_stages`` the most that ``tl.range`` sets for a loop, 0 without any. ``has_traffic``
+    is True if sectors and wavefronts were counted; else an access counts as ideal. ``time_s`` was measured, None
+    without a GPU. ``stalls`` are the shares of samples by reason, ``line_shares`` those by line, empty without a
+    profile. ``unknown`` are sentences about missing facts.
     """
 
     kernel: str
@@ -241,6 +243,7 @@ class Facts:
     grid: tuple[int, int, int] = (1, 1, 1)
     limiter: str = ""
     stages: int = 1
+    loop_stages: int = 0
     registers: int | None = None
     spill_bytes: int = 0
     accesses: tuple[AccessFacts, ...] = ()

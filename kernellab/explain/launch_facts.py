@@ -17,6 +17,7 @@ from kernellab.explain.compiled_facts import (
     dots_of,
     lines_of,
     loop_rounds,
+    loop_stages,
     reductions_of,
     runs_of,
 )
@@ -71,6 +72,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         grid=launch.grid,
         limiter=compiled.resources.limiter or "",
         stages=stages,
+        loop_stages=loop_stages(compiled),
         registers=compiled.resources.registers,
         spill_bytes=compiled.resources.spill_bytes or 0,
         accesses=with_touched_bytes(accesses, sizes),

@@ -5,25 +5,38 @@ A rule is a function of a launch's facts; it returns a proposal, or None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
-from kernellab.explain.causes import Cause, PerformanceFinding, bytes_text, count_text, share_text
+from kernellab.explain.causes import (
+    Cause,
+    PerformanceFinding,
+    bytes_text,
+    count_text,
+    joined_text,
+    lines_text,
+    sentence,
+    share_text,
+)
 from kernellab.explain.facts import (
+    MOST_WARPS,
     WARP_THREADS,
     AccessFacts,
+    AtomicFacts,
     Facts,
     ReductionFacts,
     WidthLimit,
     is_repeated,
 )
-from kernellab.explain.model import Bottleneck, bytes_in_flight, dram_bytes, needed_bytes_in_flight, times_of
+from kernellab.explain.model import bytes_in_flight, dram_bytes, needed_bytes_in_flight, times_of
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least share of the transferred bytes that is worth a finding
 _LEAST_ROUNDS = 4
-_TINY_TILE = 32 * 32  # below it, addresses and masks dominate the arithmetic
 _STAGES = 4
+_ALIKE = 0.9  # of the worst; others that are as bad are named with it
 
 
 def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
@@ -40,10 +53,10 @@ def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
     if not facts.has_traffic or not wasteful:
         return None
     worst = max(wasteful, key=lambda access: access.sectors - access.ideal_sectors)
-    equal = [access for access in wasteful if access.sectors > 0.9 * worst.sectors and access.line == worst.line]
-    sectors, ideal = (sum(getattr(each, name) for each in equal) for name in ("sectors", "ideal_sectors"))
+    alike = [a for a in wasteful if a.sectors >= _ALIKE * worst.sectors and a.leaves_gaps == worst.leaves_gaps]
+    sectors, ideal = (sum(getattr(each, name) for each in alike) for name in ("sectors", "ideal_sectors"))
     text = (
-        f"Line {worst.line} {_accesses_text(equal)} with scattered addresses: {count_text(sectors)} sectors, "
+        f"{_accesses_text(alike)} with scattered addresses: {count_text(sectors)} sectors, "
         f"{count_text(ideal)} ideal; {_part_text(sectors / total)} of the kernel's traffic. "
         f"{_REMEDY_OF_GAPS if worst.leaves_gaps else _REMEDY_OF_ORDER}"
     )
@@ -54,7 +67,7 @@ def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
     if facts.dram_bytes is not None and after:
         saved = max(0.0, facts.dram_bytes - facts.footprint_bytes) * (1 - after / before)
         fixed = replace(fixed, dram_bytes=facts.dram_bytes - saved)
-    figures = {"sectors": worst.sectors, "ideal sectors": worst.ideal_sectors, "of all sectors": worst.sectors / total}
+    figures = {"sectors": sectors, "ideal sectors": ideal, "of all sectors": sectors / total}
     return PerformanceFinding(Cause.UNCOALESCED, worst.line, text, figures, fixed)
 
 
@@ -69,11 +82,19 @@ _REMEDY_OF_GAPS = (
 
 
 def _accesses_text(accesses: Sequence[AccessFacts]) -> str:
-    """Return ``loads x and stores y``."""
-    by_verb: dict[str, list[str]] = {}
-    for access in accesses:
-        by_verb.setdefault("loads" if access.operation == "load" else "stores", []).append(access.argument)
-    return " and ".join(f"{verb} {', '.join(dict.fromkeys(names))}" for verb, names in by_verb.items())
+    """Return ``Line 3 loads x and y and line 4 stores z``."""
+    places: dict[tuple[int | None, str], list[str]] = {}
+    for access in sorted(accesses, key=lambda each: (each.line or 0, each.operation)):
+        verb = "loads" if access.operation == "load" else "stores"
+        places.setdefault((access.line, verb), []).append(access.argument)
+    return sentence(
+        joined_text(f"{lines_text([line])} {verb} {joined_text(names)}" for (line, verb), names in places.items())
+    )
+
+
+def _places_text(accesses: Sequence[AccessFacts | AtomicFacts]) -> str:
+    """Return ``x and y in lines 3 and 4``."""
+    return f"{joined_text(each.argument for each in accesses)} in {lines_text(each.line for each in accesses)}"
 
 
 def _part_text(share: float) -> str:
@@ -100,10 +121,11 @@ def narrow_access(facts: Facts) -> PerformanceFinding | None:
     if not slow:
         return None
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
-    wide = worst.possible_bytes
+    wide, figures_of = worst.possible_bytes, attrgetter("width_bytes", "possible_bytes", "element_bytes")
+    alike = [each for each in slow if figures_of(each) == figures_of(worst)]
+    reasons = dict.fromkeys(_why_narrow(each, wide // max(1, worst.element_bytes)) for each in alike)
     text = (
-        f"Line {worst.line} {_accesses_text([worst])} {worst.width_bytes} B per thread and instruction; {wide} B fit. "
-        f"{_why_narrow(worst, wide // max(1, worst.element_bytes))}"
+        f"{_accesses_text(alike)} {worst.width_bytes} B per thread and instruction; {wide} B fit. {' '.join(reasons)}"
     )
     fixed = _with_accesses(facts, slow, _widen_access)
     factor = worst.width_bytes / wide
@@ -182,12 +204,16 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     passes = {name: group for name, group in loads.items() if is_repeated(group) and group[0].bytes > _OF_ALL * total}
     if not passes or facts.dots:
         return None
-    name, group = max(passes.items(), key=lambda pair: sum(access.bytes for access in pair[1]))
-    later = sorted(group, key=lambda access: access.line or 0)[1:]
+    sums = {name: sum(access.bytes for access in group) for name, group in passes.items()}
+    alike = {name: group for name, group in passes.items() if sums[name] >= _ALIKE * max(sums.values())}
+    group = max(alike.values(), key=lambda group: sum(access.bytes for access in group))
+    later = [each for own in alike.values() for each in sorted(own, key=lambda access: access.line or 0)[1:]]
     times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
+    last = max(later, key=lambda access: access.line or 0).line
     text = (
-        f"{name} is loaded {times:.2g} times, the last time in line {later[-1].line}. Keep it in registers: one block "
-        "for the whole row (a larger BLOCK with more num_warps), or a single pass (an online maximum and sum)."
+        f"{joined_text(alike)} {'is' if len(alike) == 1 else 'are'} loaded {times:.2g} times, the last time in "
+        f"{lines_text([last])}. Keep the row in registers: one block for all of it (a larger "
+        f"BLOCK{_more_warps(facts)}), or a single pass (an online maximum and sum)."
     )
     again = {id(access) for access in later}
     kept = tuple(access for access in facts.accesses if id(access) not in again)
@@ -196,7 +222,12 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     )
     trips = facts.loop_trips / len(group)
     fixed = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
-    return PerformanceFinding(Cause.REREAD, later[-1].line, text, {"times loaded": times}, fixed)
+    return PerformanceFinding(Cause.REREAD, last, text, {"times loaded": times}, fixed)
+
+
+def _more_warps(facts: Facts) -> str:
+    """Return the advice to use more warps where a program can have more."""
+    return " with more num_warps" if facts.warps < MOST_WARPS else ""
 
 
 def shared_loads(facts: Facts) -> PerformanceFinding | None:
@@ -214,16 +245,17 @@ def shared_loads(facts: Facts) -> PerformanceFinding | None:
     if not loads or facts.dots or many < 2:
         return None
     worst = max(loads, key=lambda each: each.bytes)
+    alike = [load for load in loads if load.bytes >= _ALIKE * worst.bytes]
     times, each_takes = _reuse(worst), min(_RESULTS, many)
-    whole = worst.argument_bytes
-    is_whole = whole is not None and (worst.touched_bytes or 0.0) > 0.99 * whole
+    is_whole = all((each.touched_bytes or 0.0) > 0.99 * (each.argument_bytes or math.inf) for each in alike)
+    loaded, distinct = sum(each.bytes for each in alike), sum(each.touched_bytes or 0.0 for each in alike)
     text = (
-        f"Each of {count_text(facts.programs)} programs loads {'all' if is_whole else 'most'} of {worst.argument} in "
-        f"line {worst.line}: {bytes_text(worst.bytes)} loaded, {bytes_text(worst.touched_bytes or 0.0)} distinct. "
+        f"Each of {count_text(facts.programs)} programs loads {'all' if is_whole else 'most'} of "
+        f"{_places_text(alike)}: {bytes_text(loaded)} loaded, {bytes_text(distinct)} distinct. "
         f"Compute several results per program from one load ({each_takes} rows of a tile), or compute the common part "
         "once, in a kernel of its own."
     )
-    accesses = _with_accesses(facts, loads, lambda access: _scale_traffic(access, 1 / each_takes))
+    accesses = _with_accesses(facts, loads, lambda access: scale_traffic(access, 1 / each_takes))
     fixed = replace(accesses, programs=facts.programs // each_takes)
     return PerformanceFinding(
         Cause.SHARED_LOADS, worst.line, text, {"times loaded": times, "programs": facts.programs}, fixed
@@ -245,10 +277,13 @@ def program_order(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(repeated, key=lambda each: each.bytes - (each.touched_bytes or each.bytes))
     times = facts.dram_bytes / facts.footprint_bytes
+    alike = [
+        a for a in repeated if a.bytes >= _ALIKE * worst.bytes and _ALIKE <= _reuse(a) / _reuse(worst) <= 1 / _ALIKE
+    ]
     text = (
-        f"Line {worst.line} loads each byte of {worst.argument} {_reuse(worst):.3g} times, in programs that run far "
-        f"apart: DRAM traffic is {times:.2g}x the footprint. Run programs that share data one after the other: swap "
-        "the axes of the grid, or group the tiles (tl.swizzle2d, GROUP_M)."
+        f"Each byte of {_places_text(alike)} is loaded {_reuse(worst):.3g} times, in programs that run far apart: DRAM "
+        f"traffic is {times:.2g}x the footprint. Run programs that share data one after the other: swap the axes of "
+        "the grid, or group the tiles (tl.swizzle2d, GROUP_M)."
     )
     fixed = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
     return PerformanceFinding(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, fixed)
@@ -266,15 +301,21 @@ def bank_conflicts(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(wasteful, key=lambda each: each.wavefronts - each.ideal_wavefronts)
     ways = worst.wavefronts / worst.ideal_wavefronts
+    alike = [
+        each
+        for each in wasteful
+        if each.wavefronts >= _ALIKE * worst.wavefronts and each.ideal_wavefronts <= worst.ideal_wavefronts / _ALIKE
+    ]
+    turns, ideal = sum(each.wavefronts for each in alike), sum(each.ideal_wavefronts for each in alike)
     text = (
-        f"Line {worst.line}: {ways:.2g}-way bank conflicts ({count_text(worst.wavefronts)} wavefronts, "
-        f"{count_text(worst.ideal_wavefronts)} ideal). Spread the indices over the banks of shared memory (another "
-        "order of axes, an odd stride), or keep the values in registers."
+        f"{sentence(lines_text(each.line for each in alike))}: {ways:.2g}-way bank conflicts "
+        f"({count_text(turns)} wavefronts, {count_text(ideal)} ideal). Spread the indices over the banks "
+        "of shared memory (another order of axes, an odd stride), or keep the values in registers."
     )
     chosen = {id(each) for each in wasteful}
     shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
     fixed = replace(facts, shared=tuple(shared))
-    figures = {"wavefronts": worst.wavefronts, "without conflicts": worst.ideal_wavefronts}
+    figures = {"wavefronts": turns, "without conflicts": ideal}
     return PerformanceFinding(Cause.CONFLICTS, worst.line, text, figures, fixed)
 
 
@@ -288,17 +329,20 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
         return None
     worst = max(waiting, key=lambda each: (each.tile_bytes, -(each.line or 0)))
+    figures_of = attrgetter("tile_bytes", "trips", "width_bytes")
+    alike = [each for each in waiting if figures_of(each) == figures_of(worst)]
+    in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
+    hidden = f"; about {bytes_text(needed)} needed to hide latency" if in_flight < needed else ""
     text = (
-        f"Line {worst.line} waits for {worst.argument} in {iterations_text(worst)}: "
-        f"{bytes_text(bytes_in_flight(facts))} in flight; about {bytes_text(needed_bytes_in_flight(facts))} needed to "
-        f"hide latency. {_prefetch_text(worst, facts)}"
+        f"{sentence(iterations_text(worst))} waits for {_places_text(alike)}: {bytes_text(in_flight)} in "
+        f"flight{hidden}. {_prefetch_text(worst, facts)}"
     )
     fixed = replace(
         facts,
         loop_trips=facts.loop_trips / _STAGES,
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
-    figures = {"iterations": worst.trips, "KiB in flight": bytes_in_flight(facts) / 1024}
+    figures = {"iterations": worst.trips, "KiB in flight": in_flight / 1024}
     return PerformanceFinding(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
 
 
@@ -317,59 +361,21 @@ def _prefetch_text(access: AccessFacts, facts: Facts) -> str:
             f"It loads {access.width_bytes} B per instruction, and cp.async takes {_LEAST_ASYNC_BYTES} at least: align "
             "its rows, or take a larger block or more programs."
         )
-    if not any(dot.in_loop for dot in facts.dots):
-        return f"Prefetch with tl.range(..., num_stages={_STAGES}), or take a larger block or more programs."
-    if facts.stages < _STAGES - 1:
-        return f"Prefetch with num_stages={_STAGES - 1} or more (now {facts.stages})."
-    return (
-        f"num_stages={facts.stages} does not pipeline it: feed the load to tl.dot directly, or take a larger block or "
-        "more programs."
-    )
+    has_dots = any(dot.in_loop for dot in facts.dots)
+    stages = facts.loop_stages or (facts.stages if has_dots else 1)
+    now = f"num_stages={stages}" if has_dots and not facts.loop_stages else f"tl.range(..., num_stages={stages})"
+    wanted = _STAGES - 1 if has_dots else _STAGES
+    if stages >= wanted:
+        direct = "feed the load to tl.dot directly, or " if has_dots else ""
+        return f"{now} does not pipeline it: {direct}take a larger block or more programs."
+    better = now.replace(str(stages), str(wanted))
+    if has_dots:
+        return f"Prefetch with {better} or more (now {stages})."
+    return f"Prefetch with {better}, or take a larger block or more programs."
 
 
-def small_tiles(facts: Facts) -> PerformanceFinding | None:
-    """Tiles of a product are so small that each operand is fetched many times."""
-    small = [dot for dot in facts.dots if dot.on_tensor_cores and dot.tile[0] * dot.tile[1] <= 64 * 64]
-    if not small:
-        return None
-    worst = max(small, key=lambda dot: dot.flops)
-    m, n, _ = worst.tile
-    times = times_of(facts)
-    slowest = max(_PACED_BY_TILES, key=lambda unit: times.units[unit])
-    paced, pace = times.units[slowest], f"most of the time is {slowest}"
-    if m * n < _TINY_TILE and times.arithmetic > paced:
-        paced, pace = times.arithmetic, "most of the time is address and mask arithmetic"
-    if paced < 0.7 * times.longest or not worst.in_loop:
-        return None
-    wide = next((each for each in _TILES if _fits_tile(facts, m * n, each[0] * each[1])), None)
-    if wide is None:
-        return None
-    wide = (max(wide[0], m), max(wide[1], n))
-    factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
-    text = (
-        f"The tile of tl.dot in line {worst.line} is {m} x {n}; {pace}. A larger one, such as {wide[0]} x {wide[1]} "
-        f"with num_warps=8, loads {1 / factor:.2g}x less."
-    )
-    accesses = tuple(_scale_traffic(each, factor) if each.in_loop else each for each in facts.accesses)
-    programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
-    dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
-    shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
-    lines = tuple(each.scaled_by(factor) for each in facts.lines)
-    fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
-    figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
-    return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
-
-
-_TILES = ((128, 128), (128, 64), (64, 64))
-_PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
-
-
-def _fits_tile(facts: Facts, elements: int, wide: int) -> bool:
-    """Whether a larger tile leaves enough programs for all SMs."""
-    return wide > elements and facts.programs * elements / wide >= facts.device.multiprocessors
-
-
-def _scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:
+def scale_traffic(access: AccessFacts, factor: float) -> AccessFacts:
+    """Return an access that moves ``factor`` times as much."""
     names = ("sectors", "ideal_sectors", "requests", "bytes")
     return replace(access, **{name: getattr(access, name) * factor for name in names})
 
@@ -380,17 +386,18 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     contended = [
         atomic
         for atomic in facts.atomics
-        if atomic.updates_per_address >= WARP_THREADS and atomic.updates > facts.programs
+        if atomic.updates_per_address >= WARP_THREADS and atomic.updates >= 2 * facts.programs
     ]
     if not contended or times.atomics < 0.3 * times.longest:
         return None
     worst = max(contended, key=lambda atomic: atomic.updates_per_address)
+    alike = [a for a in contended if (a.updates, a.addresses) == (worst.updates, worst.addresses)]
     many, count = worst.updates / facts.programs, worst.addresses or 1
     where = "one address" if count == 1 else f"{count_text(count)} addresses"
     text = (
-        f"Line {worst.line}: {count_text(worst.updates)} atomic updates of {worst.argument} at {where}, "
-        f"{count_text(many)} per program; updates of one address are serialized. Reduce first, with tl.sum (or "
-        "tl.histogram) over the block, then one atomic per program."
+        f"{count_text(worst.updates)} atomic updates of {_places_text(alike)} at {where}"
+        f"{' each' if len(alike) > 1 else ''}, {count_text(many)} per program; updates of one address are "
+        "serialized. Reduce first, with tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
     changed = (
         replace(each, updates=min(each.updates, float(facts.programs) * max(1.0, each.addresses or 1.0)))
@@ -412,6 +419,5 @@ MEMORY_RULES = (
     program_order,
     bank_conflicts,
     no_pipeline,
-    small_tiles,
     contended_atomics,
 )
