@@ -230,8 +230,8 @@ def run_benchmark(environment: BenchmarkContext, spec: BenchmarkSpec, parameters
     with progress as session.watch:
         session.compile_ahead()
         rows = session.measure_cases()
-    if environment.make_timer is None:
-        session.notes.append(f"Nothing was timed ({environment.why_not.removeprefix('not measured: ')}).")
+    if environment.make_timer is None and environment.why_not != NO_GPU:
+        session.notes.append(f"Not timed: {environment.why_not.removeprefix('not measured: ')}.")
     all_rows = tuple(itertools.chain(*rows))
     if all(row.status is not Status.WRONG for row in all_rows) and any(row.reason.endswith(AGREE) for row in all_rows):
         session.notes.append(f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU.")

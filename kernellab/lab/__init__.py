@@ -62,7 +62,7 @@ class Lab(Workspace):
         return compiled_targets(self.compiler)
 
     def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
-        """Compile a kernel for these arguments, of an autotuned one the first config, also where it cannot run.
+        """Compile a kernel for these arguments without launching it; of an autotuned one, the first config.
 
         Raises:
             LaunchError, UsageError: the arguments or options do not fit the kernel.
@@ -149,23 +149,24 @@ class Lab(Workspace):
         devices: Sequence[int] | None = None,
         **meta: Any,
     ) -> Tuning:
-        """Find the fastest config of a kernel for these arguments; launch it once. What the store knows is not timed.
+        """Find the fastest config of a kernel for these arguments; launch it once. Stored times are used again.
 
         ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
         search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are compiled, and
         compared with ``check`` on the CPU within 20 s; none is timed.
         ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
-        ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
-        hold: a tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs
-        that differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the
+        ``check``, a function of kernel parameters by name or an expression over them, returns the expected outputs: a
+        tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs that
+        differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the
         configs agree, the winner is one of these, and the others have the status ``differs``; else all count.
         ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
 
-        ``executor`` is one, or a client of dask or ipyparallel; its workers need kernellab and the same Triton. Where
-        the lab has no GPU and they do, one of them does the whole tuning, on copies of the arguments; else they compile
-        in place of the lab's own. Process pools should spawn: a fork of a process that uses CUDA can only compile.
-        ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone. One
-        that disagrees with it by more than 3 % on a config measures no other. The final is held on the first.
+        ``executor`` is an `Executor` or a client of dask or ipyparallel, whose workers need kernellab and the same
+        Triton. Where the lab has no GPU and they do, one of them does the whole tuning, on copies of the arguments;
+        else they compile in place of the lab's own. Process pools should spawn: a fork of a process that uses CUDA can
+        only compile. ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first
+        does alone. One that disagrees with it by more than 3 % on a config measures no other. The finalists are timed
+        on the first.
 
         Raises:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
@@ -203,9 +204,9 @@ class Lab(Workspace):
         """Find a few configs for all sizes, and a rule that picks one: ``over={"M": [16, 4096], "K": [512, 8192]}``.
 
         ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
-        of dicts, one a case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace
-        given arguments. About a quarter of the cases' configs is measured, and the rule has ``max_configs`` at most.
-        With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
+        of dicts, one per case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes
+        replace given arguments. About a quarter of the cases' configs is measured, and the rule has ``max_configs`` at
+        most. With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
 
         Raises:
             UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -231,7 +232,7 @@ class Lab(Workspace):
         compared with those of the first point.
 
         Raises:
-            UsageError: a range is none, or a name is none of the kernel.
+            UsageError: a range has no values, or the kernel has no such parameter.
         """
         from kernellab.views.panels.opening import open_panel  # loads ipywidgets
 
@@ -294,9 +295,9 @@ class Lab(Workspace):
         timeout_s: float = 60.0,
         **meta: Any,
     ) -> Explanation:
-        """Explain what limits a launch, or a kept kernel's recorded one; with ``samples``, by its profile, too.
+        """Explain what limits a launch, or a kept kernel's recorded one; with ``samples``, also by its profile.
 
-        Of a ``target`` that is not this machine's GPU, a model with its data sheet.
+        For a ``target`` that is not this machine's GPU, times are estimated from its data sheet.
         """
         from kernellab.explain.verbs import call_in, explanation_of
 
@@ -315,7 +316,7 @@ class Lab(Workspace):
     ) -> Prediction:
         """Predict the time of a launch, or of a kept kernel's recorded one, without a GPU.
 
-        ``device`` is a name of `kernellab.explain.devices`, such as ``"h100"``, whose target is compiled for.
+        ``device`` is a name of `kernellab.explain.devices`, such as ``"h100"``; the kernel is compiled for its target.
 
         Raises:
             UsageError: there is no such device, or times cannot be predicted for the target.
@@ -398,7 +399,7 @@ class Lab(Workspace):
         return export(context, version, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
-        """Write the measurements of a version, a name, or (None) all kernels as JSON lines; return their number.
+        """Write the measurements of a version, of a name, or of all kernels (None) as JSON lines; return their number.
 
         Raises:
             UnknownName, UsageError: there is no such kernel, or the file cannot be written.
@@ -408,7 +409,7 @@ class Lab(Workspace):
         return write_measurements(self.kernels, kernel, Path(path))
 
     def merge(self, path: str | Path, /) -> Merged:
-        """Merge kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
+        """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
 
         ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
         enters or nothing. Rows keep the device, driver and Triton that they were measured with, and tunings under the
@@ -444,7 +445,7 @@ class Lab(Workspace):
     def checking(
         self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()
     ) -> AbstractContextManager[None]:
-        """Check each launch of this thread inside a with statement, or those of the ``kernels`` that are named.
+        """Check each launch of this thread inside a with statement; with ``kernels``, theirs alone.
 
         ``nan`` is for NaN where a launch writes one and reads none. ``bounds`` is for a GPU: each launch is tried
         between redzones first, which show writes out of bounds; for reads, `run` with ``interpret=True``. The launch

@@ -100,13 +100,13 @@ class Workspace:
             self._pool.wait_ready(self.settings.timeout_s)
 
     def tidy(self) -> None:
-        """Delete the least recently used files that can be made again, down to the size in the settings."""
+        """Delete compiled files, the least recently used first, down to the size in the settings."""
         with contextlib.suppress(StoreError):  # the lab may be closed meanwhile
             evict(self.compiler.folder, self.settings.cache_bytes)
             self.kernels.store.history.trim(self.settings.cache_bytes)
 
     def close(self) -> None:
-        """Stop all workers and close the store. An interrupt stops the waiting for that alone."""
+        """Stop all workers and close the store. An interrupt only stops the wait for them."""
         run_uninterrupted(self._close)
 
     def _close(self) -> None:
@@ -144,7 +144,7 @@ class Workspace:
             return self._launches
 
     def bind(self, kernel: Kernel) -> Any:
-        """Return the drop-in kernel that a cell would have bound: a twin of ``kernel`` that launches through this lab.
+        """Return a drop-in for ``kernel`` that launches through this lab, as a ``%%triton`` cell binds it.
 
         Raises:
             UsageError: ``kernel`` is not a Triton kernel.

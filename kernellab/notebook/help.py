@@ -249,7 +249,7 @@ def _verb_section(name: str) -> Section:
 def _result_classes(annotation: str) -> list[Block]:
     """Return a paragraph on each result class that an annotation names, with its fields."""
     kinds = [getattr(_PACKAGE, name) for name in re.findall(r"\w+", annotation) if name in _PACKAGE.__all__]
-    return [_paragraph(f"Gives a {kind.__name__}: {', '.join(_fields(kind))}.") for kind in kinds]
+    return [_paragraph(f"Returns a {kind.__name__}: {', '.join(_fields(kind))}.") for kind in kinds]
 
 
 def _result_section(name: str) -> Section:

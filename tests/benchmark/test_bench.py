@@ -67,7 +67,10 @@ def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
     asked: dict[str, Any] = {"over": {"n": [100, 200]}, "inputs": inputs, "BLOCK": 64, "versus": {"torch": torch_add}}
     found = lab.bench(add_kernel, grid, **asked, check=True)
     assert "agree with those of torch" in " ".join(found.notes)
-    assert "; compiled, run on the CPU in " in benchmark_card(found).text()
+    text = " ".join(benchmark_card(found).html().split())
+    assert "; compiled and run on the CPU in " in text
+    assert text.count("not timed") == text.count("not timed (no GPU)") == 1
+    assert "othing was timed" not in text
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **asked).notes)
     wrong = {"torch": lambda x_ptr: x_ptr}
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **{**asked, "versus": wrong}, check=True).notes)

@@ -84,7 +84,7 @@ def test_the_page_of_a_magic_says_what_it_takes_and_gives(word: str) -> None:
     text = repr(page_of(word))
     assert "%triton_tune [--configs CONFIGS]" in text
     assert "--search exhaustive|random|descent|optuna" in text
-    assert "Gives a Tuning: .kernel, .rows" in text
+    assert "Returns a Tuning: .kernel, .rows" in text
     assert "add_kernel[grid](x, y, out, n)" in text
     assert ("lab.tune(kernel, grid, /" in text) == (word == "tune")
 

@@ -72,8 +72,9 @@ def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
 
 def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.Tuning) -> None:
     text = tuning._repr_mimebundle_()["text/plain"]
-    assert "not measured; first by predicted time on H100: " in text
-    assert "predicted times for H100, not measured" in tuning.plot().axes[0].get_title(loc="left")
+    assert "3 configs compiled in " in text
+    assert ", predicted for H100 (no GPU); best is BLOCK=" in " ".join(text.split())
+    assert tuning.plot().axes[0].get_title(loc="left").startswith("scale: predicted for H100")
 
 
 def test_the_store_keeps_no_prediction(lab: kernellab.Lab, tuning: kernellab.Tuning) -> None:

@@ -48,6 +48,18 @@ def test_facts_that_differ_are_told_with_both_values(two: tuple[Compiled, Compil
     assert "shared memory" not in text
 
 
+def test_an_occupancy_stands_with_its_limit_and_stages_only_where_a_loop_has_some(
+    two: tuple[Compiled, Compiled],
+) -> None:
+    full, half = (replace(two[0], resources=replace(two[0].resources, occupancy=share)) for share in (1.0, 0.5))
+    half = replace(half, resources=replace(half.resources, limiter="registers"))
+    text = diff_text(full, half, "resources")
+    assert "occupancy: 100% -> 50%, limited by " in text
+    assert "num_stages" not in diff_html(full, half, "resources")
+    other = replace(half, options={**half.options, "num_stages": 5})
+    assert "num_stages" in diff_html(full, other, "resources")
+
+
 def test_sides_with_equal_options_are_named_by_their_constexprs_else_by_side(two: tuple[Compiled, Compiled]) -> None:
     def named(block: str) -> Compiled:
         return replace(two[0], parameters=(Parameter("BLOCK", "constexpr", block),))

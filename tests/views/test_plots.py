@@ -9,6 +9,7 @@ import pytest
 
 from kernellab.errors import UsageError
 from kernellab.tune.result import Tuning
+from kernellab.views.figures.canvas import theme_of
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure, varying
 from tests.tables import every
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
@@ -49,6 +50,13 @@ def test_a_figure_fits_its_canvas_whatever_the_number_of_configs(name: str, dark
 def test_few_configs_have_a_line_each_in_the_order_of_their_rank() -> None:
     labels = [label.get_text() for label in timings_figure(small_tuning().frame).axes[0].get_yticklabels()]
     assert labels == ["BLOCK=64 warps=8", "BLOCK=64 warps=4", "BLOCK=128 warps=4"]
+
+
+def test_labels_have_the_colour_of_text_but_for_the_winner() -> None:
+    for dark in (False, True):
+        ticks = timings_figure(small_tuning().frame, dark=dark).axes[0].get_yticklabels()
+        theme = theme_of(dark)
+        assert [tick.get_color() for tick in ticks] == [theme.winner, theme.text, theme.text]
 
 
 def test_failures_are_listed_with_their_reason() -> None:

@@ -39,7 +39,7 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 if TYPE_CHECKING:
     from kernellab.tune.cluster_tuning import OpenEnvironment
 
-WITHOUT_GPU = "Not timed: no GPU. The rule picks the first config that fits, for all sizes."
+WITHOUT_GPU = "Without times, the rule picks the first config that fits, for all sizes."
 
 
 def tune_over(

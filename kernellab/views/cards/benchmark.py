@@ -32,7 +32,7 @@ from kernellab.views.blocks import (
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.compile_facts import resource_facts
 from kernellab.views.elements import interval, number
-from kernellab.views.figures.canvas import device_words, figure_block, value_text
+from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
 _TEXT_ROWS = 40
@@ -71,7 +71,8 @@ def benchmark_card(benchmark: Benchmark, *, rest_is: str = "in .frame") -> Card:
         *notes(benchmark.notes),
         TextOnly(reasons),
     ]
-    facts = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]
+    device = benchmark.provenance.get("device") or benchmark.provenance.get("target") or ""
+    facts = [f"over {', '.join(benchmark.swept)}", str(device)]
     return Card([Section(Heading(benchmark.kernel, facts, in_text=False), blocks)])
 
 
@@ -95,8 +96,9 @@ def summary(benchmark: Benchmark) -> str:
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
         is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
-        done = "compiled, run on the CPU" if is_checked else "compiled"
-        return f"{what}; {done} in {benchmark.seconds:.2f} s, not timed"
+        done = "compiled and run on the CPU" if is_checked else "compiled"
+        no_gpu = "" if benchmark.provenance.get("device") else " (no GPU)"
+        return f"{what}; {done} in {benchmark.seconds:.2f} s, not timed{no_gpu}"
     fastest: dict[Any, BenchmarkRow] = {}  # of each case, whatever its config
     for row in sorted(timed, key=lambda row: row.time_ms or 0.0):
         if row.implementation == benchmark.implementations[0]:

@@ -16,8 +16,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
-from kernellab.views.compile_facts import option_words, resource_facts
-from kernellab.views.elements import code_line, style
+from kernellab.views.compile_facts import is_pipelined, option_words, resource_facts
+from kernellab.views.elements import Fact, code_line, style
 from kernellab.views.explorers.exploration import explore, stage_text
 
 CONTEXT_LINES = 3
@@ -295,22 +295,26 @@ def fact_pairs(left: Compiled, right: Compiled) -> tuple[FactPair, ...]:
     """Return the resources of both, and of all else what differs."""
     return tuple(
         pair
-        for (one, always), (two, _) in zip(_sections(left), _sections(right), strict=True)
+        for (one, is_shown), (two, is_shown_too) in zip(_sections(left), _sections(right), strict=True)
         for name in dict.fromkeys([*one, *two])
-        if (pair := FactPair(name, one.get(name, ""), two.get(name, ""))).differs or always
+        if (pair := FactPair(name, one.get(name, ""), two.get(name, ""))).differs or is_shown or is_shown_too
     )
 
 
 def _sections(compiled: Compiled) -> Iterator[tuple[Mapping[str, str], bool]]:
     """Yield the facts of a kernel, with whether they show where they do not differ."""
     options = compiled.options
-    shape = {name: str(options.get(name, "")) for name in ("num_warps", "num_stages")}
-    yield {"target": str(compiled.target), **shape}, True
+    yield {"target": str(compiled.target), "num_warps": str(options.get("num_warps", ""))}, True
+    yield {"num_stages": str(options.get("num_stages", ""))}, is_pipelined(compiled)
     yield {name: str(options[name]) for name in _OPTIONS if options.get(name) is not None}, False
     yield {p.name: ", ".join(filter(None, (p.type, p.specialization))) for p in compiled.parameters}, False
-    facts = resource_facts(compiled)
-    yield {fact.name: f"{fact.value} {fact.detail}".strip() for fact in facts}, True
+    yield {fact.name: _fact_words(fact) for fact in resource_facts(compiled)}, True
     yield _machine(compiled), False
+
+
+def _fact_words(fact: Fact) -> str:
+    """Return ``16 per thread`` or ``50%, limited by registers``."""
+    return f"{fact.value}{' ' if fact.share is None else ', '}{fact.detail}".rstrip(", ")
 
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:

@@ -31,8 +31,8 @@ from kernellab.views.blocks import (
     notes,
     table_of,
 )
-from kernellab.views.elements import interval, number
-from kernellab.views.figures.canvas import device_words, figure_block
+from kernellab.views.elements import interval, number, seconds_words
+from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
@@ -75,8 +75,11 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
         *notes([*_left_out(tuning), *(note for note in tuning.notes if note != WITHOUT_GPU)]),  # the summary says it
         TextOnly(reasons),
     ]
-    device = tuning.provenance.get("device") or tuning.provenance.get("target") or ""
-    return Card([Section(Heading(tuning.kernel, [str(device)], in_text=False), blocks)])
+    return Card([Section(Heading(tuning.kernel, [_device(tuning.provenance)], in_text=False), blocks)])
+
+
+def _device(provenance: Mapping[str, Any]) -> str:
+    return str(provenance.get("device") or provenance.get("target") or "")
 
 
 def _figures(frame: pandas.DataFrame, *, draws_times: bool) -> Iterator[Block]:
@@ -102,7 +105,7 @@ def summary(tuning: Tuning) -> str:
         many = plural(len(tuning.rows), "config")
         no_gpu = "" if tuning.provenance.get("device") else " (no GPU)"
         if tuning.is_predicted:
-            return _predicted_summary(tuning, row, f"{part}{many} compiled {how}{no_gpu}")
+            return _predicted_summary(tuning, row, f"{part}{many} compiled {how}")
         first = "first that fits and agrees with the reference" if row.checked else "first that fits"
         return f"{tuning.kernel}: {part}{many} compiled {how}, not timed{no_gpu}; {first}: {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
@@ -118,11 +121,12 @@ def summary(tuning: Tuning) -> str:
 def _predicted_summary(tuning: Tuning, row: Row, compiled: str) -> str:
     """Return what a tuning without a GPU predicts: the first config, its time, how many may be as fast."""
     device = tuning.provenance.get("predicted_for") or tuning.provenance.get("target")
-    between = interval(row.predicted_low_ms, row.predicted_high_ms)
-    ties = f"; {plural(len(tuning.ties), 'interval')} of others overlap it" if tuning.ties else ""
-    agrees = " of those that agree with the reference" if row.checked else ""
-    first = f"first{agrees} by predicted time on {device}: {row.config.text} at {row.predicted_ms:.4g} ms ({between})"
-    return f"{tuning.kernel}: {compiled}, not measured; {first}{ties}"
+    predicted = (row.predicted_ms, row.predicted_low_ms, row.predicted_high_ms)
+    time, low, high = (seconds_words((ms or 0.0) / 1e3) for ms in predicted)
+    ties = f"; the intervals of {len(tuning.ties)} more overlap" if tuning.ties else ""
+    checked = "best that agrees with the reference" if row.checked else "best"
+    best = f"{checked} is {row.config.text} at {time} ({low} to {high})"
+    return f"{tuning.kernel}: {compiled}, predicted for {device} (no GPU); {best}{ties}"
 
 
 def why(tuning: Tuning) -> list[str]:
@@ -254,8 +258,7 @@ def dispatch_card(dispatch: Dispatch) -> Card:
         Fold("the rule as Python", rule),
         *notes(dispatch.notes),
     ]
-    facts = [plural(len(dispatch.cases), "case"), device_words(dispatch.provenance), f"{dispatch.seconds:.2f} s"]
-    return Card([Section(Heading(dispatch.kernel, facts, in_text=False), blocks)])
+    return Card([Section(Heading(dispatch.kernel, [_device(dispatch.provenance)], in_text=False), blocks)])
 
 
 def dispatch_summary(dispatch: Dispatch) -> str:

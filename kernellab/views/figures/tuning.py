@@ -156,7 +156,7 @@ def config_text(row: Any, names: Sequence[str]) -> str:
     return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
-_PREDICTED_TIMES = "predicted ms, with the interval that holds four of five recorded times"
+_PREDICTED_TIMES = "predicted ms, with the 80 % interval"
 
 
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -167,16 +167,17 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
             axes.barh([place], [row["time_ms"]], height=0.62, color=look["color"], alpha=0.35)
         axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=look["color"], linewidth=2.2, alpha=0.6)
         axes.plot([row["time_ms"]], [place], **look, markersize=5)
-    _tell_differing(axes, timed, theme)
+    _add_differs_legend(axes, timed, theme)
     axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
-        tick.set_color(_look(frame, index, theme)["color"] if index in _marked_labels(frame) else theme.text)
+        tick.set_color(theme.winner if index == frame.attrs.get("winner") else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
     label(axes, theme, x=_PREDICTED_TIMES if predicted else "ms, median with 99 % interval, cold L2")
     scale_times(axes, "x", timed["high_ms" if predicted else "time_ms"], theme)
 
 
-def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
+def _add_differs_legend(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
     if not timed["status"].eq(Status.DIFFERS).any():
         return
     axes.plot([], [], "s", color=theme.differs, markersize=5, label="outputs differ from most")
@@ -222,7 +223,7 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     colours = [theme.differs if status == Status.DIFFERS else theme.other for status in timed["status"]]
     axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
     axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
-    _tell_differing(axes, timed, theme)
+    _add_differs_legend(axes, timed, theme)
     names = varying(frame)
     for index in _marked_labels(frame):
         row = timed.loc[index]
@@ -263,7 +264,7 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
     if is_predicted(frame):
         overlap = f"; {ties} overlap the first" if ties else ""
         device = attrs.get("predicted_for") or attrs.get("target", "")
-        return f"{attrs.get('kernel', 'kernel')}: predicted times for {device}, not measured{overlap}"
+        return f"{attrs.get('kernel', 'kernel')}: predicted for {device}{overlap}"
     return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
 
 

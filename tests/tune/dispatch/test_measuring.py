@@ -110,7 +110,7 @@ def test_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks(lab: kernellab
     assert found.frame.status.unique().tolist() == ["not_timed"]
     assert len(found.frame) == 4
     assert found.choose(n=1000) is CONFIGS[0]
-    assert "Not timed: no GPU." in found.notes[-1]
+    assert "Without times, the rule picks the first config" in found.notes[-1]
     assert found.regret.reason.tolist() == ["not measured: there is no GPU"] * 2
 
 
