@@ -21,7 +21,7 @@ from pathlib import Path
 from kernellab._triton import CODE_GENERATOR
 from kernellab.compile.entries import UNREADABLE, Listing, entry_folder, listing_of, mark_used, read_entry, relabel_json
 from kernellab.compile.types import Compiled, CompileJob, compile_job
-from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, unwritable
+from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, raw_graph_of_job, unwritable
 from kernellab.errors import (
     CompileError,
     KernellabError,
@@ -164,6 +164,10 @@ class Compiler:
             text = self._run_job(graph_of_job, job, job)
             self._graphs[key] = graph_from_json(relabel_json(text, job.closure.labels))
         return self._graphs[key]
+
+    def raw_graph(self, job: CompileJob) -> Graph:
+        """Return the graph of the TTIR that the frontend makes of a job, before any pass."""
+        return graph_from_json(relabel_json(self._run_job(raw_graph_of_job, job, job), job.closure.labels))
 
     def effects(self, job: CompileJob) -> Effects:
         """Return the kernel's effects on its arguments, from its TTIR."""

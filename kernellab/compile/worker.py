@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.compiling import CompileOutput, build, build_ttir
+from kernellab._triton.compiling import CompileOutput, build, build_ttir, raw_module, translate_errors
 from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
@@ -131,6 +131,13 @@ def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
     module, context = build_ttir(*_specialized_kernel(job), job.target, job.closure)
+    return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+
+
+def raw_graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
+    """Return the graph of a job's TTIR as the frontend makes it, before any pass, as JSON."""
+    with translate_errors(job.closure, job.target):
+        module, context, _ = raw_module(*_specialized_kernel(job), job.target)
     return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 
 

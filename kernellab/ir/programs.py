@@ -132,7 +132,7 @@ _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
         "arith.maxsi": np.maximum,
         "arith.minui": _if_positive(np.minimum),
         "arith.maxui": _if_positive(np.maximum),
-        **dict.fromkeys(("arith.extsi", "arith.trunci", "arith.index_cast"), np.positive),
+        **dict.fromkeys(("arith.extsi", "arith.trunci", "arith.index_cast", "arith.bitcast"), np.positive),
         **dict.fromkeys(("arith.extui", "arith.index_castui"), _if_positive(np.positive)),
     }
 )

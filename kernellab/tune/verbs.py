@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernellab.checking.reference import ReferenceFunction
     from kernellab.explain.prediction import Prediction
     from kernellab.tune.cluster_tuning import OpenEnvironment
+    from kernellab.tune.proposal import ProposedSpace
 
 TOO_LARGE = "The configs were not checked: what the kernel reads and changes was too large to be kept for it."
 
@@ -68,6 +69,12 @@ def tune_and_launch(
         options = replace(options, check=check_of(options.check))
     if options.devices is not None:
         options = replace(options, devices=_device_indices(session.runtime, options.devices))
+    proposed: ProposedSpace | None = None
+    if options.configs is None and not autotune_settings(launches.kernel).configs:
+        from kernellab.tune.proposing import propose_space  # most tunings have configs
+
+        launches, proposed = propose_space(session.compiler, launches)
+        options = replace(options, configs=proposed.configs if options.search == "exhaustive" else proposed.space)
     environment = environment_of(session, options.devices[0] if options.devices else None)
     elsewhere = remote_tuning(environment, launches, options, opened)
     try:
@@ -78,7 +85,16 @@ def tune_and_launch(
         launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
     if tuning.winner is not None:
         _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
-    return tuning
+    return tuning if proposed is None else _with_proposal(tuning, proposed)
+
+
+def _with_proposal(tuning: Tuning, proposed: ProposedSpace) -> Tuning:
+    """Return a tuning that says what was proposed for it."""
+    return replace(
+        tuning,
+        notes=(*proposed.notes, *tuning.notes),
+        provenance={**tuning.provenance, "proposed": proposed.kind.name.lower()},
+    )
 
 
 def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> None:

@@ -1,0 +1,150 @@
+"""What differs between the graphs of two launches in which one constexpr has another value.
+
+Both graphs have the same operations in the same places. The constexpr shows itself in the ends of ranges, in constants
+and in shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernellab.ir.constants import integer_of
+from kernellab.ir.graph import Operation
+from kernellab.tune.graph_facts import DOTS, GraphFacts
+from kernellab.workers.forks_and_interrupts import cached_property
+
+_SIZED = ("arith.constant", "tt.make_range")
+_TO_FLOAT = ("arith.sitofp", "arith.uitofp")
+_DESCRIBED = ("tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One launch with a value of the constexpr in question."""
+
+    value: int
+    facts: GraphFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A range of indices, or an extent of a descriptor's block, which has no ``index``; it starts at ``starts``.
+
+    ``limit`` is the extent of the tensor that a descriptor is for.
+    """
+
+    index: int | None
+    starts: tuple[int, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences between two launches."""
+
+    first: Trial
+    second: Trial
+
+    @property
+    def facts(self) -> GraphFacts:
+        """The facts of the first launch."""
+        return self.first.facts
+
+    @cached_property
+    def same_operations(self) -> bool:
+        """Whether both graphs have the same operations in the same places; else nothing else here holds."""
+        ours, theirs = ([(o.name, o.operands) for o in t.facts.graph.operations] for t in (self.first, self.second))
+        return ours == theirs
+
+    @cached_property
+    def pairs(self) -> list[tuple[Operation, Operation]]:
+        """The operations of both graphs."""
+        return list(zip(self.facts.graph.operations, self.second.facts.graph.operations, strict=True))
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The blocks whose size differs: ranges of indices, and extents of the blocks of descriptors."""
+        blocks: list[Block] = []
+        for a, b in self.pairs:
+            if a.name == "tt.make_range" and a.attributes != b.attributes:
+                index = a.results[0]
+                blocks.append(Block(index, tuple(self.facts.starts(index))))
+            elif a.name in _DESCRIBED:
+                blocks += self._described_blocks(a, b)
+        return blocks
+
+    def _described_blocks(self, first: Operation, second: Operation) -> Iterator[Block]:
+        """Yield the extents of a descriptor's block that differ, with the index that each starts at."""
+        graph, other = self.facts.graph, self.second.facts.graph
+        ours, theirs = (described_extents(g.values[o.operands[0]].type) for g, o in ((graph, first), (other, second)))
+        maker = graph.maker(first.operands[0])
+        made = maker is not None and maker.name == "tt.make_tensor_descriptor"
+        indices = first.operands[len(first.operands) - len(ours) :]
+        for axis, (extent, other_extent, index) in enumerate(zip(ours, theirs, indices, strict=True)):
+            if extent != other_extent:
+                yield Block(None, tuple(self.facts.terms(index)), maker.operands[1 + axis] if maker and made else None)
+
+    @cached_property
+    def constants(self) -> list[int]:
+        """The constants that differ."""
+        return [a.results[0] for a, b in self.pairs if a.name == "arith.constant" and a.attributes != b.attributes]
+
+    @cached_property
+    def changed(self) -> frozenset[int]:
+        """The values that derive from a constant that differs, or from the rounds of a loop that it bounds."""
+        return self.facts.reached(self.constants)
+
+    @cached_property
+    def scaled(self) -> frozenset[int]:
+        """The values that are computed with a constant that differs."""
+        return self.facts.reached(self.constants, counted=False)
+
+    @property
+    def computes_data(self) -> bool:
+        """Whether the kernel computes data with the value, which then is more than a number of indices."""
+        facts = self.facts
+        indices = [block.index for block in self.blocks if block.index is not None]
+        counted = facts.reached([*indices, *facts.counters]) | facts.from_any_program
+        for a, b in self.pairs:
+            if a.attributes != b.attributes and (a.name not in _SIZED or integer_of(a.attribute("value", "0")) is None):
+                return True
+            if a.name in _TO_FLOAT and a.operands[0] in self.scaled - counted:
+                return True
+        return False
+
+    @cached_property
+    def start_values(self) -> list[int]:
+        """The scalars that the indices of the block are added to."""
+        return list(dict.fromkeys(start for block in self.blocks for start in block.starts))
+
+    def combines_block(self, first: Operation, second: Operation) -> bool:
+        """Whether an operation reduces, scans or multiplies along the block."""
+        if first.name in DOTS:
+            return self._shape(first, 0)[-1:] != self._shape(second, 0, second=True)[-1:]
+        if first.name not in {"tt.reduce", "tt.scan"}:
+            return False
+        axis = integer_of(first.attribute("axis").partition(" ")[0]) or 0
+        return self._shape(first, 0)[axis] != self._shape(second, 0, second=True)[axis]
+
+    def _shape(self, operation: Operation, operand: int, *, second: bool = False) -> tuple[int, ...]:
+        graph = self.second.facts.graph if second else self.facts.graph
+        return graph.values[operation.operands[operand]].shape
+
+    def dimensions(self) -> frozenset[str]:
+        """Return the dimensions of the first product that the block is."""
+        return frozenset(self._changed_dimensions())
+
+    def _changed_dimensions(self) -> Iterator[str]:
+        for a, b in self.pairs:
+            if a.name in DOTS:
+                for operand, names in ((0, "MK"), (1, "KN")):
+                    shapes = self._shape(a, operand)[-2:], self._shape(b, operand, second=True)[-2:]
+                    yield from (n for n, ours, theirs in zip(names, *shapes, strict=True) if ours != theirs)
+                return
+
+
+def described_extents(descriptor: str) -> tuple[int, ...]:
+    """Return the extents of the block of a descriptor, from its type ``!tt.tensordesc<128x64xf16>``."""
+    return tuple(int(extent) for extent in re.findall(r"(?<=[<x])\d+(?=x)", descriptor))

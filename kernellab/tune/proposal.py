@@ -1,0 +1,349 @@
+"""The space that is proposed for a kernel without configs: its kind, what varies, and the configs.
+
+The blocks of a kernel have the roles that `kernellab.tune.roles` reads; `workloads` gives values for its kind. The
+config of the launch comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby, product
+from math import prod
+from typing import Any
+
+from kernellab.target import Target
+from kernellab.timing.config import Config, Space
+from kernellab.tune import workloads
+from kernellab.tune.graph_facts import DOTS, GraphFacts
+from kernellab.tune.roles import FIXED_GRID, Role, RoleKind
+from kernellab.tune.workloads.blocks import power_of_two
+
+MOST_CONFIGS = 48
+_MOST_NUMEL = 1 << 20  # of a tensor of Triton
+_MOST_PER_THREAD = 64
+_MOST_THREADS = 1024
+_OF_ONE_SHAPE = 8  # configs of a product whose programs have blocks of one shape
+_OVERHEAD = 64  # of a block's edge, in elements: what it loads counts as that much work
+_LEAST_EXTENT = 1
+
+
+class KernelKind(StrEnum):
+    """The kinds of kernels for which spaces are proposed; the texts are those of sentences."""
+
+    ELEMENTWISE = "an elementwise kernel"
+    REDUCTION = "a reduction"
+    PERSISTENT_REDUCTION = "a reduction that holds whole rows"
+    PRODUCT = "a matrix product"
+    SCAN = "a scan"
+    ATTENTION = "an attention"
+    OTHER = "a kernel of no known kind"
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedSpace:
+    """The configs that are proposed for a launch, the launched one first.
+
+    ``roles`` are those of all constexprs; the configs have values for all that vary. ``possible`` are all configs of
+    the space, of which ``configs`` are a part.
+    """
+
+    kernel: str
+    kind: KernelKind
+    roles: tuple[Role, ...]
+    configs: tuple[Config, ...]
+    possible: tuple[Config, ...]
+
+    def where(self, holds: Callable[[Config], bool]) -> ProposedSpace:
+        """Return the space with the configs for which a condition holds."""
+        kept = {config for config in self.possible if holds(config)}
+        configs, possible = (tuple(c for c in listed if c in kept) for listed in (self.configs, self.possible))
+        return replace(self, configs=configs, possible=possible)
+
+    @property
+    def space(self) -> Space:
+        """All configs of the space, for a search that steps or draws."""
+        names = list(self.configs[0].values)
+        points = sorted({tuple(config.values[name] for name in names) for config in self.possible})
+        values = {name: sorted({point[place] for point in points}) for place, name in enumerate(names)}
+        return Space(where=f"({', '.join(names)},) in {tuple(points)}", **values)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was proposed, what stays and why, and how to give configs, as sentences."""
+        return tuple(filter(None, (self._summary, *self._stays)))
+
+    @property
+    def _summary(self) -> str:
+        ranges = (_range_text(name, [config.values[name] for config in self.configs]) for name in self._varied)
+        total = (
+            f"; {len(self.configs)} of {len(self.possible)} configs" if len(self.possible) > len(self.configs) else ""
+        )
+        return f"Proposed for {self.kind}: {', '.join(ranges)}{total}."
+
+    @property
+    def _varied(self) -> list[str]:
+        first = self.configs[0].values
+        return [name for name, value in first.items() if any(c.values[name] != value for c in self.configs)]
+
+    @property
+    def _stays(self) -> list[str]:
+        fixed = [role for role in self.roles if role.kind is RoleKind.FIXED]
+        by_grid = [role.name for role in fixed if role.reason == FIXED_GRID]
+        others = [f"{role.name}={role.value} ({role.reason})" for role in fixed if role.reason != FIXED_GRID]
+        notes = []
+        if by_grid:
+            names = ", ".join(by_grid)
+            sizes = ", ".join(f'triton.cdiv(n, meta["{name}"])' for name in by_grid)
+            notes.append(
+                f"The grid is fixed: pass a function of meta to vary {names}, such as lambda meta: ({sizes},)."
+            )
+        if others:
+            notes.append(f"Not varied: {'; '.join(others)}. configs= gives values of your own.")
+        return notes
+
+
+def _range_text(name: str, values: Sequence[Any]) -> str:
+    low, high = min(values), max(values)
+    return f"{name} {low} to {high}" if len(set(values)) > 2 else f"{name} {' or '.join(map(str, sorted(set(values))))}"
+
+
+def kind_of(facts: GraphFacts, roles: Iterable[Role]) -> KernelKind:
+    """Return the kind of a kernel, from its operations and the roles of its constexprs."""
+    names = {operation.name for operation in facts.graph.operations}
+    has_loop = any(role.kind is RoleKind.LOOP for role in roles)
+    if names & DOTS:
+        dots = facts.named(*DOTS)
+        after = facts.reached([value for dot in dots for value in dot.results], carried=False)
+        chained = any(after & {*dot.operands[:2]} for dot in dots)
+        return KernelKind.ATTENTION if chained else KernelKind.PRODUCT
+    if "tt.scan" in names:
+        return KernelKind.SCAN
+    if "tt.reduce" in names:
+        return KernelKind.REDUCTION if has_loop else KernelKind.PERSISTENT_REDUCTION
+    return KernelKind.ELEMENTWISE if any(role.is_block for role in roles) else KernelKind.OTHER
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a space is made of: the facts of the launch, the roles of its constexprs, its number of warps and stages.
+
+    ``orders`` has the values of each constexpr that orders the programs.
+    """
+
+    kernel: str
+    facts: GraphFacts
+    roles: tuple[Role, ...]
+    orders: Mapping[str, Sequence[int]]
+    num_warps: int
+    num_stages: int
+    target: Target
+    multiprocessors: int
+    varies_warps: bool = True
+
+    def space(self) -> ProposedSpace:
+        """Return the space that is proposed."""
+        kind = kind_of(self.facts, self.roles)
+        launched = self._launched
+        generated = [config for config in map(self._completed, self._generated(kind)) if self._is_allowed(config)]
+        if kind in {KernelKind.PRODUCT, KernelKind.ATTENTION}:
+            possible = _distinct([launched, *self._near(launched), *self._ordered(launched), *generated])
+            chosen = self._promising(possible, len(possible) - len(generated))
+        else:
+            possible = _distinct([launched, *self._with_warps([launched]), *generated, *self._around(generated)])
+            chosen = possible[:MOST_CONFIGS]
+        return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))
+
+    @property
+    def _blocks(self) -> list[Role]:
+        return [role for role in self.roles if role.is_block]
+
+    def _of_kind(self, kind: RoleKind) -> list[Role]:
+        return [role for role in self.roles if role.kind is kind]
+
+    @property
+    def _launched(self) -> Config:
+        varying = [role for role in self.roles if role.kind is not RoleKind.FIXED]
+        parameters = tuple((role.name, role.value) for role in varying)
+        return Config(parameters, num_warps=self.num_warps, num_stages=self.num_stages)
+
+    def _completed(self, config: Config) -> Config:
+        """Return a config with the names of the launched one, and its values where it has none of its own."""
+        launched, values = self._launched, config.values
+        parameters = tuple((name, values.get(name, value)) for name, value in launched.parameters)
+        return replace(launched, parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages)
+
+    def _generated(self, kind: KernelKind) -> list[Config]:
+        """Return the configs of the generator for a kind, under the names of the kernel's own constexprs."""
+        programs, loops = self._of_kind(RoleKind.PROGRAMS), self._of_kind(RoleKind.LOOP)
+        if kind is KernelKind.ELEMENTWISE and 1 <= len(programs) <= 3 and not loops:
+            configs = workloads.pointwise(*map(_extent, programs), target=self.target)
+            return _renamed(configs, zip(("XBLOCK", "YBLOCK", "ZBLOCK"), programs, strict=False))
+        if kind in {KernelKind.REDUCTION, KernelKind.SCAN} and len(programs) <= 1 and len(loops) == 1:
+            rows = _extent(programs[0]) if programs else self.facts.grid[0]
+            configs = workloads.reduction(max(rows, 1), _extent(loops[0]), target=self.target)
+            return _renamed(configs, [*(("XBLOCK", role) for role in programs), ("R0_BLOCK", loops[0])])
+        if kind is KernelKind.PERSISTENT_REDUCTION and len(programs) == 1:
+            row = max(self._numel // programs[0].value, 1)
+            configs = workloads.persistent_reduction(_extent(programs[0]), row, target=self.target)
+            return _renamed(configs, [("XBLOCK", programs[0])])
+        if kind is KernelKind.PRODUCT and self._blocks:
+            return self._products()
+        if kind is KernelKind.ATTENTION and len(programs) == len(loops) == 1:
+            space = workloads.attention(
+                _extent(programs[0]), _extent(loops[0]), self._width, target=self.target, element_bytes=self._dot_bytes
+            )
+            return _renamed(space, [("BLOCK_M", programs[0]), ("BLOCK_N", loops[0])])
+        return []
+
+    def _products(self) -> list[Config]:
+        """Return the configs of products: a dimension whose block is fixed has the launched value."""
+        dot = self.facts.named(*DOTS)[0]
+        left, right = (self.facts.graph.values[operand].shape[-2:] for operand in dot.operands[:2])
+        tile = {"M": left[0], "N": right[1], "K": left[1]}
+        of_dimension = {name: role for role in self._blocks for name in role.dimensions}
+        extents = [_extent(of_dimension[name]) if name in of_dimension else tile[name] for name in "MNK"]
+        space = workloads.matmul(*extents, target=self.target, element_bytes=self._dot_bytes)
+        others = [name for name in tile if name not in of_dimension]
+        fitting = [c for c in space if all(c.values[f"BLOCK_{name}"] == tile[name] for name in others)]
+        pairs = [(f"BLOCK_{name}", role) for name, role in of_dimension.items()]
+        return [c for c in _renamed(fitting, pairs, one_value=True) if not {*dict(c.parameters)} - self._block_names]
+
+    @property
+    def _block_names(self) -> set[str]:
+        return {role.name for role in self._blocks}
+
+    @property
+    def _width(self) -> int:
+        """The elements of a row of the second operand of the last product: of the values of an attention."""
+        operand = self.facts.named(*DOTS)[-1].operands[1]
+        return self.facts.graph.values[operand].shape[-1]
+
+    @property
+    def _dot_bytes(self) -> int:
+        """The bytes of an element of the widest operand of a product."""
+        operands = {operand for dot in self.facts.named(*DOTS) for operand in dot.operands[:2]}
+        digits = ("".join(filter(str.isdigit, self.facts.graph.values[o].element[:4])) for o in operands)
+        return max(max(1, int(bits[:2] or 16) // 8) for bits in digits)
+
+    @property
+    def _numel(self) -> int:
+        """The elements of the largest tensor of the launch."""
+        return max((prod(value.shape) for value in self.facts.graph.values), default=1)
+
+    def _numel_of(self, config: Config) -> float:
+        """Return the elements of the largest tensor with a config, if all its blocks are extents of it."""
+        values = config.values
+        return float(self._numel * prod(values[role.name] / role.value for role in self._blocks))
+
+    def _is_allowed(self, config: Config) -> bool:
+        """Whether unmasked blocks divide what they cover, and tensors and threads are within the limits."""
+        values, threads = config.values, (config.num_warps or 4) * self.target.warp_size
+        divide = all(role.masked or _divides(values[role.name], role) for role in self._blocks)
+        return divide and threads <= _MOST_THREADS and self._numel_of(config) <= _MOST_NUMEL
+
+    def _with_warps(self, configs: Iterable[Config]) -> list[Config]:
+        """Return configs with other numbers of warps: those that give a thread 1 to 64 elements."""
+        if not self.varies_warps:
+            return list(configs)
+        choices = [1 << power for power in range(6)]
+        varied = (replace(config, num_warps=warps) for config in configs for warps in choices)
+        return [config for config in varied if self._is_allowed(config) and self._is_filled(config)]
+
+    def _is_filled(self, config: Config) -> bool:
+        threads = (config.num_warps or 4) * self.target.warp_size
+        return threads <= self._numel_of(config) <= _MOST_PER_THREAD * threads
+
+    def _around(self, generated: Sequence[Config]) -> list[Config]:
+        """Return configs with blocks half to four times as large as others, and the numbers of warps that fit."""
+        names = [role.name for role in self._blocks]
+        known = [self._launched, *generated]
+        tops = {role.name: max(power_of_two(_extent(role)), role.value) for role in self._blocks}
+        choices = [
+            sorted(
+                {int(c.values[name] * factor) for c in known for factor in (0.5, 1, 2, 4)} & _sizes_up_to(tops[name])
+            )
+            or [self._launched.values[name]]
+            for name in names
+        ]
+        blocks = [dict(zip(names, values, strict=True)) for values in product(*choices)] if names else []
+        near = sorted(blocks, key=lambda values: _steps_between(values, known))
+        same = [c.with_values({name: c.values[name] for name in names}) for c in generated]
+        wanted = [*same, *(self._launched.with_values(values) for values in near)]
+        return self._with_warps(config for config in wanted if self._is_allowed(config))
+
+    def _near(self, launched: Config) -> list[Config]:
+        """Return the launched config with other numbers of warps and stages."""
+        warps = sorted({launched.num_warps or 4, 4, 8}) if self.varies_warps else [launched.num_warps]
+        stages = sorted({launched.num_stages or 3, 2, 3, 4})
+        varied = [replace(launched, num_warps=w, num_stages=s) for w, s in product(warps, stages)]
+        return [config for config in varied if self._is_allowed(config)]
+
+    def _ordered(self, launched: Config) -> list[Config]:
+        """Return the launched config with other orders of the programs."""
+        return [launched.with_values({name: value}) for name, values in self.orders.items() for value in values]
+
+    def _promising(self, possible: Sequence[Config], first: int) -> list[Config]:
+        """Return a part of the configs of a product: the first ones, then blocks of the shapes with the least work.
+
+        What a shape costs is the number of waves of programs, times a block's elements and the edges that it loads.
+        """
+        programs = self._of_kind(RoleKind.PROGRAMS)
+        total = prod(self.facts.grid) * prod(role.value for role in programs)
+
+        def shape(config: Config) -> tuple[int, ...]:
+            return tuple(config.values[role.name] for role in programs)
+
+        def cost(blocks: tuple[int, ...]) -> float:
+            waves = -(-total // prod(blocks) // self.multiprocessors)
+            return float(waves * prod(blocks) * (1 + sum(_OVERHEAD / block for block in blocks)))
+
+        ordered = sorted(possible[first:], key=lambda config: (cost(shape(config)), shape(config)))
+        chosen = list(possible[:first])
+        for _, group in groupby(ordered, key=shape):
+            members = list(group)
+            step = max(1, -(-len(members) // _OF_ONE_SHAPE))
+            chosen += members[::step]
+        return chosen[:MOST_CONFIGS]
+
+
+def _extent(role: Role) -> int:
+    """Return the number of elements that a block divides; where it is not known, sixteen blocks."""
+    return max(role.extent or 16 * role.value, _LEAST_EXTENT)
+
+
+def _divides(block: int, role: Role) -> bool:
+    """Whether a block without a mask covers what the launched one covers, and no more."""
+    return (role.extent or role.value) % block == 0 or role.value % block == 0
+
+
+def _renamed(configs: Iterable[Config], names: Iterable[tuple[str, Role]], *, one_value: bool = False) -> list[Config]:
+    """Return configs with the names of roles alone; those that have a block of another name than 1 go.
+
+    With ``one_value``, a role that has several of the names has one value for them, or the config goes.
+    """
+    pairs, renamed = list(names), list[Config]()
+    for config in configs:
+        values = config.values
+        own: dict[str, int] = {}
+        fits = all(own.setdefault(role.name, values[name]) == values[name] for name, role in pairs)
+        left = {name: v for name, v in config.parameters if name.endswith("BLOCK")} if not one_value else {}
+        if fits and all(value == 1 for name, value in left.items() if name not in dict(pairs)):
+            renamed.append(replace(config, parameters=tuple(own.items())))
+    return _distinct(renamed)
+
+
+def _distinct(configs: Iterable[Config]) -> list[Config]:
+    return list(dict.fromkeys(configs))
+
+
+def _sizes_up_to(top: int) -> set[int]:
+    return {1 << power for power in range(top.bit_length())}
+
+
+def _steps_between(values: Mapping[str, int], known: Sequence[Config]) -> int:
+    """Return the doublings between blocks and the nearest of some configs."""
+    exponents = {name: value.bit_length() for name, value in values.items()}
+    steps = (sum(abs(e - int(c.values[name]).bit_length()) for name, e in exponents.items()) for c in known)
+    return min(steps)

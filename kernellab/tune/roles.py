@@ -1,0 +1,363 @@
+"""What a constexpr is for, read from two graphs of one launch in which only its value differs.
+
+A block size shows itself as the end of a ``tt.make_range`` or as an extent of a descriptor's block. Its index is added
+to the id of the program, or to the counter of a loop, times the size. It may vary only if the programs, or the rounds
+of the loop, cover the same elements with both values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernellab.ir.graph import Operation
+from kernellab.ir.operations import MEMORY, Access
+from kernellab.ir.programs import Integers
+from kernellab.tune.differences import Block, Differences, Trial
+from kernellab.tune.graph_facts import CLAMPS, GraphFacts
+
+
+class RoleKind(StrEnum):
+    """What a constexpr is for; those that are FIXED stay as they are passed."""
+
+    PROGRAMS = "block of a program"
+    LOOP = "block of a loop's round"
+    ORDER = "order of the programs"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a constexpr is for. ``reason`` says where that was read, or why its value stays.
+
+    Of a block, ``extent`` is the number of elements that it divides, and ``size`` the argument with that number, or "".
+    A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K.
+    """
+
+    name: str
+    value: Any
+    kind: RoleKind
+    reason: str
+    extent: int | None = None
+    size: str = ""
+    masked: bool = True
+    dimensions: frozenset[str] = frozenset()
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is the size of a block."""
+        return self.kind in {RoleKind.PROGRAMS, RoleKind.LOOP}
+
+
+def fixed_role(name: str, value: Any, reason: str) -> Role:
+    """Return the role of a constexpr whose value stays as it is."""
+    return Role(name, value, RoleKind.FIXED, reason)
+
+
+class _Stays(Exception):
+    """The value has to stay; the text says why."""
+
+
+def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows: bool = True) -> Role:
+    """Return the role of a constexpr that is passed as ``value``, from two launches that differ in it alone.
+
+    ``grid_follows`` says that the grid is a function of the value: else a program's block is fixed.
+    """
+    try:
+        return _Comparison(first, second, name, value, grid_follows).role()
+    except _Stays as why:
+        return fixed_role(name, value, str(why))
+
+
+WHOLE = "a program holds that many elements at once"
+COMPUTES = "it is a number that the kernel computes with"
+FIXED_GRID = "the grid does not follow it"
+_PARTS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"})
+
+
+@dataclass(frozen=True)
+class _Comparison(Differences):
+    """The role of the constexpr in which two launches differ."""
+
+    name: str
+    value: int
+    grid_follows: bool
+
+    def role(self) -> Role:
+        """Return the role.
+
+        Raises:
+            _Stays: the value has to stay.
+        """
+        if not self.same_operations:
+            raise _Stays("another value changes the operations of the kernel")
+        if self.computes_data:
+            raise _Stays(COMPUTES)
+        if not self.blocks:
+            return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
+        kinds = {self._kind_of(block) for block in self.blocks}
+        if len(kinds) > 1:
+            raise _Stays("it is the size of blocks of several kinds")
+        ((kind, loop),) = kinds
+        if kind is RoleKind.PROGRAMS and not self.grid_follows:
+            raise _Stays(FIXED_GRID if self._is_side_by_side() else WHOLE)
+        self._require_whole_reductions(loop)
+        loops = self.facts.graph.operations
+        extent = self._covered_by_programs() if loop is None else self._covered_by_loop(loops[loop])
+        self._require_same_scalars(loop)
+        size, limit = self._limit()
+        masked = all(self._is_masked(block) for block in self.blocks)
+        where = self._where(kind, loop)
+        known = extent if limit is None or not masked else limit
+        return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions())
+
+    def _kind_of(self, block: Block) -> tuple[RoleKind, int | None]:
+        """Return the kind of a block, with the index of its loop."""
+        facts = self.facts
+        loops = [loop for loop in facts.loops if any(self._counts(loop, start) for start in block.starts)]
+        if not loops and block.index is not None:
+            loops = [loop for loop in facts.loops if self._advances(loop, block.index)]
+        if loops:
+            return RoleKind.LOOP, loops[0].index
+        if any(start in self.scaled & facts.from_any_program for start in block.starts):
+            return RoleKind.PROGRAMS, None
+        raise _Stays(WHOLE)
+
+    def _counts(self, loop: Operation, start: int) -> bool:
+        """Whether the block starts at the counter of a loop with steps of its size, or at its size times the round."""
+        counter = self.facts.counter(loop)
+        if loop.operands[2] in self.changed:
+            return start in self.facts.reached([counter], without=_PARTS)
+        scaled = start in self.scaled and start in self.facts.reached([counter], without=_PARTS)
+        return scaled and loop.operands[1] in self.changed
+
+    def _advances(self, loop: Operation, index: int) -> bool:
+        """Whether a loop, whose rounds follow from the block, moves pointers to it."""
+        facts = self.facts
+        if loop.operands[1] not in self.changed:
+            return False
+        body = facts.graph.bodies(loop)[0]
+        reached = facts.reached([index], without=frozenset(MEMORY), carried=False)
+        moved = zip(body.arguments[1:], loop.operands[3:], facts.graph.end(body).operands, strict=True)
+        return any(initial in reached and end in self.scaled for argument, initial, end in moved if argument != end)
+
+    def _require_whole_reductions(self, loop: int | None) -> None:
+        """Refuse a block that is reduced, where what is stored is the result of one block."""
+        facts, graph = self.facts, self.facts.graph
+        partial = [a for a, b in self.pairs if self.combines_block(a, b)]
+        if loop is None and any(operation.name == "tt.scan" for operation in partial):
+            raise _Stays("each program scans its own block")
+        results = [result for operation in partial for result in operation.results]
+        stored = facts.reached(results, carried=loop is None, without=frozenset(MEMORY))
+        if loop is not None and any(operation.name == "tt.scan" for operation in partial):
+            return  # what it carries from block to block makes it whole
+        for access in facts.accesses:
+            row = MEMORY[access.name]
+            if row.access is not Access.WRITE or row.value is None or access.operands[row.value] not in stored:
+                continue
+            if loop is None or facts.is_inside(access, graph.operations[loop]):
+                raise _Stays("what is stored is a result for each block, so another block changes what that means")
+
+    def _covered_by_programs(self) -> int:
+        """Return the number of elements from 0 on that the blocks of all programs cover.
+
+        Raises:
+            _Stays: it is not known, or not the same with the other value.
+        """
+        starts = [s for s in self.start_values if s in self.scaled and s in self.facts.from_any_program]
+        extents = [self._extents(start) for start in starts]
+        limit = self._limit()[1]
+        for ours, theirs in extents:
+            if limit is None and ours != theirs and not all(self._is_masked(block) for block in self.blocks):
+                raise _Stays("with another value the programs cover other elements, and no mask leaves those out")
+            if theirs < (ours if limit is None else min(ours, limit)):
+                raise _Stays("with another value the programs do not cover the same elements")
+        return max(ours for ours, _ in extents)
+
+    def _is_side_by_side(self) -> bool:
+        """Whether the next program starts where the block ends."""
+        values = [self.facts.over_programs(start) for start in self.start_values if start in self.scaled]
+        return any(starts is not None and {*np.diff(np.unique(starts))} <= {self.first.value} for starts in values)
+
+    def _extents(self, start: int) -> tuple[int, int]:
+        """Return how many elements from 0 on are covered by blocks at ``start``, in both launches.
+
+        Raises:
+            _Stays: the blocks do not follow each other.
+        """
+        extents = []
+        for trial in (self.first, self.second):
+            values = trial.facts.over_programs(start)
+            if values is None:
+                raise _Stays("where its blocks start is not known before the launch")
+            extents.append(_covered(values, trial.value))
+        return extents[0], extents[1]
+
+    def _covered_by_loop(self, loop: Operation) -> int | None:
+        """Return the number of elements that the rounds of a loop cover, None where it is not known.
+
+        Raises:
+            _Stays: the rounds with the other value cover other elements.
+        """
+        if loop.operands[2] in self.changed:
+            steps = [trial.facts.over_programs(loop.operands[2]) for trial in (self.first, self.second)]
+            if not self._are_in_proportion(*steps):
+                raise _Stays("the steps of its loop are no multiple of it")
+            rounds = self._rounds(self.first, loop)
+            return None if rounds is None else rounds * self.first.value
+        ours, theirs = (self._rounds(trial, loop) for trial in (self.first, self.second))
+        if ours is None or theirs is None:
+            raise _Stays("how many rounds its loop has is not known before the launch")
+        if not _covers_alike(ours * self.first.value, theirs, self.second.value, self.first.value):
+            raise _Stays("with another value the rounds of its loop do not cover the same elements")
+        self._require_moved_together(loop)
+        return ours * self.first.value
+
+    def _are_in_proportion(self, ours: Integers | None, theirs: Integers | None) -> bool:
+        """Whether the steps of a loop are the same multiple of both values, of one program or of all together."""
+        if ours is None or theirs is None:
+            return False
+        programs = [prod(trial.facts.grid) for trial in (self.first, self.second)]
+        first, second = int(ours.flat[0]) * self.second.value, int(theirs.flat[0]) * self.first.value
+        return first == second or first * programs[1] == second * programs[0]
+
+    def _rounds(self, trial: Trial, loop: Operation) -> int | None:
+        """Return the most rounds of a loop in a program, None where it is not known."""
+        bounds = [trial.facts.over_programs(bound) for bound in loop.operands[:3]]
+        if any(bound is None for bound in bounds):
+            return None
+        start, stop, step = bounds
+        return int(np.max(np.maximum(0, -((start - stop) // step)), initial=0))  # type: ignore[operator]
+
+    def _require_moved_together(self, loop: Operation) -> None:
+        """Refuse a loop that goes to memory by the number of the round, or moves a pointer by something else."""
+        facts = self.facts
+        counted = facts.reached([facts.counter(loop)], carried=False, without=frozenset(MEMORY))
+        for access in facts.accesses:
+            if (
+                facts.is_inside(access, loop)
+                and access.operands[0] in counted
+                and access.operands[0] not in self.scaled
+            ):
+                raise _Stays("its loop accesses memory by the number of the round")
+        body = facts.graph.bodies(loop)[0]
+        for argument, end in zip(body.arguments[1:], facts.graph.end(body).operands, strict=True):
+            carried = facts.graph.values[argument]
+            is_index = carried.is_pointer or carried.element[:1] == "i"
+            if is_index and end != argument and end not in self.scaled:
+                raise _Stays("its loop moves an index by something else than the block")
+
+    def _require_same_scalars(self, loop: int | None) -> None:
+        """Refuse a value with which the ids of the programs mean something else."""
+        facts, other = self.facts, self.second.facts
+        bounds = {bound for each in facts.loops for bound in each.operands[:3]}
+        own = {start for start in self.start_values if start in self.scaled}
+        for scalar in facts.entering_scalars:
+            if scalar not in facts.from_any_program or scalar in bounds or self._feeds(scalar, own):
+                continue
+            ours, theirs = facts.over_programs(scalar), other.over_programs(scalar)
+            if ours is None or theirs is None:
+                if scalar in self.changed and loop is None and not self._is_in_loop_of(scalar):
+                    raise _Stays("what the ids of the programs mean is not known before the launch")
+            elif set(np.unique(ours)) != set(np.unique(theirs)):
+                raise _Stays("with another value the ids of the programs mean something else")
+
+    def _feeds(self, scalar: int, own: set[int]) -> bool:
+        """Whether a scalar is one of the starts, in another integer type."""
+        return scalar in own or self.facts.scalar(scalar) in own
+
+    def _is_in_loop_of(self, scalar: int) -> bool:
+        """Whether a scalar changes from round to round of a loop over the block's programs."""
+        return any(scalar in self.facts.reached([self.facts.counter(loop)]) for loop in self.facts.loops)
+
+    def _is_masked(self, block: Block) -> bool:
+        """Whether each access at indices of the block is masked by them, or its index kept within bounds."""
+        facts = self.facts
+        if block.index is None:
+            return True
+        free = facts.reached([block.index], without=CLAMPS | frozenset(MEMORY))
+        for access in facts.accesses:
+            mask = facts.mask(access)
+            if access.operands[0] in free and not MEMORY[access.name].clipped and (mask is None or mask not in free):
+                return False
+        return True
+
+    def _limit(self) -> tuple[str, int | None]:
+        """Return the size that masks compare the indices with: the argument's name and the number."""
+        facts = self.facts
+        indices = [block.index for block in self.blocks if block.index is not None]
+        chains = frozenset[int]().union(*map(facts.index_chain, indices))
+        for operation in facts.named("arith.cmpi"):
+            if not facts.mask_values & facts.reached(operation.results):
+                continue
+            for index, other in (operation.operands, operation.operands[::-1]):
+                if index in chains and other not in chains and (size := self._size(other)) is not None:
+                    return size
+        sizes = (self._size(block.limit) for block in self.blocks if block.limit is not None)
+        return next((size for size in sizes if size is not None), ("", None))
+
+    def _size(self, value: int) -> tuple[str, int] | None:
+        """Return a limit as the argument's name, or "", and the number; None where it is neither."""
+        facts, names = self.facts, self.facts.integer_arguments(value)
+        scalar = facts.scalar(value)
+        number = None if scalar is None else facts.over_programs(scalar)
+        if number is not None and number.size and bool(np.all(number == number.flat[0])):
+            return names[0] if len(names) == 1 else "", int(number.flat[0])
+        return (names[0], int(facts.arguments[names[0]])) if len(names) == 1 else None
+
+    def _where(self, kind: RoleKind, loop: int | None) -> str:
+        if loop is not None:
+            line = self.facts.graph.operations[loop].location.line
+            return f"the loop in line {line}" if line else "a loop"
+        axes = [
+            str(axis)
+            for axis, values in self.facts.from_programs.items()
+            if any(start in values for start in self.start_values)
+        ]
+        return f"the programs along axis {' and '.join(axes)}"
+
+    def _order(self) -> Role:
+        """Return the role of a number that decides which program does what, if any does the same work as before.
+
+        Raises:
+            _Stays: it is another number.
+        """
+        ours, theirs = (self._work(trial.facts) for trial in (self.first, self.second))
+        if ours is None or theirs is None or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
+            raise _Stays(COMPUTES)
+        return Role(self.name, self.value, RoleKind.ORDER, "the order of the programs")
+
+    def _work(self, facts: GraphFacts) -> Integers | None:
+        """Return the scalars of each program, in a row each, sorted; None where one is not known."""
+        columns = []
+        for scalar in facts.entering_scalars:
+            values = facts.over_programs(scalar)
+            if values is not None:
+                columns.append(values)
+            elif scalar in self.changed:
+                return None
+        rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), dtype=np.int64)
+        return rows[np.lexsort(rows.T)] if columns else rows
+
+
+def _covered(starts: Integers, block: int) -> int:
+    """Return the number of elements from 0 on that blocks at these starts cover, in one distance from each other.
+
+    Raises:
+        _Stays: they do not start at 0, or are not in one distance.
+    """
+    unique = np.unique(starts)
+    distance = int(unique[1]) if unique.size > 1 else block
+    if not unique.size or unique[0] != 0 or distance % block or not np.all(np.diff(unique) == distance):
+        raise _Stays("its blocks do not follow each other from 0 on")
+    return int(unique[-1]) + distance
+
+
+def _covers_alike(ours: int, rounds: int, other_block: int, block: int) -> bool:
+    """Whether ``rounds`` of ``other_block`` cover what was covered, but for what lies beyond the last element."""
+    least = max(ours - block, 0) + 1
+    return -(-least // other_block) <= rounds <= max(-(-ours // other_block), 1) or (ours == 0 and rounds == 0)
