@@ -258,15 +258,26 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
     copies = _body_copies([line for line in looped if not words.get(line)], code)
     for line, counts in code.machine.items():
         rounds = trips.get(line, 1.0)
-        own_runs = (1.0 if math.isinf(copies) else rounds / copies) if line in looped else rounds
+        own_copies = copies if line in looped else 1.0
+        own_runs = 1.0 if math.isinf(own_copies) else rounds / own_copies
         warp_runs = own_runs * runs.programs * warps
         slow: Counter[str] = Counter()
         for mnemonic, count in counts.items():
             if kind := _SLOW_KINDS.get(mnemonic.split(".", maxsplit=1)[0]):
                 slow[kind] += count
         scaled = {kind: count * warp_runs for kind, count in slow.items()}
-        instructions, names = counts.total() * warp_runs, frozenset(words.get(line, ()))
-        line_facts.append(LineFacts(line, instructions, scaled, names, rounds, line not in guessed))
+        line_facts.append(
+            LineFacts(
+                line=line,
+                instructions=counts.total() * warp_runs,
+                slow=scaled,
+                words=frozenset(words.get(line, ())),
+                trips=rounds,
+                knows_trips=line not in guessed,
+                runs=warp_runs,
+                copies=1.0 if math.isinf(own_copies) else own_copies,
+            )
+        )
     return tuple(line_facts)
 
 

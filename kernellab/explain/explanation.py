@@ -28,6 +28,7 @@ from kernellab.explain.model import (
     floor_seconds,
     gain_of,
     leaves_idle,
+    roofline_seconds,
     times_of,
     with_measured_time,
 )
@@ -152,7 +153,7 @@ def share_of_limit(facts: Facts) -> float | None:
 
 def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequence[PerformanceFinding]) -> str:
     """Return the bottleneck of a launch, its time, and its roofline bound, in two to four sentences."""
-    device, floor = facts.device, floor_seconds(facts)
+    device, floor = facts.device, roofline_seconds(facts, times)
     rates = f"rates measured on {device.name}" if device.is_measured else f"{device.name} data sheet"
     roofline = f"roofline bound {time_text(floor)} ({rates})"
     end = "" if findings else " No suggestion."

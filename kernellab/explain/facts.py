@@ -175,7 +175,8 @@ class LineFacts:
     ``slow`` counts warp instructions of double precision (``fp64``), special functions (``special``), local memory
     (``spill``), conversions (``conversion``), shuffles (``shuffle``) and barriers (``barrier``). ``words`` name the
     expensive operations of the source: ``fp64``, ``division``, ``pow``, ... ``trips`` is how often a program executes
-    the line, a guess without ``knows_trips``.
+    the line, a guess without ``knows_trips``. ``runs`` is how often the warps run each of its machine instructions,
+    which ptxas unrolled ``copies`` times.
     """
 
     line: int | None
@@ -184,11 +185,13 @@ class LineFacts:
     words: frozenset[str] = frozenset()
     trips: float = 1.0
     knows_trips: bool = True
+    runs: float = 1.0
+    copies: float = 1.0
 
     def scaled_by(self, factor: float) -> LineFacts:
         """Return the line with ``factor`` times the instructions."""
         slow = {kind: count * factor for kind, count in self.slow.items()}
-        return replace(self, instructions=self.instructions * factor, slow=slow)
+        return replace(self, instructions=self.instructions * factor, slow=slow, runs=self.runs * factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +22,16 @@ from kernellab.explain.compiled_facts import (
     reductions_of,
     runs_of,
 )
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
+from kernellab.explain.facts import (
+    WARP_THREADS,
+    AccessFacts,
+    AtomicFacts,
+    DeviceRates,
+    Facts,
+    LineFacts,
+    SharedFacts,
+    is_repeated,
+)
 from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.launch import resident_programs, traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
@@ -149,6 +159,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
         fetched = _least_dram_bytes(known, sizes)
     return replace(
         known,
+        lines=_with_counted_runs(known.lines, traffic, file),
         atomics=tuple(_with_addresses(each, by_argument) for each in facts.atomics),
         shared=_shared_facts(rows),
         footprint_bytes=footprint,
@@ -190,6 +201,21 @@ def _with_counted_trips(facts: Facts, guessed: Sequence[AccessFacts]) -> Facts:
         ),
         loop_trips=facts.loop_trips * ratio(max(ratios)),
         unknown=tuple(each for each in facts.unknown if not each.startswith(ASSUMED_TRIPS)),
+    )
+
+
+def _with_counted_runs(lines: Iterable[LineFacts], traffic: Traffic, file: str) -> tuple[LineFacts, ...]:
+    """Return lines with their machine instructions as often as the PTX of each line was run."""
+    instructions, executed = Counter[Line](), dict[Line, float]()
+    for each in traffic.line_runs:
+        line = own_line_among([(each.file, each.line), *each.calls], file)
+        instructions[line] += each.instructions
+        executed[line] = executed.get(line, 0.0) + each.executed
+    return tuple(
+        each.scaled_by(executed[each.line] / instructions[each.line] / each.copies / each.runs)
+        if executed.get(each.line) and each.runs
+        else each
+        for each in lines
     )
 
 

@@ -106,6 +106,10 @@ class Times:
         """Return the times with other seconds for some terms."""
         return replace(self, **{term.name.lower(): seconds for term, seconds in terms.items()})
 
+    def with_units_times(self, factor: float) -> Times:
+        """Return the times with ``factor`` times the seconds of each unit."""
+        return self.with_terms({unit: seconds * factor for unit, seconds in self.units.items()})
+
     @property
     def total(self) -> float:
         """The time of the launch: overhead, and the norm of the units' times."""
@@ -300,13 +304,24 @@ def with_measured_time(facts: Facts, times: Times) -> Times:
     """
     if facts.time_s is None:
         return times
-    launch = min(times.launch, facts.time_s)
-    left, modelled = facts.time_s - launch, times.total - times.launch
-    if left < modelled:
-        units = {unit: seconds * left / modelled for unit, seconds in times.units.items()}
-        return replace(times.with_terms(units), launch=launch)
+    times = times.with_terms({Bottleneck.LAUNCH: min(times.launch, facts.time_s)})
+    if times.total > facts.time_s:
+        return times.with_units_times(_overestimate(facts, times))
     others = sum(seconds**_OVERLAP for unit, seconds in times.units.items() if unit is not Bottleneck.LATENCY)
-    return replace(times, launch=launch, latency=float(max(0.0, left**_OVERLAP - others) ** (1 / _OVERLAP)))
+    left = (facts.time_s - times.launch) ** _OVERLAP - others
+    return replace(times, latency=float(max(0.0, left) ** (1 / _OVERLAP)))
+
+
+def _overestimate(facts: Facts, times: Times) -> float:
+    """Return the factor, 1 at most, by which the units have to shrink for a total that was measured."""
+    if facts.time_s is None or times.total <= facts.time_s:
+        return 1.0
+    return max(0.0, facts.time_s - times.launch) / (times.total - times.launch)
+
+
+def roofline_seconds(facts: Facts, times: Times) -> float:
+    """Return the roofline bound of a launch as shown: its own time where that is shorter, as rates are rounded."""
+    return min(floor_seconds(facts), times.total)
 
 
 def leaves_idle(facts: Facts) -> bool:
@@ -348,9 +363,12 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     ``is_understated`` there, a measured time may drop to the second; else its part that the model does not
     explain may stay. The speedup is at most that with the lowered terms at zero, and that of the roofline bound.
     """
-    now, then = times_of(facts), times_of(fixed)
+    shown = with_measured_time(facts, times_of(facts))
+    factor = _overestimate(facts, times_of(facts))
+    now, then = (times_of(each).with_units_times(factor) for each in (facts, fixed))
     lowered = lowered_terms(now, then)
-    ratios, least = [now.total / then.total], floor_seconds(fixed)
+    shortest = shown.total / _MOST_GAIN
+    ratios, least = [now.total / max(then.total, shortest)], max(floor_seconds(fixed), shortest)
     if facts.time_s is not None:
         after = then.total
         if is_understated or now.longest - then.longest > _BOTTLENECK * now.longest:
@@ -358,11 +376,10 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
         else:
             least = max(least, facts.time_s - now.total + now.without_terms(lowered).total)
             after = max(after, facts.time_s - max(0.0, now.total - then.total))
-        ratios.append(facts.time_s / after)
-    shown = with_measured_time(facts, now)
-    limit = shown.total / max(least, _least_seconds(shown, now, then, lowered))
+        ratios.append(facts.time_s / max(after, shortest))
+    least = max(least, _least_seconds(shown, now, then, lowered))
     low = 1 + (min(ratios) - 1) * _LOWER
-    high = max(1.0, min(1 + (max(ratios) - 1) * _UPPER, limit, _MOST_GAIN))
+    high = max(1.0, min(1 + (max(ratios) - 1) * _UPPER, shown.total / least))
     return max(1.0, min(low, high)), high
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kernellab.checking.check_launch import updated_by
 from kernellab.explain.devices import device_for, named_device
 from kernellab.explain.explanation import unknown_sentences
-from kernellab.explain.facts import DeviceRates
-from kernellab.explain.launch_facts import facts_of
+from kernellab.explain.facts import DeviceRates, Facts
+from kernellab.explain.launch_facts import facts_of, sizes_of, static_facts, with_traffic
 from kernellab.explain.prediction import Prediction, predict_facts
-from kernellab.explain.verbs import compile_call, device_of, traffic_or_reason
+from kernellab.explain.verbs import compile_call, device_of, has_gpu, traffic_or_reason
+from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
+from kernellab.launch.recording import LaunchRecord, can_read
 from kernellab.registry import Session
 from kernellab.timing.launches import Implementation
 
@@ -42,6 +45,7 @@ def prediction_of(session: Session, call: UserCall) -> Prediction:
 
 
 _LANE_STEPS = 10**7  # of a sample of programs, with which times are the same as with all programs
+_ROUNDS = 8  # of each loop, likewise; more than any pipeline has stages
 
 
 def predict_implementation(implementation: Implementation, device: DeviceRates) -> Prediction:
@@ -50,6 +54,51 @@ def predict_implementation(implementation: Implementation, device: DeviceRates) 
     Raises:
         UsageError: times of its target cannot be predicted.
     """
-    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_LANE_STEPS)
+    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_LANE_STEPS, most_rounds=_ROUNDS)
     facts = facts_of(implementation, device, traffic)
     return predict_facts(facts, unknown_sentences(facts, why_not))
+
+
+def prediction_of_record(session: Session, record: LaunchRecord) -> Prediction | None:
+    """Return the predicted time of a recorded launch for the session's target, if `quick_prediction` has one.
+
+    None on a machine with a GPU of the target, and where the launch changed integers that it reads: addresses may
+    depend on them.
+    """
+    if record.grid is None or session.target.backend != "cuda" or has_gpu(session) or not can_read(record.arguments):
+        return None
+    memory = memory_of(record.arguments)
+    if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
+        return None
+    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
+    call = UserCall(session.bind(record.kernel), record.grid, (), {**options, **record.arguments})
+    return quick_prediction(compile_call(session, call, takes_best=False), device_of(session))
+
+
+_QUICK_INSTRUCTIONS = 2000  # of a warp; each costs some 0.1 ms of CPU to follow
+_QUICK_LANE_STEPS = 2 * 10**5  # a few programs
+_GUESSED_TRIPS = 10  # times the guess, that a loop may have
+
+
+def quick_prediction(implementation: Implementation, device: DeviceRates) -> Prediction | None:
+    """Return the predicted time of a compiled launch from a few of its programs, in a fraction of a second.
+
+    None where it would take longer: a warp executes too many instructions. None also for a target whose times cannot
+    be predicted, and for a launch of nothing, or of what does not fit the target.
+    """
+    compiled, launch = implementation.kernel, implementation.kernel_launch
+    if compiled.target.backend != "cuda" or 0 in launch.grid or not compiled.resources.fits:
+        return None
+    facts = static_facts(implementation, device)
+    if _executed_instructions(facts) > _QUICK_INSTRUCTIONS:
+        return None
+    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_QUICK_LANE_STEPS)
+    if traffic is not None:
+        facts = with_traffic(facts, traffic, compiled.graph, sizes_of(launch.arguments))
+    return predict_facts(facts, unknown_sentences(facts, why_not))
+
+
+def _executed_instructions(facts: Facts) -> float:
+    """Return how many instructions a warp executes at most, by the trip counts that are known or guessed."""
+    of_launch = sum(line.instructions * (1 if line.knows_trips else _GUESSED_TRIPS) for line in facts.lines)
+    return of_launch / (facts.programs * facts.warps)

@@ -19,6 +19,7 @@ from kernellab.explain.traffic.counting import (
     global_count,
 )
 from kernellab.explain.traffic.execution import AccessOperation, Execution, access_bytes, execute
+from kernellab.explain.traffic.loops import BlockRuns
 from kernellab.explain.traffic.machine import Machine, UnknownOperand, UnknownValue
 from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, SharedMemory
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, PtxLaunch, TensorMaps
@@ -64,6 +65,7 @@ class Trace:
 
     ``combined_atomics`` are the positions of atomics that a warp combines into one. ``programs`` counts those that were
     run. ``coverage`` is by argument; it is empty unless all programs are run. ``unknown`` has pairs of line and reason.
+    ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short.
     """
 
     launch: PtxLaunch
@@ -77,8 +79,11 @@ class Trace:
     unknown: dict[tuple[int | None, str], None] = field(default_factory=dict)
     maps: TensorMaps = field(init=False)
     shared: SharedMemory | None = None
+    runs: BlockRuns = field(init=False)
+    all_runs: BlockRuns | None = None
 
     def __post_init__(self) -> None:
+        self.runs = BlockRuns(self.launch.kernel)
         self.maps = TensorMaps(self.launch.maps)
 
     @property
@@ -103,8 +108,13 @@ class Trace:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all programs were run."""
-        return self.programs == self.total
+        """Whether all programs were run to their end."""
+        return self.programs == self.total and self.all_runs is None
+
+    def rounds_of(self, block: int) -> float:
+        """Return how often a block runs for each time that its accesses were counted."""
+        counted = float(self.runs.warps[block])
+        return 1.0 if self.all_runs is None or not counted else float(self.all_runs.warps[block]) / counted
 
     def start_batch(self, programs: int) -> None:
         """Start the next programs, with empty shared memory and no tensor maps of their own."""

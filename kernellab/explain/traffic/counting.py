@@ -47,6 +47,10 @@ class Count:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + times * getattr(other, name))
 
+    def scaled_by(self, factor: float) -> Count:
+        """Return ``factor`` times the count, rounded."""
+        return Count(*(round(getattr(self, name) * factor) for name in self.__slots__))
+
 
 def global_count(addresses: Array, active: Array | None, size: int) -> Count:
     """Return the requests and sectors of accesses of ``size`` bytes per thread; the last axis has the threads."""

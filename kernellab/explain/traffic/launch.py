@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,15 +18,16 @@ from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
 from kernellab.explain.traffic.execution import AccessOperation
-from kernellab.explain.traffic.machine import CannotTrace, Machine
+from kernellab.explain.traffic.loops import BlockRuns, control_of, loops_of
+from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleRead
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
 from kernellab.explain.traffic.pointers import pointer_loads
-from kernellab.explain.traffic.relevance import relevance_of
-from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
+from kernellab.explain.traffic.relevance import Relevance, relevance_of
+from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
-from kernellab.ir.graph import calls_of, place_of
+from kernellab.ir.graph import Location, calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.target import limits_of, multiprocessors
 
@@ -32,6 +35,7 @@ _BATCH_LANES = 1 << 14
 _PROBED = 32
 _MOST_LANE_STEPS = 3 * 10**8
 _MOST_SECONDS = 20.0
+_LONG = 1.5  # of the rounds that are counted, from which a loop is not run to its end
 _SHARED_BYTES = 232448
 
 
@@ -43,21 +47,28 @@ def trace_launch(
     wave: int = 132,
     most_lane_steps: int = _MOST_LANE_STEPS,
     most_seconds: float = _MOST_SECONDS,
+    most_rounds: int | None = None,
 ) -> Trace:
     """Run the programs of a launch, or a sample of them, and count their memory accesses.
 
     ``combined`` are the atomics that a warp combines into one, and ``wave`` is the number of programs that run at a
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
-    first, the last and random ones. After ``most_seconds`` of CPU time the rest is unknown.
+    first, the last and random ones. Of a longer loop, the accesses of ``most_rounds`` are counted and scaled, if
+    counters alone decide how often it runs. After ``most_seconds`` of CPU time the rest is unknown.
     """
 
     def follow(*, follows_stores: bool) -> Trace:
         relevance = relevance_of(launch.kernel, follows_stores=follows_stores)
         empty = partial(Trace, launch, relevance, shared_bytes or _SHARED_BYTES, combined)
         deadline = time.thread_time() + most_seconds
-        chosen = _programs_to_run(empty(), most_lane_steps, deadline)
+        chosen = _programs_to_run(empty(), most_lane_steps, deadline, most_rounds)
         launch.memory.reset()
-        return _trace_programs(empty(), chosen, wave, deadline)
+        trace = empty()
+        if most_rounds is not None:
+            trace.all_runs = _counted_runs(trace, chosen, most_rounds, deadline)
+        if trace.all_runs is not None:
+            trace.runs.most_rounds = most_rounds or math.inf
+        return _trace_programs(trace, chosen, wave, deadline)
 
     try:
         return follow(follows_stores=False)
@@ -66,9 +77,27 @@ def trace_launch(
     return follow(follows_stores=True)
 
 
+def _counted_runs(trace: Trace, chosen: Array, most_rounds: int, deadline: float) -> BlockRuns | None:
+    """Return how often the chosen programs run each block; None if no loop has many rounds, or values decide it."""
+    control = control_of(trace.launch.kernel)
+    if control is None or not loops_of(trace.launch.kernel):
+        return None
+    runs = BlockRuns(trace.launch.kernel)
+    most = _batch_programs(trace)
+    try:
+        for start in range(0, len(chosen), most):
+            machine = _machine(trace, chosen[start : start + most], control, runs, lambda *_: None)
+            machine.run(deadline)
+            if machine.stopped:
+                return None
+    except CannotTrace:
+        return None
+    return runs if runs.longest_loop > _LONG * most_rounds else None
+
+
 def _trace_programs(trace: Trace, chosen: Array, wave: int, deadline: float) -> Trace:
     """Count the accesses of the chosen programs, up to the deadline."""
-    trace.tracks_coverage = len(chosen) == trace.total
+    trace.tracks_coverage = len(chosen) == trace.total and trace.all_runs is None
     most = _batch_programs(trace)
     together = wave if trace.tracks_coverage else trace.total
     try:
@@ -89,9 +118,13 @@ def _batch_programs(trace: Trace) -> int:
     return max(1, _BATCH_LANES // trace.launch.kernel.threads)
 
 
-def _run_batch(trace: Trace, programs: Array, deadline: float) -> int:
+def _machine(trace: Trace, programs: Array, relevance: Relevance, runs: BlockRuns, access: Handler) -> Machine:
     launch = trace.launch
-    machine = Machine(launch.kernel, launch.grid, launch.parameters, trace.relevance, programs, trace.access)
+    return Machine(launch.kernel, launch.grid, launch.parameters, relevance, programs, access, runs)
+
+
+def _run_batch(trace: Trace, programs: Array, deadline: float) -> int:
+    machine = _machine(trace, programs, trace.relevance, trace.runs, trace.access)
     trace.start_batch(len(programs))
     machine.run(deadline)
     for line, reason in machine.stopped:
@@ -101,9 +134,11 @@ def _run_batch(trace: Trace, programs: Array, deadline: float) -> int:
     return machine.lane_steps
 
 
-def _programs_to_run(trace: Trace, most_lane_steps: int, deadline: float) -> Array:
+def _programs_to_run(trace: Trace, most_lane_steps: int, deadline: float, most_rounds: int | None) -> Array:
     """Return the programs to run: all, or as many as a probe says ``most_lane_steps`` allow."""
     total = trace.total
+    if most_rounds is not None and control_of(trace.launch.kernel) is not None:
+        trace.runs.most_rounds = most_rounds
     if total <= _batch_programs(trace):
         return np.arange(total)
     probed = max(8, min(_PROBED, most_lane_steps // 10**6))
@@ -133,10 +168,11 @@ def traffic_of(
     signature: Iterable[tuple[str, Any]],
     arguments: Mapping[str, Any],
     most_lane_steps: int = _MOST_LANE_STEPS,
+    most_rounds: int | None = None,
 ) -> Traffic:
     """Return the traffic of a launch by its signature and arguments; for a target without PTX, unknown traffic.
 
-    ``most_lane_steps`` bounds the work: see `trace_launch`.
+    ``most_lane_steps`` and ``most_rounds`` bound the work: see `trace_launch`.
 
     Raises:
         UsageError: the arguments are not those that the kernel was compiled for.
@@ -156,6 +192,7 @@ def traffic_of(
         combined=combined,
         wave=wave,
         most_lane_steps=most_lane_steps,
+        most_rounds=most_rounds,
     )
     uneven = [(place_of(access.instruction.location).line, _UNEVEN) for access in trace.accesses if access.count.uneven]
     reasons = (*trace.unknown, *uneven, *differences(launch.kernel, trace.executed_positions, code))
@@ -173,6 +210,7 @@ def traffic_of(
         share=trace.programs / trace.total if trace.total else 1.0,
         wave_programs=wave,
         notes=_notes(trace),
+        line_runs=_line_runs(trace),
     )
 
 
@@ -246,9 +284,8 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
         argument = DESCRIPTOR if is_setup else _argument_of(access, trace)
         key = (place.line or 0, place.file, access.operation, access.space, argument)
         groups.setdefault(key, []).append(access)
-    scale = trace.total / trace.programs if trace.programs else 1.0
     order = sorted(groups, key=lambda key: (key[1] or "", key[0], key[3], key[2], key[4] or ""))
-    return tuple(_traffic_row(key, groups[key], scale) for key in order)
+    return tuple(_traffic_row(key, groups[key], trace) for key in order)
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
@@ -260,11 +297,12 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
     return " or ".join(sorted(names)) or None
 
 
-def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficRow:
+def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> TrafficRow:
     line, file, operation, space, argument = key
+    scale = trace.total / trace.programs if trace.programs else 1.0
     count = Count()
     for access in accesses:
-        count.add(access.count)
+        count.add(access.count.scaled_by(trace.rounds_of(access.instruction.block)))
     is_shared = space == "shared"
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
@@ -288,6 +326,27 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> 
         instruction=", ".join(dict.fromkeys(each.instruction.opcode for each in accesses)),
         calls=tuple((each.file, each.line) for each in calls_of(place_of(location))),
         example=max(examples, key=lambda each: each.sectors, default=None),
+    )
+
+
+def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
+    """Return how often the warps of a launch run the instructions of each line."""
+    executed: dict[Location, float] = {}
+    static = Counter(each.location for each in trace.launch.kernel.instructions)
+    runs = trace.all_runs or trace.runs
+    for each in trace.launch.kernel.instructions:
+        executed[each.location] = executed.get(each.location, 0.0) + float(runs.warps[each.block])
+    scale = trace.total / trace.programs if trace.programs else 1.0
+    places = ((place_of(location), location) for location in static)
+    return tuple(
+        LineRuns(
+            place.line,
+            place.file,
+            tuple((each.file, each.line) for each in calls_of(place)),
+            static[location],
+            executed[location] * scale,
+        )
+        for place, location in places
     )
 
 

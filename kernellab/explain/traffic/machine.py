@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, bits_of, bits_type, numbers_of, operation_of, width_of
+from kernellab.explain.traffic.loops import BlockRuns
 from kernellab.explain.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of, target_of
 from kernellab.ir.ptx import (
     Address,
@@ -70,7 +71,8 @@ class Machine:
     """The registers of some programs of a grid. ``access`` is called for every executed access to memory.
 
     ``parameters`` are the values of the kernel's parameters as bytes. Threads stop at a branch with an unknown
-    condition; ``stopped`` has its line and the reason. ``shape`` are the numbers of programs and threads.
+    condition; ``stopped`` has its line and the reason. ``shape`` are the numbers of programs and threads. ``runs``
+    counts how often blocks run, and ends loops.
     """
 
     kernel: PtxKernel
@@ -79,6 +81,7 @@ class Machine:
     relevance: Relevance
     programs: Array
     access: Handler
+    runs: BlockRuns
     registers: dict[str, RegisterBits] = field(default_factory=dict)
     lane_steps: int = 0
     spins: bool = False
@@ -120,6 +123,7 @@ class Machine:
             steps += 1
             block = self._next_block(steps)
             mask, _ = self._pending.pop(block)
+            self.runs.enter(block, mask, self.shape)
             with np.errstate(all="ignore"):  # a GPU raises nothing
                 self._run_block(blocks[block], int(first[block]), block, mask, steps)
             if time.thread_time() > deadline:
@@ -144,6 +148,9 @@ class Machine:
             if instruction.name in {"bra", "ret", "exit", "trap"}:
                 if index in self.relevance.skipped:
                     self._wait_at(self.relevance.skipped[index], mask, steps)
+                    return
+                if (end := self.runs.loop_end(index)) is not None:
+                    self._wait_at(end, mask, steps)
                     return
                 mask = self._branch(instruction, mask, steps)
                 if mask is not None and not mask.any():

@@ -39,7 +39,7 @@ def target_of(kernel: PtxKernel, instruction: PtxInstruction) -> int:
 def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     """Return the conditional branches of a kernel, in their order."""
     following, end = successors_by_block(kernel), len(kernel.blocks)
-    behind = _post_dominators(following)
+    behind = post_dominators(following)
     branches = []
     for block, successors in enumerate(following):
         if len(successors) > 1:
@@ -65,8 +65,8 @@ def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
     return (block + 1,)
 
 
-def _post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
-    """Return for each block its post-dominators, itself included."""
+def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
+    """Return for each block the blocks on all paths from it to the end, itself included."""
     end = len(following)
     everything = frozenset(range(end + 1))
     behind = [*[everything] * end, frozenset({end})]
@@ -253,6 +253,18 @@ class _Slice:
             for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
                 del self.undecided[branch.block]
                 self._add_branch(branch)
+
+
+def controlling_positions(kernel: PtxKernel, skipped: frozenset[int]) -> frozenset[int]:
+    """Return the positions of the instructions that decide branches, without those at the end of ``skipped`` blocks."""
+    instructions = tuple(kernel.instructions)
+    ends = [block[-1] for number, block in enumerate(kernel.blocks) if block and number not in skipped]
+    needed = {each.guard.name for each in ends if each.guard is not None and each.name in {"bra", *_ENDS}}
+    waiting, before = list(instructions), -1
+    while before != len(waiting):
+        before = len(waiting)
+        waiting, _ = _grow_registers(needed, waiting)
+    return frozenset(i for i, each in enumerate(instructions) if not needed.isdisjoint(written_by(each)))
 
 
 def _grow_registers(

@@ -82,6 +82,17 @@ class ArgumentTraffic:
 
 
 @dataclass(frozen=True, slots=True)
+class LineRuns:
+    """How often a source line runs: its PTX ``instructions``, and how many of them all warps execute together."""
+
+    line: int | None
+    file: str | None
+    calls: tuple[tuple[str | None, int | None], ...]
+    instructions: int
+    executed: float
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownTraffic:
     """Traffic that is unknown: the line, if there is one, and the reason."""
 
@@ -97,7 +108,7 @@ class Traffic(Drawable):
     """The memory traffic of a launch. ``share`` is the counted part of its programs.
 
     A part consists of the first, the last and random programs, and counts are scaled. ``notes`` are remarks on the
-    figures.
+    figures, ``line_runs`` the executed PTX instructions by line.
     """
 
     kernel: str
@@ -109,6 +120,7 @@ class Traffic(Drawable):
     share: float
     wave_programs: int
     notes: tuple[str, ...] = ()
+    line_runs: tuple[LineRuns, ...] = field(default=(), repr=False)
 
     @property
     def is_known(self) -> bool:
