@@ -83,16 +83,16 @@ def _add_measuring(commands: Any) -> None:
     _add_timeout(explain, 60.0, "of a launch")
     predict = _of_file(commands, "predict", "predict the time of a launch; needs no GPU", f"{_ONE}; or a kept NAME")
     predict.add_argument("--device", help="the GPU to predict for, such as h100, a100-40 or rtx4090")
-    tune = _of_file(commands, "tune", "find the fastest config")
+    tune = _of_file(commands, "tune", "find the fastest config", f"{_ONE}; or a kept NAME")
     tune.add_argument(
         "--space",
         action="append",
         default=[],
         metavar="NAME=V,V",
-        help="values of a constexpr or option to try, instead of the configs of @triton.autotune; repeatable",
+        help="values of a constexpr or option to try; default: the configs of @triton.autotune, else some proposed",
     )
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
-    tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent or optuna")
+    tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent, optuna or predicted")
     tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the search")
     tune.add_argument("--fresh", action="store_true", help="measure again what the store has")
     _add_check(tune)

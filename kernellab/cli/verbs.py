@@ -150,26 +150,26 @@ def predict_command(lab: Lab, given: Namespace) -> Answer:
 
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
-    """Find the fastest config of a kernel."""
-    from kernellab._triton.kernel import autotune_settings  # loads Triton
+    """Find the fastest config of a file's kernel, or of a kept one on arguments like those of its recorded launch."""
     from kernellab.views.cards.tuning import tuning_card  # loads matplotlib
 
-    request = request_of(lab, given)
     values = parse_lists(given.space, "--space")
-    require_known(lab, request.file, "--space", values)
     if given.where is not None and not values:
         raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
-    if not values and not autotune_settings(request.file.kernel).configs:
-        raise UsageError(f"{request.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
-    configs = Space(where=given.where, **values) if values else None
-    named = {name: value for name, value in request.named.items() if name not in values}
-    options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}
-    check = _reference(request.file, given)[0]
-    with reference_blamed(request.file, check):
-        tuning = lab.tune(
-            request.file.kernel, request.grid, *request.args, configs=configs, check=check, **options, **named
-        )
-    data = {**request.about, "target": str(lab.target), **as_data.tuning_data(tuning)}
+    options: dict[str, Any] = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh}
+    options |= {"timeout_s": given.timeout, "configs": Space(where=given.where, **values) if values else None}
+    if is_file(given.kernel):
+        request = request_of(lab, given)
+        require_known(lab, request.file, "--space", values)
+        named = {name: value for name, value in request.named.items() if name not in values}
+        check, about = _reference(request.file, given)[0], request.about
+        with reference_blamed(request.file, check):
+            tuning = lab.tune(request.file.kernel, request.grid, *request.args, check=check, **options, **named)
+    else:
+        refuse_launch_options(given)
+        tuning = lab.tune(key_of(given.kernel), check=given.check, **options)
+        about = {"kernel": tuning.kernel, "file": ""}
+    data = {**about, "target": str(lab.target), **as_data.tuning_data(tuning)}
     return Answer(data, lambda: tuning_card(tuning, rest_is=_REST).text(), status=int(tuning.winner is None))
 
 

@@ -133,8 +133,8 @@ class Lab(Workspace):
 
     def tune(
         self,
-        kernel: Kernel,
-        grid: Any,
+        kernel: Kernel | str | int,
+        grid: Any = None,
         /,
         *args: Any,
         configs: Space | Sequence[Any] | None = None,
@@ -151,8 +151,10 @@ class Lab(Workspace):
     ) -> Tuning:
         """Find the fastest config of a kernel for these arguments; launch it once. Stored times are used again.
 
-        ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
-        search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are compiled, and
+        ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``, and of a kernel without it
+        proposes some: block sizes, warps and stages around those of the call, which come first; ``notes`` say what
+        stays and why. A kept kernel alone is tuned on new arguments like those of its latest launch. The budgets bound
+        the search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are compiled, and
         compared with ``check`` on the CPU within 20 s; none is timed.
         ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
         ``check``, a function of kernel parameters by name or an expression over them, returns the expected outputs: a
@@ -172,16 +174,16 @@ class Lab(Workspace):
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
-        require_launch("lab.tune", kernel, grid, args, meta)
-        bound = self.bind(kernel)
-        self._start_workers_for(kernel, compiling=executor is None)
         from kernellab.timing.launches import Launches  # keeps `import kernellab` light
         from kernellab.tune.options import Options
-        from kernellab.tune.verbs import tune_and_launch
+        from kernellab.tune.verbs import call_to_tune, tune_and_launch
+
+        call = call_to_tune(self.session(), kernel, grid, args, meta)
+        self._start_workers_for(call.kernel, compiling=executor is None)
 
         options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        launches = Launches(bound, grid, args, meta, self.target)
+        launches = Launches(call.kernel, call.grid, call.args, call.meta, self.target)
         return tune_and_launch(self.session(), launches, options, local_environment)
 
     def tune_over(

@@ -222,9 +222,9 @@ class StoreMagics(LabMagics):
     @magic_arguments()
     @argument("text", nargs="*", help="Text to find in names, tags, notes and source.")
     @argument("--name", help="A pattern of names: --name softmax*.")
-    @argument("--status", help=f"One of: {', '.join(VersionStatus)}; the first word will do.")
+    @argument("--status", help=f"One of: {', '.join(VersionStatus)}; or its first word.")
     @argument("--notebook", help="A part of the name of the notebook that defined them.")
-    @argument("--since", help="From when on they were used: --since 7d, or a date such as 2026-11-22.")
+    @argument("--since", help="Used since then: --since 7d, or a date such as 2026-11-22.")
     @argument("--all", dest="every", action="store_true", help="Show all, not the latest 20.")
     @line_magic
     def triton_ls(self, line: str) -> Listing:
@@ -305,7 +305,9 @@ class TuneMagics(LabMagics):
     @magic_arguments()
     @argument("--configs", default="None", help="A list of triton.Config or a Space, by name; or how many to try.")
     @argument("--limit", type=int, help="The most configs to measure.")
-    @argument("--search", choices=SEARCHES, default="exhaustive", help="How configs are chosen (exhaustive).")
+    @argument(
+        "--search", choices=SEARCHES, default="exhaustive", help="How configs are chosen (by default exhaustive)."
+    )
     @argument("--timeout", type=float, default=10.0, help="Seconds after which a config is stopped (10).")
     @argument("--budget", type=float, help="Time budget in seconds; then the best so far wins.")
     @argument("--check", help='The expected outputs: --check "torch.softmax(x, 1)".')
@@ -317,20 +319,26 @@ class TuneMagics(LabMagics):
         "--inputs", help='With --over, what makes the arguments: --inputs "lambda M: dict(x=torch.rand(M), M=M)".'
     )
     @argument("--max-configs", type=int, default=8, help="With --over, how many configs the rule may have (8).")
-    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or with --inputs kernel[grid]")
+    @argument(
+        "launch",
+        nargs=argparse.REMAINDER,
+        help="kernel[grid](arguments), a kernel that was launched, or with --inputs kernel[grid]",
+    )
     @line_magic
     def triton_tune(self, line: str) -> Tuning | Dispatch:
         """Find the fastest config of a kernel and launch it once: ``%triton_tune softmax[grid](x, out, n)``.
 
+        A kernel that was launched needs no arguments, one without configs gets some proposed: ``%triton_tune softmax``.
         With ``--over``, find a few configs for all sizes and a rule that picks one, and launch none.
         """
         options, names = parse_options(self.triton_tune, "%triton_tune", line), self.shell.user_ns
         if options.over:
             return _tune_over(self.lab, options, names)
-        launch = launch_of_text(" ".join(options.launch), names)
-        return self.lab.tune(
-            launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_tune_options(options, names)}
-        )
+        text, own = " ".join(options.launch), _tune_options(options, names)
+        if "[" not in text and len(options.launch) == 1:
+            return self.lab.tune(key_of(strip_quotes(text)), **own)
+        launch = launch_of_text(text, names)
+        return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
 def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:

@@ -17,12 +17,12 @@ from kernellab.target import Target
 from kernellab.timing.config import Config, Space
 from kernellab.tune import workloads
 from kernellab.tune.graph_facts import DOTS, GraphFacts
-from kernellab.tune.roles import FIXED_GRID, Role, RoleKind
+from kernellab.tune.roles import FIXED_GRID, WHOLE, Role, RoleKind
 from kernellab.tune.workloads.blocks import power_of_two
 
 MOST_CONFIGS = 48
 _MOST_NUMEL = 1 << 20  # of a tensor of Triton
-_MOST_PER_THREAD = 64
+_LEAST_PER_THREAD, _MOST_PER_THREAD = 4, 64
 _MOST_THREADS = 1024
 _OF_ONE_SHAPE = 8  # configs of a product whose programs have blocks of one shape
 _OVERHEAD = 64  # of a block's edge, in elements: what it loads counts as that much work
@@ -109,7 +109,7 @@ def _range_text(name: str, values: Sequence[Any]) -> str:
     return f"{name} {low} to {high}" if len(set(values)) > 2 else f"{name} {' or '.join(map(str, sorted(set(values))))}"
 
 
-def kind_of(facts: GraphFacts, roles: Iterable[Role]) -> KernelKind:
+def kind_of(facts: GraphFacts, roles: Sequence[Role]) -> KernelKind:
     """Return the kind of a kernel, from its operations and the roles of its constexprs."""
     names = {operation.name for operation in facts.graph.operations}
     has_loop = any(role.kind is RoleKind.LOOP for role in roles)
@@ -121,8 +121,12 @@ def kind_of(facts: GraphFacts, roles: Iterable[Role]) -> KernelKind:
     if "tt.scan" in names:
         return KernelKind.SCAN
     if "tt.reduce" in names:
-        return KernelKind.REDUCTION if has_loop else KernelKind.PERSISTENT_REDUCTION
+        holds_rows = any(role.reason == WHOLE for role in roles) and not has_loop
+        return KernelKind.PERSISTENT_REDUCTION if holds_rows else KernelKind.REDUCTION
     return KernelKind.ELEMENTWISE if any(role.is_block for role in roles) else KernelKind.OTHER
+
+
+_OF_PRODUCTS = frozenset({KernelKind.PRODUCT, KernelKind.ATTENTION})
 
 
 @dataclass(frozen=True)
@@ -146,12 +150,15 @@ class Proposal:
         """Return the space that is proposed."""
         kind = kind_of(self.facts, self.roles)
         launched = self._launched
-        generated = [config for config in map(self._completed, self._generated(kind)) if self._is_allowed(config)]
-        if kind in {KernelKind.PRODUCT, KernelKind.ATTENTION}:
-            possible = _distinct([launched, *self._near(launched), *self._ordered(launched), *generated])
-            chosen = self._promising(possible, len(possible) - len(generated))
+        generated = [self._completed(config, kind in _OF_PRODUCTS) for config in self._generated(kind)]
+        generated = [config for config in generated if self._is_allowed(config)]
+        if kind in _OF_PRODUCTS:
+            first = _distinct([launched, *self._near(launched), *self._ordered(launched)])
+            possible = _distinct([*first, *generated])
+            chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
-            possible = _distinct([launched, *self._with_warps([launched]), *generated, *self._around(generated)])
+            with_warps = self._with_warps([launched], least=1)
+            possible = _distinct([launched, *with_warps, *generated, *self._around(generated)])
             chosen = possible[:MOST_CONFIGS]
         return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))
 
@@ -168,16 +175,18 @@ class Proposal:
         parameters = tuple((role.name, role.value) for role in varying)
         return Config(parameters, num_warps=self.num_warps, num_stages=self.num_stages)
 
-    def _completed(self, config: Config) -> Config:
+    def _completed(self, config: Config, varies_stages: bool) -> Config:
         """Return a config with the names of the launched one, and its values where it has none of its own."""
         launched, values = self._launched, config.values
         parameters = tuple((name, values.get(name, value)) for name, value in launched.parameters)
-        return replace(launched, parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages)
+        warps = config.num_warps if self.varies_warps else launched.num_warps
+        stages = config.num_stages if varies_stages else launched.num_stages
+        return replace(launched, parameters=parameters, num_warps=warps, num_stages=stages)
 
     def _generated(self, kind: KernelKind) -> list[Config]:
         """Return the configs of the generator for a kind, under the names of the kernel's own constexprs."""
         programs, loops = self._of_kind(RoleKind.PROGRAMS), self._of_kind(RoleKind.LOOP)
-        if kind is KernelKind.ELEMENTWISE and 1 <= len(programs) <= 3 and not loops:
+        if kind in {KernelKind.ELEMENTWISE, KernelKind.REDUCTION} and 1 <= len(programs) <= 3 and not loops:
             configs = workloads.pointwise(*map(_extent, programs), target=self.target)
             return _renamed(configs, zip(("XBLOCK", "YBLOCK", "ZBLOCK"), programs, strict=False))
         if kind in {KernelKind.REDUCTION, KernelKind.SCAN} and len(programs) <= 1 and len(loops) == 1:
@@ -243,17 +252,17 @@ class Proposal:
         divide = all(role.masked or _divides(values[role.name], role) for role in self._blocks)
         return divide and threads <= _MOST_THREADS and self._numel_of(config) <= _MOST_NUMEL
 
-    def _with_warps(self, configs: Iterable[Config]) -> list[Config]:
-        """Return configs with other numbers of warps: those that give a thread 1 to 64 elements."""
+    def _with_warps(self, configs: Iterable[Config], least: int = _LEAST_PER_THREAD) -> list[Config]:
+        """Return configs with the numbers of warps that give a thread ``least`` to 64 elements."""
         if not self.varies_warps:
             return list(configs)
         choices = [1 << power for power in range(6)]
         varied = (replace(config, num_warps=warps) for config in configs for warps in choices)
-        return [config for config in varied if self._is_allowed(config) and self._is_filled(config)]
+        return [config for config in varied if self._is_allowed(config) and self._is_filled(config, least)]
 
-    def _is_filled(self, config: Config) -> bool:
+    def _is_filled(self, config: Config, least: int) -> bool:
         threads = (config.num_warps or 4) * self.target.warp_size
-        return threads <= self._numel_of(config) <= _MOST_PER_THREAD * threads
+        return least * threads <= self._numel_of(config) <= _MOST_PER_THREAD * threads
 
     def _around(self, generated: Sequence[Config]) -> list[Config]:
         """Return configs with blocks half to four times as large as others, and the numbers of warps that fit."""
@@ -284,8 +293,8 @@ class Proposal:
         """Return the launched config with other orders of the programs."""
         return [launched.with_values({name: value}) for name, values in self.orders.items() for value in values]
 
-    def _promising(self, possible: Sequence[Config], first: int) -> list[Config]:
-        """Return a part of the configs of a product: the first ones, then blocks of the shapes with the least work.
+    def _promising(self, configs: Sequence[Config]) -> list[Config]:
+        """Return some configs of a product for each shape of its programs' blocks, those with the least work first.
 
         What a shape costs is the number of waves of programs, times a block's elements and the edges that it loads.
         """
@@ -299,13 +308,11 @@ class Proposal:
             waves = -(-total // prod(blocks) // self.multiprocessors)
             return float(waves * prod(blocks) * (1 + sum(_OVERHEAD / block for block in blocks)))
 
-        ordered = sorted(possible[first:], key=lambda config: (cost(shape(config)), shape(config)))
-        chosen = list(possible[:first])
-        for _, group in groupby(ordered, key=shape):
-            members = list(group)
-            step = max(1, -(-len(members) // _OF_ONE_SHAPE))
-            chosen += members[::step]
-        return chosen[:MOST_CONFIGS]
+        ordered = sorted(configs, key=lambda config: (cost(shape(config)), shape(config)))
+        shapes = [list(group) for _, group in groupby(ordered, key=shape)]
+        most = max(_OF_ONE_SHAPE, MOST_CONFIGS // max(len(shapes), 1))
+        # an odd step comes by all values of all names
+        return [config for members in shapes for config in members[:: -(-len(members) // most) | 1]]
 
 
 def _extent(role: Role) -> int:

@@ -149,13 +149,12 @@ class _Trials:
         if len(usable) < 2:
             near, why = next((near, each) for near, each in facts.items() if isinstance(each, str))
             return fixed_role(name, value, f"{name}={near} is refused: {why.rstrip('.')}")
-        return role_of(name, value, *usable[:2], grid_follows=self._grid_follows(name, value))
+        follows = self._grid_follows(name, value) if is_grid_function(self.free.grid) else None
+        return role_of(name, value, *usable[:2], grid_follows=follows)
 
     def _grid_follows(self, name: str, value: int) -> bool:
-        """Whether the grid is a function of a constexpr: it differs with half or double the value."""
-        if not is_grid_function(self.free.grid):
-            return False
-        launches = (self._launch(name, near) for near in (value, 2 * value, max(value // 2, 1)))
+        """Whether the grid is a function of a constexpr: it differs with another value."""
+        launches = (self._launch(name, near) for near in (value, 2 * value, max(value // 2, 1), 1))
         return len({launch.grid for launch in launches if not isinstance(launch, str)}) > 1
 
     def _launch(self, name: str, value: int) -> KernelLaunch | str:

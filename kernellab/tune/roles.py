@@ -62,10 +62,10 @@ class _Stays(Exception):
     """The value has to stay; the text says why."""
 
 
-def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows: bool = True) -> Role:
+def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows: bool | None = True) -> Role:
     """Return the role of a constexpr that is passed as ``value``, from two launches that differ in it alone.
 
-    ``grid_follows`` says that the grid is a function of the value: else a program's block is fixed.
+    ``grid_follows`` is whether the grid, a function, differs with the value; None for a grid of numbers.
     """
     try:
         return _Comparison(first, second, name, value, grid_follows).role()
@@ -85,7 +85,7 @@ class _Comparison(Differences):
 
     name: str
     value: int
-    grid_follows: bool
+    grid_follows: bool | None
 
     def role(self) -> Role:
         """Return the role.
@@ -104,7 +104,7 @@ class _Comparison(Differences):
             raise _Stays("it is the size of blocks of several kinds")
         ((kind, loop),) = kinds
         if kind is RoleKind.PROGRAMS and not self.grid_follows:
-            raise _Stays(FIXED_GRID if self._is_side_by_side() else WHOLE)
+            raise _Stays(FIXED_GRID if self.grid_follows is None and self._is_side_by_side() else WHOLE)
         self._require_whole_reductions(loop)
         loops = self.facts.graph.operations
         extent = self._covered_by_programs() if loop is None else self._covered_by_loop(loops[loop])

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.value_samples import samples_before
-from kernellab.registry import Session, remember
+from kernellab.registry import Session, grid_text, recorded_version, remember
 from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Implementation, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
@@ -51,6 +52,29 @@ def _predict(session: Session, implementation: Implementation) -> Prediction:
     from kernellab.explain.prediction_verbs import predict_implementation  # a tuning on a GPU needs none of it
 
     return predict_implementation(implementation, device_for(session.target, session.model))
+
+
+def call_to_tune(
+    session: Session, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
+) -> UserCall:
+    """Return the call to tune with its bound kernel; of a kept kernel alone, its latest launch on new arguments.
+
+    That has the grid function that the user wrote, if its text is known; else the numbers of the launch.
+
+    Raises:
+        UnknownName, UsageError, LaunchError: there is no such kernel, grid or launch.
+    """
+    from kernellab.explain.verbs import call_in  # most tunings need none of it
+
+    call = call_in(session, "tune", kernel, grid, args, meta)
+    if not isinstance(kernel, str | int) or call.grid is grid:
+        return call
+    version = session.kernels.version(kernel)
+    formula = grid_text(recorded_version(session.kernels.store, version).launches)
+    kept = session.kernels[version.id]
+    own = {name: value for name, value in call.meta.items() if name not in supplied_names(kept)}
+    written = formula is not None and not formula.inferred
+    return UserCall(session.bind(kept), formula.grid_for if formula and written else call.grid, (), own)
 
 
 def tune_and_launch(
