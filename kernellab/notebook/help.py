@@ -41,11 +41,11 @@ from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from kernellab.registry.listing import VersionStatus
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
+from kernellab.views.elements import text_html
 
 _CAUSE_OF_RULE = re.compile(r"Cause\.([A-Z_]+)")
 _PACKAGE = import_module("kernellab")  # for its list of public names, whatever rooms they are from
 _MEANING = re.compile(r"``([\w ]+)``: ([^.]+)\.")
-_CODE = re.compile(r"``?([^`]+)``?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,15 +299,10 @@ def _plain_words() -> Mapping[str, Mapping[str, str]]:
     return pages
 
 
-def _html(text: str) -> str:
-    """Return a text as HTML; what stands between backticks is code."""
-    return _CODE.sub(r"<code>\1</code>", escape(text))
-
-
 def _paragraph(text: str) -> Block:
     """Return a text as a block."""
     plain = " ".join(text.split())
-    return Drawing(lambda: f"<p>{_html(plain)}</p>", lambda width: _wrap_lines(plain, min(width, WIDTH)))
+    return Drawing(lambda: f"<p>{text_html(plain)}</p>", lambda width: _wrap_lines(plain, min(width, WIDTH)))
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> Block:
@@ -323,7 +318,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> Block:
 
 def _topic_html(purpose: str, rows: Sequence[tuple[str, str, str]]) -> str:
     cells = (
-        f"<tr><th scope='row'><code>{escape(name)}</code></th><td>{_html(summary)}"
+        f"<tr><th scope='row'><code>{escape(name)}</code></th><td>{text_html(summary)}"
         f"<br><code>{'<br>'.join(escape(example).splitlines())}</code></td></tr>"
         for name, summary, example in rows
     )

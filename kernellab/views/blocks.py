@@ -12,7 +12,7 @@ from html import escape
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from kernellab.views.elements import dim, style, title
+from kernellab.views.elements import dim, style, text_html, title
 
 UNLIMITED = 1_000_000
 WIDTH = 100
@@ -143,7 +143,7 @@ class Message:
 
     def html(self) -> str:
         """Return a paragraph."""
-        return f'<p class="{self.style}">{escape(self.words)}</p>'
+        return f'<p class="{self.style}">{text_html(self.words)}</p>'
 
 
 def notes(sentences: Sequence[str], prefix: str = "") -> list[Block]:

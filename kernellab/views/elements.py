@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
 _KIB = 1024
+_CODE = re.compile(r"``?([^`\n]+)``?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,11 @@ _PAGE = """<!DOCTYPE html>
 def html_page(title: str, style: str, body: str) -> str:
     """Return the whole file; ``title`` is text, ``style`` a style sheet and ``body`` HTML."""
     return _PAGE.format(title=escape(title), style=style.strip(), body=body)
+
+
+def text_html(text: str) -> str:
+    """Return a text as HTML; what stands between backticks is code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def dim(text: str) -> str:

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from kernellab.views.rendering import FIGURES
+
 nbformat = pytest.importorskip("nbformat")
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 MACHINE = re.compile(r"/(home|root|tmp|work|Users)/|ipykernel_\d+")
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 FETCHED = re.compile(r"<script|<link|<iframe|(?:src|href)\s*=\s*[\"']?(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//")
@@ -117,3 +122,18 @@ def test_a_page_that_nbconvert_sanitizes_has_the_text_of_each_result(path: Path)
     config.NbConvertBase.display_data_priority = ["image/png", "text/plain"]  # as docs/front_ends.md says
     page, _ = nbconvert.HTMLExporter(sanitize_html=True, config=config).from_filename(str(path))
     assert not re.search(r"&lt;(svg|style|div|table|img)\b|\d+ boxes and \d+ arrows", page)
+
+
+def test_one_notebook_draws_and_saves_every_kind_of_result() -> None:
+    cells = {cell.id: cell for cell in _code_cells(NOTEBOOKS[0].parent / "14_figures_and_files.ipynb")}
+    drawn = [cell for cell in cells.values() if ".plot(" in cell.source]
+    assert all("image/png" in cell.outputs[-1].data for cell in drawn)
+    saved = dict(line.split(maxsplit=1) for line in cells["files"].outputs[0].text.splitlines())
+    assert set(saved) == {kind.__name__ for kind in FIGURES}
+    assert len(drawn) >= len(saved)
+    assert set(saved.values()) == {".html .svg .png .csv .json"}
+
+
+@pytest.mark.parametrize("page", [*NOTEBOOKS, README, *PAGES], ids=lambda page: page.stem)
+def test_no_notebook_and_no_page_imports_from_the_views(page: Path) -> None:
+    assert not re.search(r"(from|import) kernellab\.views", page.read_text(encoding="utf-8"))

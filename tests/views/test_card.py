@@ -12,7 +12,7 @@ from kernellab.compile.argument_values import ArgumentValue
 from kernellab.explain.narrow_accesses import NarrowAccess
 from kernellab.ir.operations import Access
 from kernellab.launch.findings import Finding, FindingKind, Severity
-from kernellab.views.blocks import WIDTH
+from kernellab.views.blocks import WIDTH, Message
 from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport
 from tests.views.reports import RESOURCES, cell_of, launches
@@ -222,6 +222,11 @@ def test_an_earlier_compile_and_a_missing_launch_are_said(report: Reports) -> No
     text = cell_card(cell).text()
     assert "compiled earlier" in text
     assert "not launched" in text
+
+
+def test_what_stands_between_backticks_in_a_message_is_code() -> None:
+    assert Message("through `ptrs<1>`").html() == '<p class="kl-note">through <code>ptrs&lt;1&gt;</code></p>'
+    assert Message("through `ptrs`").lines(80) == ["through `ptrs`"]
 
 
 def test_everything_from_outside_is_escaped(report: Reports) -> None:

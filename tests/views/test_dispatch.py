@@ -61,6 +61,7 @@ def test_the_card_has_three_pictures_the_rule_and_escapes() -> None:
 def test_without_times_the_card_claims_none() -> None:
     html = dispatch_card(untimed()).html()
     assert html.count("not timed") == 1
+    assert dispatch_card(untimed()).text().splitlines()[2].split()[-2] == "4"  # the cases that take the first config
     assert "<svg" not in html
     assert "def choose" not in html
     assert plane_figure(untimed()) is regret_figure(untimed()) is cover_figure(untimed()) is None

@@ -232,7 +232,7 @@ def _differences(winner: Row, rival: Row) -> list[str]:
 
 
 _CASES = 12
-_RULE = ("config", "picked for", "slots")
+_RULE = ("config", "cases", "programs at once")
 
 
 def dispatch_card(dispatch: Dispatch) -> Card:
@@ -282,7 +282,7 @@ def dispatch_summary(dispatch: Dispatch) -> str:
 
 def _configs(dispatch: Dispatch) -> Table:
     """Return a row per config of the rule: how many of the cases it is picked for, programs at a time."""
-    counts = Counter(regret.config for regret in dispatch.regrets if regret.best is not None)
+    counts = Counter(regret.config for regret in dispatch.regrets)
     rows = [
         (cost.config.text, number(counts[cost.config], "d"), number(cost.slots, "d")) for cost in dispatch.rule.costs
     ]
