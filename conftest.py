@@ -28,11 +28,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_configure(config: pytest.Config) -> None:
     """Keep all that tests persist, also in the kernels and servers they start, out of the user's store.
 
-    Live progress shows on slow machines only, so cells whose output is compared go without it.
+    Live progress shows on slow machines only, so cells whose output is compared go without it. Predicted times of cards
+    and sliders take most of a second each, so tests ask for them.
     """
     _hear_interrupts()
     if _runs_notebooks(config):
         os.environ.setdefault("KERNELLAB_PROGRESS", "0")
+    else:
+        os.environ.setdefault("KERNELLAB_PREDICT", "0")
     if "KERNELLAB_STORE" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="kernellab-tests-")
         os.environ["KERNELLAB_STORE"] = folder.name

@@ -24,7 +24,8 @@ class Settings:
     ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
     GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
     ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress`` whether what takes its
-    time shows how far it has come. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
+    time shows how far it has come, ``predict`` whether cards and sliders predict times for a GPU that is not here.
+    ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
     more for rows of the history; kernels are never deleted for it. ``notebook`` is the file name of the notebook that
     this process runs, where Jupyter says it.
     """
@@ -35,6 +36,7 @@ class Settings:
     timeout_s: float = 60.0
     isolate: bool = True
     progress: bool = True
+    predict: bool = True
     cache_bytes: int = 4 * 2**30
     notebook: str = ""
 
@@ -42,8 +44,8 @@ class Settings:
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Return the settings that the environment makes.
 
-    The variables are ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT``, ``_CACHE_MB``, ``_ISOLATE`` and
-    ``_PROGRESS``.
+    The variables are ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT``, ``_CACHE_MB``, ``_ISOLATE``,
+    ``_PROGRESS`` and ``_PREDICT``.
 
     Raises:
         UsageError: a variable has a value that it cannot have.
@@ -58,6 +60,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cache_bytes=int(_number(environ, "KERNELLAB_CACHE_MB", 4096) * 2**20),
         isolate=_is_on(environ, "KERNELLAB_ISOLATE"),
         progress=_is_on(environ, "KERNELLAB_PROGRESS"),
+        predict=_is_on(environ, "KERNELLAB_PREDICT"),
         notebook=_notebook_name(environ.get("JPY_SESSION_NAME", "")),
     )
 

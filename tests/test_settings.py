@@ -28,7 +28,7 @@ def test_a_time_limit_has_an_end() -> None:
         read_settings({"KERNELLAB_TIMEOUT": "1e8"})
 
 
-@pytest.mark.parametrize("name", ["KERNELLAB_ISOLATE", "KERNELLAB_PROGRESS"])
+@pytest.mark.parametrize("name", ["KERNELLAB_ISOLATE", "KERNELLAB_PROGRESS", "KERNELLAB_PREDICT"])
 def test_a_switch_is_on_or_off(name: str) -> None:
     with pytest.raises(UsageError, match=rf"^{name} is 'maybe'; expected 1 or 0, yes or no, on or off, true or false"):
         read_settings({name: "maybe"})

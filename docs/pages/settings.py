@@ -18,6 +18,7 @@ MEANINGS = {
     "KERNELLAB_CACHE_MB": "How large the folder of compiled kernels may grow, and the history once more.",
     "KERNELLAB_ISOLATE": "`0` launches on a GPU without a trial launch in another process.",
     "KERNELLAB_PROGRESS": "`0` shows no live progress, for notebooks whose outputs are compared.",
+    "KERNELLAB_PREDICT": "`0` leaves the predicted times of cards and sliders out, which take up to a second of CPU.",
 }
 
 
@@ -52,6 +53,7 @@ def _default(name: str) -> str:
         "KERNELLAB_CACHE_MB": f"{plain.cache_bytes / 2**20:g}",
         "KERNELLAB_ISOLATE": "`1`" if plain.isolate else "`0`",
         "KERNELLAB_PROGRESS": "`1`" if plain.progress else "`0`",
+        "KERNELLAB_PREDICT": "`1`" if plain.predict else "`0`",
     }.get(name, "")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernellab.compile.disassembly import DISASSEMBLY
 from kernellab.compile.types import Compiled, CompileJob, Parameter, parameters_of, resources_of
 from kernellab.errors import UsageError
 from kernellab.ir.effects import effects_from_json, effects_of
@@ -131,7 +132,7 @@ def triton_files(compiled: Compiled) -> dict[str, str]:
     return {
         path.name: str(path)
         for path in compiled.folder.iterdir()
-        if path.name not in {GRAPH, EFFECTS, SUMMARY, SUBJECT}
+        if path.name not in {GRAPH, EFFECTS, SUMMARY, SUBJECT, DISASSEMBLY}
     }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import DIFF_STAGES, STAGES
 from kernellab.compile.argument_values import ArgumentValue
+from kernellab.compile.disassembly import disassembly_of
 from kernellab.display import Displayable, Drawable
 from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
@@ -254,9 +255,7 @@ class Compiled(Drawable):
         Raises:
             UsageError: the target has none, or the disassembler cannot read the binary.
         """
-        from kernellab._triton.drivers import disassemble  # keeps `import kernellab` light
-
-        text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
+        text = disassembly_of(self.binary_path) if self.target.backend == "cuda" else None
         if self.target.backend == "hip":
             raise UsageError(
                 f"{self.kernel} has no SASS for {self.target}, and Triton's wheel has no disassembler for AMD. "

@@ -144,7 +144,8 @@ class Recorder:
     false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
     ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
     filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote. With
-    ``undoes``, launches can be undone by the ``undo`` log. ``follows`` says whether launches of another thread are
+    ``undoes``, launches can be undone by the ``undo`` log. ``begins`` is called before a kernel runs on the CPU.
+    ``follows`` says whether launches of another thread are
     recorded, too.
     Kernels with the same code count as one: a function may make the kernel anew each time that it launches it.
     """
@@ -159,6 +160,7 @@ class Recorder:
     unwritten: dict[Key, Any] = field(default_factory=dict)
     undo: UndoLog = field(default_factory=UndoLog)
     follows: Callable[[], bool] = lambda: False
+    begins: Callable[[Compiled], None] = lambda compiled: None
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
     lock: Any = field(default_factory=rlock)
 

@@ -263,11 +263,13 @@ class Runtime:
         poison: bool = False,
         undoes: bool = False,
         follows: Callable[[], bool] = lambda: False,
+        begins: Callable[[Compiled], None] = lambda compiled: None,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread, or of this task where a loop runs several; see `Recorder`."""
         before = self._recording.get()
         undoes = undoes or poison
         recorder = Recorder(timeout_s, run, isolate, interpret, uninitialised, poison, undoes, follows=follows)
+        recorder.begins = begins
         self._recording.set(recorder)
         self._recorders += (recorder,)
         try:
@@ -309,6 +311,7 @@ class Runtime:
         __tracebackhide__ = True
         with recorder.lock, self._poison_outputs(recorder, launch) as poisoned:
             if self.is_offline():
+                recorder.begins(launch.compiled)
                 launch.run = self._start(launch)
             elif recorder.interpret:
                 launch.run = self._run_on_cpu(launch)

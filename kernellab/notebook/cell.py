@@ -31,6 +31,7 @@ from kernellab.launch.mocks import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
+from kernellab.notebook.cell_predictions import CellPredictions
 from kernellab.notebook.expressions import evaluate
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
@@ -133,7 +134,8 @@ async def run_cell_async(
     lab.set_interpreting_aside()
     require_names_compiled(text, namespace)
     cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
-    with lab.compiling_for(options.target), _record_launches(lab, options) as recorder:
+    predictions = CellPredictions(lab)
+    with lab.compiling_for(options.target), _record_launches(lab, options, predictions) as recorder:
         await _execute(cell, recorder, options)
         if options.name:
             cell.kernels.store_kernel(_last_kernel_of_cell(cell, recorder, options.name), recorder, options.name)
@@ -145,7 +147,7 @@ async def run_cell_async(
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            _kernel_report(lab, record, version, check_outcomes.of(record))
+            replace(_kernel_report(lab, record, version, check_outcomes.of(record)), prediction=predictions.of(record))
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
         if options.tune:
@@ -171,7 +173,9 @@ def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
         )
 
 
-def _record_launches(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
+def _record_launches(
+    lab: Lab, options: CellOptions, predictions: CellPredictions
+) -> contextlib.AbstractContextManager[Recorder]:
     return lab.launches.recording(
         timeout_s=options.timeout_s,
         run=options.run,
@@ -180,6 +184,7 @@ def _record_launches(lab: Lab, options: CellOptions) -> contextlib.AbstractConte
         poison=options.check is not None,
         undoes=options.why or options.explore or options.tune,
         follows=follow_new_threads(),
+        begins=predictions.begin,
     )
 
 

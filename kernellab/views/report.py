@@ -15,6 +15,7 @@ from kernellab.display import Displayable
 from kernellab.errors import KernellabError
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.narrow_accesses import NarrowAccess, narrow_accesses
+from kernellab.explain.prediction import Prediction
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access
@@ -52,7 +53,8 @@ class KernelReport:
     ``label`` is the name and version, ``softmax@2``; ``source`` the text of the kernel and ``first_line`` the line of
     its cell or file at which that starts; ``launches`` how often the cell launched it, ``grid`` the last grid.
     ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user;
-    ``explanation`` says why the launch takes as long as it does, where that was asked.
+    ``explanation`` says why the launch takes as long as it does, where that was asked; ``prediction`` is its time on a
+    target that this machine has no GPU of.
     """
 
     label: str
@@ -68,6 +70,7 @@ class KernelReport:
     config: str = ""
     notes: tuple[str, ...] = ()
     explanation: Explanation | None = None
+    prediction: Prediction | None = None
 
     @property
     def text(self) -> SourceText:

@@ -33,6 +33,7 @@ from kernellab.views.blocks import (
 from kernellab.views.cards.arguments import argument_lines, argument_table
 from kernellab.views.cards.check_picture import check_lines, check_picture, check_words
 from kernellab.views.cards.explanation import answer_blocks
+from kernellab.views.cards.prediction import prediction_sentence
 from kernellab.views.compile_facts import option_words, precision_words, resource_facts
 from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.explorers import explorer_html
@@ -75,7 +76,7 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
 
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
-    """Return one kernel's messages, arguments, resources, explanation and printed output."""
+    """Return one kernel's messages, arguments, resources, predicted time, explanation and printed output."""
     blocks: list[Block] = [
         *_messages(report),
         Drawing(
@@ -84,6 +85,8 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
         ),
         Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
     ]
+    if report.prediction is not None and report.explanation is None:  # which has a time of its own
+        blocks.append(Message(prediction_sentence(report.prediction)))
     if report.explanation is not None:
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
         blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))

@@ -1,0 +1,88 @@
+"""The predicted time on the card of a cell without a GPU: for which device, where it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import kernellab
+from tests.notebook.conftest import Notebook
+
+LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def predicting(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    lab = kernellab.current_lab()
+    monkeypatch.setattr(lab, "settings", replace(lab.settings, predict=True))
+    yield
+    lab.use_target("cuda:90")
+
+
+def card(notebook: Notebook, launch: str = LAUNCH, options: str = "") -> str:
+    ran = notebook.double("double", launch=launch, options=f"{options} -o report")
+    assert ran.error is None
+    return str(ran.shown[-1]["text/plain"])
+
+
+def predicted_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if "Predicted" in line), "")
+
+
+def test_the_card_predicts_the_time_on_the_device_of_the_target(notebook: Notebook) -> None:
+    text = card(notebook)
+    assert predicted_line(text).startswith("Predicted ")
+    assert " on H100, limited by launch overhead; " in text.replace("\n    ", " ")
+    prediction = notebook.names["report"].kernels[0].prediction
+    assert prediction.low_ms < prediction.time_ms < prediction.high_ms
+
+
+def test_a_target_named_by_its_model_predicts_for_that_model(notebook: Notebook) -> None:
+    assert "on L4, limited by" in predicted_line(card(notebook, options="--target l4"))
+    assert "on H100, limited by" in predicted_line(card(notebook))
+    notebook.run("%triton_target h200")
+    assert "on H200, limited by" in predicted_line(card(notebook))
+
+
+@pytest.mark.parametrize("options", ["--target hip:gfx942", "--no-run", '--args "x, out, 100, BLOCK=128"'])
+def test_the_card_has_no_time_for_amd_nor_without_a_launch(notebook: Notebook, options: str) -> None:
+    launch = "" if "args" in options else LAUNCH
+    assert not predicted_line(card(notebook, launch, options))
+
+
+def test_the_settings_leave_it_out(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = kernellab.current_lab()
+    monkeypatch.setattr(lab, "settings", replace(lab.settings, predict=False))
+    assert not predicted_line(card(notebook))
+
+
+def test_a_launch_whose_instructions_are_many_has_no_line(notebook: Notebook) -> None:
+    long = """
+@triton.jit
+def long(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in range(n):
+        total += tl.load(x_ptr + tl.arange(0, BLOCK) + i)
+    tl.store(out_ptr + tl.arange(0, BLOCK), total)
+
+long[(1,)](x.repeat(100), out, 1000, BLOCK=64)
+"""
+    ran = notebook.triton(long)
+    assert ran.error is None
+    assert not predicted_line(ran.shown[-1]["text/plain"])
+
+
+def test_a_launch_that_changes_integers_it_reads_has_no_line(notebook: Notebook) -> None:
+    counting = """
+@triton.jit
+def counting(count_ptr):
+    tl.atomic_add(count_ptr, 1)
+
+counting[(4,)](torch.zeros(1, dtype=torch.int32))
+"""
+    ran = notebook.triton(counting)
+    assert ran.error is None
+    assert not predicted_line(ran.shown[-1]["text/plain"])
