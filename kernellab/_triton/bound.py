@@ -34,8 +34,13 @@ from kernellab._triton.kernel import (
 )
 from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, jit_functions
 from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
-from kernellab._triton.specialization_keys import SpecializationKeys
-from kernellab._triton.specialize import gluon_source, require_constants, require_options, run_keywords
+from kernellab._triton.specialize import (
+    SpecializationKeys,
+    gluon_source,
+    require_constants,
+    require_options,
+    run_keywords,
+)
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 from kernellab.source import CONFIG_OPTIONS
