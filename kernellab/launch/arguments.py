@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -322,3 +323,21 @@ def _is_on_cpu(value: Any) -> bool:
     if not hasattr(value, "data_ptr") or getattr(getattr(value, "device", None), "type", None) != "cpu":
         return False
     return str(getattr(value, "layout", "")) == "torch.strided" and type(value).__name__ != "FakeTensor"
+
+
+@contextmanager
+def bypass_modes() -> Iterator[None]:
+    """Hide the operations of torch inside a with statement, or of a decorated function, from the modes of the user.
+
+    dynamo, which compiles what runs after a graph break, leaves them alone, too. Not for what calls the user's code, as
+    hooks and heuristics: their operations are the user's.
+    """
+    import torch  # keeps `import kernellab` light
+
+    dynamo = torch._C._dynamo.eval_frame
+    callback = dynamo.set_eval_frame(None)
+    try:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            yield
+    finally:
+        dynamo.set_eval_frame(callback)

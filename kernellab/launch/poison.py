@@ -12,8 +12,7 @@ from typing import Any
 
 from kernellab.errors import CheckFailed
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
-from kernellab.launch.modes import bypass_modes
+from kernellab.launch.arguments import bypass_modes, memory_of
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
 # to be counts.

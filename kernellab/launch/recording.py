@@ -13,10 +13,9 @@ from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of, values_of
+from kernellab.launch.arguments import bypass_modes, memory_of, values_of
 from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.grids import Grid3
-from kernellab.launch.modes import bypass_modes
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.launch.undo_log import UndoLog

@@ -22,11 +22,11 @@ from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
+from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.bound_launch import BoundLaunch
 from kernellab.launch.calls import launch_error
 from kernellab.launch.grids import Grid3, evaluated_grid, require_launchable
 from kernellab.launch.memory import with_reached
-from kernellab.launch.modes import bypass_modes
 from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import LaunchRecord, Observers, Recorder, can_read, record_of

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
-from kernellab.launch.modes import bypass_modes
+from kernellab.launch.arguments import bypass_modes, memory_of
 
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at
 

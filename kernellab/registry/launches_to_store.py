@@ -16,7 +16,7 @@ from kernellab._triton.kernel import (
     is_jit_function,
 )
 from kernellab.compile.types import Compiled
-from kernellab.launch.modes import bypass_modes
+from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.symbolic import symbolic_grid
 from kernellab.launch.value_samples import ValueSample, sample_of
