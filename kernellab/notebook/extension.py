@@ -15,6 +15,7 @@ from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from kernellab.display import HOOK
+from kernellab.explain.devices import DEVICES
 from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.help import MAGICS, words
@@ -31,6 +32,7 @@ _LAUNCHING = {"triton_tune", "triton_bench", "triton_why", "triton_predict"}  # 
 _HELP = {"triton", "triton_help"}
 _CHOICES = {
     "--show": SHOWN,
+    "--device": tuple(name for name, device in DEVICES.items() if device.target.startswith("cuda:")),
     "--status": tuple(status.split()[0] for status in VersionStatus),
     ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS))),
 }
@@ -112,7 +114,7 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
 def _completions(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
     """Return the completions at the cursor; None where it is in Python code, or where none are known."""
     if magic == "triton_target":
-        return known_targets()
+        return [*known_targets(), *DEVICES]
     if sigil == "%" and magic in _HELP:
         return words()
     parser = _magic_parser(sigil, magic)
@@ -134,7 +136,7 @@ def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
     """Return the values that an option takes; None where these are Python, numbers or paths."""
     name = option.option_strings[-1]
     if name == "--target":
-        return list(known_targets())
+        return [*known_targets(), *DEVICES]
     if name == "--notebook" and (lab := lab_of_shell()) is not None:
         return sorted({row.notebook for row in search(lab.kernels.store, every=True).rows if row.notebook})
     known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))

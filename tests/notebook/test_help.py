@@ -86,7 +86,7 @@ def test_the_page_of_a_magic_says_what_it_takes_and_gives(word: str) -> None:
     assert "--search exhaustive|random|descent|optuna" in text
     assert "Returns a Tuning: .kernel, .rows" in text
     assert "add_kernel[grid](x, y, out, n)" in text
-    assert ("lab.tune(kernel, grid, /" in text) == (word == "tune")
+    assert ("lab.tune(kernel, grid=" in text) == (word == "tune")
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,7 @@ def test_kernels_tags_options_and_values_complete(notebook: Notebook) -> None:
     assert completed("%triton_tag twice@1 go") == completed("%triton_ls go") == {"good"}
     assert completed("%triton_tune --search de") == {"descent"}
     assert completed("%triton_export twice --as re") == {"report"}
+    assert completed("%triton_predict --device rtx4") == {"rtx4090"}
+    assert completed("%triton_target a100-") == completed("%%triton --target a100-") == {"a100-40", "a100-80"}
     assert completed("%triton_help tun") == {"tune", "tune_over"}
     assert "--samples" in completed("%triton_why --")
