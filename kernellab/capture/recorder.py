@@ -56,10 +56,9 @@ from kernellab.capture.tracked_tensors import (
 )
 from kernellab.errors import UsageError, user_frame
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.bound_launch import BoundLaunch, ValueSample
 from kernellab.launch.memory import ReachedMemory, device_of, reached_memory
 from kernellab.launch.recording import Observers
-from kernellab.launch.value_samples import ValueSample
 from kernellab.registry import argument_of
 
 _MEMORY_EXPORTS = {

@@ -27,7 +27,7 @@ from kernellab.explain.proton import NoLineTable, number_instructions
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.arguments import CannotExport
-from kernellab.launch.trials import Trials
+from kernellab.launch.bound_launch import Trials
 from kernellab.timing.gpu_bench import worker_bench
 from kernellab.timing.launches import BenchOptions, Implementation
 from kernellab.workers.worker import Job

@@ -43,8 +43,7 @@ from kernellab.launch.memory import Moves
 from kernellab.source import INTEGER_OPTIONS
 
 if TYPE_CHECKING:
-    from kernellab.launch.bound_launch import BoundLaunch
-    from kernellab.launch.trials import LookCloser
+    from kernellab.launch.bound_launch import BoundLaunch, LookCloser
 
 _WIDE_ZONE_BYTES = 32 << 20
 _NARROW_ZONE_BYTES = 1 << 20

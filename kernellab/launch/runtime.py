@@ -23,7 +23,7 @@ from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import bypass_modes
-from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.bound_launch import BoundLaunch, TrialResult, Trials, samples_before
 from kernellab.launch.calls import launch_error
 from kernellab.launch.grids import Grid3, evaluated_grid, require_launchable
 from kernellab.launch.memory import with_reached
@@ -31,8 +31,6 @@ from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import LaunchRecord, Observers, Recorder, can_read, record_of
 from kernellab.launch.run import ElementAccesses, Run, Watch, observe_launch, on_cpu, run_on_cpu, show_unrecorded
-from kernellab.launch.trials import TrialResult, Trials
-from kernellab.launch.value_samples import samples_before
 from kernellab.launch.verbs import verb
 from kernellab.target import Target
 

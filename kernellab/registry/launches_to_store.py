@@ -17,9 +17,9 @@ from kernellab._triton.kernel import (
 )
 from kernellab.compile.types import Compiled
 from kernellab.launch.arguments import bypass_modes
+from kernellab.launch.bound_launch import ValueSample, sample_of
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.symbolic import symbolic_grid
-from kernellab.launch.value_samples import ValueSample, sample_of
 from kernellab.source import INTEGER_OPTIONS, is_formula, is_plain
 from kernellab.store import Argument, RecordedLaunch, Result
 from kernellab.target import device_name

@@ -20,7 +20,7 @@ from kernellab.errors import (
 )
 from kernellab.gpu.ipc import IpcExport
 from kernellab.launch.arguments import CannotExport
-from kernellab.launch.trials import Trials
+from kernellab.launch.bound_launch import Trials
 from kernellab.timing.bench_jobs import (
     BenchJob,
     BenchKernel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import IpcExport
-from kernellab.launch.trials import Trials
+from kernellab.launch.bound_launch import Trials
 from kernellab.timing import bench_worker
 from kernellab.timing.bench_jobs import BenchJob, BenchKernel, LaunchTimes, Readiness, Setup
 from kernellab.timing.bench_memory import TooLarge, copy_memory, in_place

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.bound_launch import samples_before
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
-from kernellab.launch.value_samples import samples_before
 from kernellab.registry import Session, grid_text, recorded_version, remember
 from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Implementation, Launches, set_to_zero

@@ -16,9 +16,8 @@ from kernellab._triton.bound import BoundKernel, bound_copy
 from kernellab._triton.drivers import OfflineDriver
 from kernellab.compile.cache import Compiler
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
-from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.bound_launch import BoundLaunch, TrialResult
 from kernellab.launch.runtime import Runtime
-from kernellab.launch.trials import TrialResult
 from kernellab.target import parse_target
 from kernellab.workers.worker import Worker
 from tests import samples
