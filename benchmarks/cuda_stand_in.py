@@ -22,7 +22,7 @@ import triton
 
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.launcher import Switch
-from kernellab.launch.grids import evaluated_grid
+from kernellab.launch.calls import evaluated_grid
 
 
 def use_stand_in() -> None:

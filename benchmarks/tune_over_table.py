@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.dispatch.measuring import ForecastSearch

@@ -32,7 +32,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import ConfigGrid, KernelUse, RecordedKernelLaunch, RecordedTuning, TuningUse
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.grids import Grid3, checked_grid
+from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.marks import mark_all_launches
 from kernellab.launch.recording import record_of
 from kernellab.launch.runtime import Runtime

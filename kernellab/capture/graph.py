@@ -52,7 +52,7 @@ from kernellab.capture.tape import (
 )
 from kernellab.capture.tracked_tensors import is_descriptor
 from kernellab.errors import KernellabError, UsageError
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.marks import mark_launch
 from kernellab.registry import Registry
 

@@ -24,8 +24,7 @@ from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, p
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.module import reproducer_text
 from kernellab.ir.graph import main_file
-from kernellab.launch.calls import UserCall, require_launch
-from kernellab.launch.grids import require_launchable
+from kernellab.launch.calls import UserCall, require_launch, require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import Session, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of

@@ -20,7 +20,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
 from kernellab.explore.points import FIRST, Evaluation, Point, PointHistory, Request, Requests, Verdict
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copies, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.run import Run

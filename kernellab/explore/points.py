@@ -10,7 +10,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.explore.controls import GRID, label_of, values_text
-from kernellab.launch.grids import checked_grid
+from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
 from kernellab.registry import Registry
 from kernellab.source import INTEGER_OPTIONS

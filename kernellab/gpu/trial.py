@@ -34,7 +34,7 @@ from kernellab.gpu.worker import (
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.bound_launch import BoundLaunch, LookCloser, TrialResult
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import reached_memory
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version

@@ -38,7 +38,7 @@ from kernellab.gpu.ipc import (
 )
 from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, likely_place, likely_site, spans_of
 from kernellab.ir.operations import Access
-from kernellab.launch.grids import MAX_GRID, Grid3
+from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.memory import Moves
 from kernellab.source import INTEGER_OPTIONS
 

@@ -13,7 +13,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import bypass_modes, memory_of
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.run import Run
 from kernellab.workers.worker import Worker
 

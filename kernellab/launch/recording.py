@@ -15,7 +15,7 @@ from kernellab.errors import LaunchError, SourceError
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import bypass_modes, memory_of, values_of
 from kernellab.launch.bound_launch import BoundLaunch, ValueSample, changing_storages, samples_of_changing
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.launch.undo_log import UndoLog

@@ -16,8 +16,8 @@ from kernellab.display import Drawable
 from kernellab.errors import RunError, plural, warn_user
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch, bypass_modes, memory_of
+from kernellab.launch.calls import Grid3
 from kernellab.launch.findings import Finding, Severity, finding_words
-from kernellab.launch.grids import Grid3
 from kernellab.launch.memory import Copier, Copies, device_of, size_bytes, with_reached
 from kernellab.launch.poison import bits_of
 from kernellab.source import Binding, Closure

@@ -22,7 +22,7 @@ from kernellab.gpu.redzones import damage_text, likely_place
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.grids import Grid3, evaluated_grid
+from kernellab.launch.calls import Grid3, evaluated_grid
 from kernellab.launch.memory import Copier, Copies, ReachedMemory
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime

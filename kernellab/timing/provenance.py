@@ -21,7 +21,7 @@ from kernellab._triton.closure import value_key
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, warn_user
 from kernellab.launch.arguments import members_of, memory_of
-from kernellab.launch.grids import checked_grid
+from kernellab.launch.calls import checked_grid
 from kernellab.launch.runtime import Runtime
 from kernellab.source import jsonable
 from kernellab.target import Target, device_name, driver_version

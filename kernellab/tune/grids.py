@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.launch.grids import MAX_GRID, Grid3
+from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.verbs import CallRule
 from kernellab.tune.workloads.blocks import COUNT, REDUCED_BLOCKS, generator, list_of
 

@@ -17,7 +17,7 @@ from kernellab._triton.launch_key import CallingConvention, convention_of
 from kernellab._triton.launcher import Switch
 from kernellab._triton.specialize import specialize
 from kernellab.compile.entries import triton_files
-from kernellab.launch.grids import evaluated_grid
+from kernellab.launch.calls import evaluated_grid
 from kernellab.target import parse_target
 from tests import samples
 

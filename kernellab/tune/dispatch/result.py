@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernellab.display import Drawable
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store.columns import OUTCOME_COLUMNS
 from kernellab.timing.config import Config

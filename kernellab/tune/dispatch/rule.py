@@ -19,7 +19,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 from kernellab.errors import UsageError
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.source import MalformedData, is_name, reading, require, require_type
 from kernellab.timing.config import Config
 

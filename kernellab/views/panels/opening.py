@@ -23,8 +23,7 @@ from kernellab.explore.controls import Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.calls import UserCall
-from kernellab.launch.grids import checked_grid
+from kernellab.launch.calls import UserCall, checked_grid
 from kernellab.launch.memory import copy_arguments, size_bytes
 from kernellab.launch.pointers import tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from kernellab.launch.grids import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.timing.config import Config
 from kernellab.tune.dispatch.rule import SeenGrid, Term, programs_formula
 from kernellab.tune.dispatch.table import terms_of
