@@ -27,7 +27,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of, values_of
-from kernellab.launch.mocks import annotated_arguments, mock_arguments
+from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
