@@ -22,18 +22,17 @@ from kernellab.registry.versions import kept_version, version_digest
 
 if TYPE_CHECKING:
     from kernellab.registry.kernels import Registry as Registry
+    from kernellab.registry.kernels import Session as Session
     from kernellab.registry.kernels import keep as keep
     from kernellab.registry.kernels import launched_version as launched_version
     from kernellab.registry.kernels import remember as remember
     from kernellab.registry.launches_to_store import argument_of as argument_of
     from kernellab.registry.launches_to_store import recorded_launch_of as recorded_launch_of
     from kernellab.registry.launches_to_store import result_of as result_of
-    from kernellab.registry.session import Session as Session
 
 _LOADS_TRITON = {
-    **dict.fromkeys(("Registry", "keep", "launched_version", "remember"), "kernels"),
+    **dict.fromkeys(("Registry", "Session", "keep", "launched_version", "remember"), "kernels"),
     **dict.fromkeys(("argument_of", "recorded_launch_of", "result_of"), "launches_to_store"),
-    "Session": "session",
 }
 
 

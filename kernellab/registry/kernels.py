@@ -21,14 +21,17 @@ from kernellab._triton.kernel import (
     jit_function,
 )
 from kernellab._triton.loading import load
+from kernellab.compile.cache import Compiler
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
 from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.registry.versions import NAMED_AT_MOST, kept_version, version_digest
 from kernellab.source import Closure, is_name
 from kernellab.store import LaunchedBy, Store, Version
+from kernellab.target import Target
 from kernellab.workers.forks_and_interrupts import rlock
 
 
@@ -307,3 +310,25 @@ def keep(kernels: Registry, record: LaunchRecord) -> None:
     with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
         if kernels.known(record.owner) or kernels.known(record.kernel):
             remember(kernels, record.kernel, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The runtime with its workers, the registry with its store, and the target of one call to a lab.
+
+    ``model`` names the device that times are predicted for (`kernellab.explain.devices`); "" is the target's first.
+    """
+
+    runtime: Runtime
+    kernels: Registry
+    target: Target
+    model: str = ""
+
+    @property
+    def compiler(self) -> Compiler:
+        """The compiler, over its pool of workers."""
+        return self.runtime.compiler
+
+    def bind(self, kernel: Kernel) -> Any:
+        """Return the drop-in kernel that launches through the lab."""
+        return self.kernels.bind(kernel)
