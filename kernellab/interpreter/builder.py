@@ -21,24 +21,22 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation, current_line
-from kernellab.interpreter.undefined import (
-    add_operand_taints,
-    add_taint,
-    clear_decided_lanes,
-    mark_undefined,
-    select_taint,
-)
 from kernellab.interpreter.values import (
     Array,
     Bounds,
     Handle,
     Taint,
+    add_operand_taints,
+    add_taint,
     bounds_of,
+    clear_decided_lanes,
     is_low_precision,
     join_taints,
+    mark_undefined,
     numpy_dtype,
     raw_dtype,
     round_to_type,
+    select_taint,
     to_bits,
     to_values,
     wrap,

@@ -20,8 +20,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.undefined import add_taint
-from kernellab.interpreter.values import Array, plain, wrap
+from kernellab.interpreter.values import Array, add_taint, plain, wrap
 
 _standard = tl.standard
 

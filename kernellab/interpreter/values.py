@@ -7,6 +7,9 @@ float32.
 
 OCP Microscaling Formats (MX) specification 1.0, for ``tl.dot_scaled``: a scale is a power of two in E8M0 (255 is NaN)
 for each group of elements along K; E2M1 elements are packed two per byte, the first in the low half.
+
+A value that is undefined on a GPU is harmless alone: lanes with a masked divisor are usually masked off later. So its
+taint is followed to a store, an address or a branch.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import ml_dtypes
 import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
+
+from kernellab.interpreter.faults import current_line
 
 Floats = NDArray[np.float32]
 Array = NDArray[Any]
@@ -353,3 +358,44 @@ def wrap(values: Array, dtype: Any) -> Handle:
 def plain(value: Any) -> Any:
     """Unwrap a ``tl.constexpr``; other values are returned unchanged."""
     return value.value if isinstance(value, tl.constexpr) else value
+
+
+def add_taint(result: Handle, taint: Taint, lanes: Array) -> Handle:
+    """Mark ``lanes`` of a result as undefined for the cause of a taint."""
+    result.undefined = join_taints(result.undefined, Taint(lanes, taint.place, taint.cause), result.data.shape)
+    return result
+
+
+def add_operand_taints(result: Handle, *operands: Handle) -> Handle:
+    """Mark the lanes of an elementwise result undefined where an operand is."""
+    for operand in operands:
+        if operand.undefined is not None:
+            result.undefined = join_taints(result.undefined, operand.undefined, result.data.shape)
+    return result
+
+
+def mark_undefined(result: Handle, lanes: Array, cause: str) -> Handle:
+    """Mark ``lanes`` of a result as undefined at the running line."""
+    return add_taint(result, Taint(lanes, current_line(), cause), lanes)
+
+
+def clear_decided_lanes(result: Handle, lhs: Handle, rhs: Handle, *, all_ones: bool = False) -> Handle:
+    """Clear the taint where one operand alone decides the result: by being 0, or with ``all_ones`` all bits."""
+    taint = result.undefined
+    if taint is None:
+        return result
+    for operand in (lhs, rhs):
+        zero = np.zeros((), operand.data.dtype)
+        decides = operand.data == (np.invert(zero) if all_ones else zero)
+        if operand.undefined is not None:
+            decides = decides & ~operand.undefined.lanes
+        taint = Taint(taint.lanes & ~decides, taint.place, taint.cause)
+    result.undefined = taint if taint.lanes.any() else None
+    return result
+
+
+def select_taint(cond: Handle, one: Taint | None, other: Taint | None) -> Taint | None:
+    """Return the taint of a lane-by-lane choice between two blocks."""
+    lanes = np.where(cond.data, False if one is None else one.lanes, False if other is None else other.lanes)
+    taint = one or other
+    return Taint(lanes, taint.place, taint.cause) if taint is not None and lanes.any() else None
