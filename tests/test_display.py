@@ -13,8 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from kernellab.display import Bundle, Displayable, DisplayHook
 from kernellab.ir.effects import NO_EFFECTS
-from kernellab.launch.findings import Finding, FindingKind, Severity
-from kernellab.launch.run import Run
+from kernellab.launch.run import Finding, FindingKind, Run, Severity
 from kernellab.timing.provenance import Ceilings
 from kernellab.views.bundles import BUNDLES, bundle_of
 

@@ -54,9 +54,9 @@ CHAPTERS = (
         "What `lab.run` and a cell give.",
         (
             "kernellab.launch.run.Run",
-            "kernellab.launch.findings.Finding",
-            "kernellab.launch.findings.FindingKind",
-            "kernellab.launch.findings.Severity",
+            "kernellab.launch.run.Finding",
+            "kernellab.launch.run.FindingKind",
+            "kernellab.launch.run.Severity",
             "kernellab.views.report",
         ),
     ),

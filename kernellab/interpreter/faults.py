@@ -16,7 +16,7 @@ import numpy as np
 import triton
 
 from kernellab.errors import Place, plural
-from kernellab.launch.findings import Finding, FindingKind, Severity
+from kernellab.launch.run import Finding, FindingKind, Severity
 
 Program = tuple[int, int, int]
 Line = tuple[str, int]

@@ -22,7 +22,7 @@ from kernellab.interpreter.faults import Findings, Program
 from kernellab.interpreter.ordering import MANY, Ordering, UpdaterSets
 from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, TensorSpec, tensors_of
-from kernellab.launch.findings import FindingKind, Severity
+from kernellab.launch.run import FindingKind, Severity
 
 ShadowArray = Literal["writers", "readers", "updaters", "unwritten", "members"]
 _ENTRIES: dict[ShadowArray, type] = {

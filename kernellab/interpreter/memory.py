@@ -29,8 +29,7 @@ from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regi
 from kernellab.interpreter.promises import Promises
 from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
-from kernellab.launch.findings import FindingKind
-from kernellab.launch.run import ElementAccesses, MaskedLoad, Watch
+from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Watch
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernellab.interpreter.faults import Findings, Line, current_line
 from kernellab.interpreter.values import LOADED, Array, Handle, raw_dtype
-from kernellab.launch.findings import FindingKind
+from kernellab.launch.run import FindingKind
 
 PromiseName = Literal["multiple_of", "max_contiguous", "max_constancy"]
 _MOST_BYTES_ALIGNED = 1 << 16  # up to here, addresses of the kernel are aligned as those of the notebook

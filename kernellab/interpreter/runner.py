@@ -9,9 +9,8 @@ from typing import Any
 
 from kernellab._triton.closure import closure_of, require_sendable
 from kernellab.errors import LaunchError, Place, WorkerTimeout
-from kernellab.launch.findings import Finding
 from kernellab.launch.memory import tensors_at
-from kernellab.launch.run import ElementAccesses, InterpretJob, Run, RunOutcome, Watch
+from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.target import multiprocessors

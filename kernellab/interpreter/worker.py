@@ -52,8 +52,7 @@ from kernellab.launch.arguments import (
     TupleSpec,
     tensors_of,
 )
-from kernellab.launch.findings import FindingKind, Severity
-from kernellab.launch.run import InterpretJob, RunOutcome
+from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 

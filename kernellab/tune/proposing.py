@@ -11,7 +11,7 @@ from kernellab._triton.kernel import heuristic_names, jit_function, jit_kind, pa
 from kernellab.compile.cache import Compiler
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.ir.inlining import inline_calls
-from kernellab.launch.grids import MAX_GRID, is_grid_function
+from kernellab.launch.calls import MAX_GRID, is_grid_function
 from kernellab.source.text import USER_ERRORS
 from kernellab.target import multiprocessors
 from kernellab.timing.config import NO_CONFIG, Config

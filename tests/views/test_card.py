@@ -11,7 +11,7 @@ from kernellab.checking.comparison import Check, Difference
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.explain.narrow_accesses import NarrowAccess
 from kernellab.ir.operations import Access
-from kernellab.launch.findings import Finding, FindingKind, Severity
+from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.views.blocks import WIDTH, Message
 from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport

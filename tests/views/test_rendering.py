@@ -22,8 +22,7 @@ from kernellab.display import Drawable
 from kernellab.errors import UsageError
 from kernellab.explain.profile import Profile
 from kernellab.ir.effects import NO_EFFECTS
-from kernellab.launch.findings import Finding, FindingKind, Severity
-from kernellab.launch.run import Run
+from kernellab.launch.run import Finding, FindingKind, Run, Severity
 from kernellab.views.rendering import DATA, FIGURES, ROWS
 from tests.samples import add_kernel
 from tests.tune.frames import divided_tuning, small_tuning, untimed_tuning

@@ -12,8 +12,7 @@ from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.operations import Access
-from kernellab.launch.findings import Finding, Severity, finding_words
-from kernellab.launch.run import Run
+from kernellab.launch.run import Finding, Run, Severity, finding_words
 from kernellab.views import elements
 from kernellab.views.blocks import (
     WIDTH,

@@ -9,8 +9,7 @@ from kernellab.errors import plural
 from kernellab.explain.traffic.result import Traffic, TrafficRow
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
-from kernellab.launch.findings import finding_words
-from kernellab.launch.run import Run
+from kernellab.launch.run import Run, finding_words
 from kernellab.views.elements import (
     PAST,
     grid_words,

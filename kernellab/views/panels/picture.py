@@ -10,7 +10,7 @@ from math import floor, log10, prod
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import FIRST, Evaluation, PointHistory
-from kernellab.launch.findings import Severity, finding_words
+from kernellab.launch.run import Severity, finding_words
 from kernellab.store.columns import Status
 from kernellab.tune.result import Row
 from kernellab.views.compile_facts import resource_facts
