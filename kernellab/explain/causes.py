@@ -113,7 +113,7 @@ def _three_digits(number: float) -> str:
 # The model of time underestimates these, so that unexplained time is likely theirs.
 UNDERSTATED = {
     *(Cause.SPILLS, Cause.NO_PIPELINE, Cause.TILES, Cause.NO_TENSOR_CORES, Cause.WIDE_OPERANDS, Cause.REDUCTION),
-    *(Cause.OCCUPANCY, Cause.SMALL_BLOCK, Cause.ATOMICS),
+    *(Cause.OCCUPANCY, Cause.SMALL_BLOCK, Cause.ATOMICS, Cause.UNCOALESCED),
 }
 
 # Root causes, each with the causes that only follow from it.

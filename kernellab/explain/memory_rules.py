@@ -105,6 +105,8 @@ def _part_text(share: float) -> str:
 def _coalesce_access(access: AccessFacts) -> AccessFacts:
     width = max(access.width_bytes, access.possible_bytes)
     requests = min(access.requests, access.bytes / (WARP_THREADS * max(width, 1)))
+    if access.leaves_gaps:
+        access = replace(access, argument_bytes=access.touched_bytes, sector_bytes=access.touched_bytes)
     return replace(access, sectors=access.ideal_sectors, requests=requests, width_bytes=width)
 
 

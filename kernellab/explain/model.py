@@ -354,6 +354,7 @@ def needed_bytes_in_flight(facts: Facts) -> float:
 _LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`
 _MOST_GAIN = 1000.0
 _BOTTLENECK = 0.3  # of the slowest unit's time; a change that saves more is about that unit
+_ROUNDED = 0.95  # of a unit's modelled time, which a measured launch may take at least
 
 
 def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tuple[float, float]:
@@ -363,34 +364,21 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     ``is_understated`` there, a measured time may drop to the second; else its part that the model does not
     explain may stay. The speedup is at most that with the lowered terms at zero, and that of the roofline bound.
     """
-    shown = with_measured_time(facts, times_of(facts))
-    factor = _overestimate(facts, times_of(facts))
-    now, then = (times_of(each).with_units_times(factor) for each in (facts, fixed))
-    lowered = lowered_terms(now, then)
+    now, then = times_of(facts), times_of(fixed)
+    shown, factor = with_measured_time(facts, now), _overestimate(facts, now)
     shortest = shown.total / _MOST_GAIN
-    ratios, least = [now.total / max(then.total, shortest)], max(floor_seconds(fixed), shortest)
+    ratios, least = [now.total / then.total], max(floor_seconds(fixed), shortest)
+    lowered = {term for term, seconds in now.terms.items() if then.terms[term] < seconds}
     if facts.time_s is not None:
         after = then.total
         if is_understated or now.longest - then.longest > _BOTTLENECK * now.longest:
-            lowered = lowered | {Bottleneck.LATENCY}  # which holds the time that no unit explains
+            lowered.add(Bottleneck.LATENCY)  # which holds the time that no unit explains
         else:
             least = max(least, facts.time_s - now.total + now.without_terms(lowered).total)
             after = max(after, facts.time_s - max(0.0, now.total - then.total))
-        ratios.append(facts.time_s / max(after, shortest))
-    least = max(least, _least_seconds(shown, now, then, lowered))
+        ratios += [facts.time_s / after, facts.time_s / max(then.with_units_times(factor).total, shortest)]
+    left = shown.without_terms(lowered)
+    by_terms = left.total if facts.time_s is None else left.launch + _ROUNDED * left.longest
     low = 1 + (min(ratios) - 1) * _LOWER
-    high = max(1.0, min(1 + (max(ratios) - 1) * _UPPER, shown.total / least))
+    high = max(1.0, min(1 + (max(ratios) - 1) * _UPPER, shown.total / max(least, by_terms)))
     return max(1.0, min(low, high)), high
-
-
-def lowered_terms(now: Times, then: Times) -> frozenset[Bottleneck]:
-    """Return the terms that a change makes smaller."""
-    after = then.terms
-    return frozenset(term for term, seconds in now.terms.items() if after[term] < seconds)
-
-
-def _least_seconds(shown: Times, now: Times, then: Times, lowered: frozenset[Bottleneck]) -> float:
-    """Return the total of the shown terms with the lowered ones at zero and the raised ones raised."""
-    before, after = now.terms, then.terms
-    raised = {term: seconds + max(0.0, after[term] - before[term]) for term, seconds in shown.terms.items()}
-    return shown.with_terms(raised).without_terms(lowered).total

@@ -11,7 +11,7 @@ from kernellab.checking.comparison import Check
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.explanation import Explanation
-from kernellab.explain.model import floor_seconds
+from kernellab.explain.model import roofline_seconds
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
@@ -74,7 +74,7 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     The findings stand below with their estimated speedups.
     """
     theme, facts, times = theme_of(dark), explanation.facts, explanation.times
-    is_measured, total_s, floor_s = facts.time_s is not None, facts.time_s or times.total, floor_seconds(facts)
+    is_measured, total_s, floor_s = facts.time_s is not None, times.total, roofline_seconds(facts, times)
     units = sorted(times.terms.items(), key=lambda pair: -pair[1])
     units = [(unit, seconds) for unit, seconds in units if seconds > _LEAST_SHOWN * total_s] or units[:1]
     lines = [
