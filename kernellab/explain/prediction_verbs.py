@@ -75,9 +75,9 @@ def prediction_of_record(session: Session, record: LaunchRecord) -> Prediction |
     return quick_prediction(compile_call(session, call, takes_best=False), device_of(session))
 
 
-_QUICK_INSTRUCTIONS = 2000  # of a warp; each costs some 0.1 ms of CPU to follow
+_QUICK_INSTRUCTIONS = 3000  # of a warp; each costs some 0.1 ms of CPU to follow
 _QUICK_LANE_STEPS = 2 * 10**5  # a few programs
-_GUESSED_TRIPS = 10  # times the guess, that a loop may have
+_GUESSED_TRIPS = 4  # times the guess, that a loop may have
 
 
 def quick_prediction(implementation: Implementation, device: DeviceRates) -> Prediction | None:
@@ -92,13 +92,16 @@ def quick_prediction(implementation: Implementation, device: DeviceRates) -> Pre
     facts = static_facts(implementation, device)
     if _executed_instructions(facts) > _QUICK_INSTRUCTIONS:
         return None
-    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_QUICK_LANE_STEPS)
+    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_QUICK_LANE_STEPS, most_rounds=_ROUNDS)
     if traffic is not None:
         facts = with_traffic(facts, traffic, compiled.graph, sizes_of(launch.arguments))
     return predict_facts(facts, unknown_sentences(facts, why_not))
 
 
 def _executed_instructions(facts: Facts) -> float:
-    """Return how many instructions a warp executes at most, by the trip counts that are known or guessed."""
-    of_launch = sum(line.instructions * (1 if line.knows_trips else _GUESSED_TRIPS) for line in facts.lines)
-    return of_launch / (facts.programs * facts.warps)
+    """Return how many instructions of a warp are followed at most: of a loop, those of the first rounds."""
+    executed = 0.0
+    for line in facts.lines:
+        trips = line.trips if line.knows_trips else line.trips * _GUESSED_TRIPS
+        executed += line.instructions / max(line.trips, 1.0) * min(trips, 2 * _ROUNDS)
+    return executed / (facts.programs * facts.warps)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import kernellab
+from kernellab.explain import prediction_verbs
 from tests.notebook.conftest import Notebook
 
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)"
@@ -59,20 +60,9 @@ def test_the_settings_leave_it_out(notebook: Notebook, monkeypatch: pytest.Monke
     assert not predicted_line(card(notebook))
 
 
-def test_a_launch_whose_instructions_are_many_has_no_line(notebook: Notebook) -> None:
-    long = """
-@triton.jit
-def long(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    total = tl.zeros((BLOCK,), tl.float32)
-    for i in range(n):
-        total += tl.load(x_ptr + tl.arange(0, BLOCK) + i)
-    tl.store(out_ptr + tl.arange(0, BLOCK), total)
-
-long[(1,)](x.repeat(100), out, 1000, BLOCK=64)
-"""
-    ran = notebook.triton(long)
-    assert ran.error is None
-    assert not predicted_line(ran.shown[-1]["text/plain"])
+def test_a_launch_that_takes_long_to_predict_has_no_line(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_verbs, "_QUICK_INSTRUCTIONS", 10)
+    assert not predicted_line(card(notebook))
 
 
 def test_a_launch_that_changes_integers_it_reads_has_no_line(notebook: Notebook) -> None:
