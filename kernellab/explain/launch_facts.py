@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kernellab.explain.causes import share_text
+from kernellab.explain.causes import lines_text, share_text
 from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
     accesses_of,
@@ -71,7 +71,9 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     sizes = sizes_of(launch.arguments)
     moved = moved_bytes(launch.arguments, compiled)
     footprint = sum(_asked_bytes(accesses, sizes, splits_atomics=True).values())
-    reasons = runs.guess_reasons
+    reductions = reductions_of(compiled, runs)
+    guessed = [each.line for each in (*accesses, *reductions) if not each.knows_trips]
+    assumed = f"{ASSUMED_TRIPS} 8 in {lines_text(guessed)}"
     return Facts(
         kernel=compiled.kernel,
         target=str(compiled.target),
@@ -88,11 +90,11 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         accesses=with_touched_bytes(accesses, sizes),
         dots=dots_of(compiled, runs, code),
         lines=lines_of(compiled, runs, code, warps),
-        reductions=reductions_of(compiled, runs),
+        reductions=reductions,
         atomics=atomics_of(compiled, runs),
         footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
         loop_trips=loop_rounds(compiled, runs, accesses, stages, code),
-        unknown=tuple(f"{ASSUMED_TRIPS} 8: {reason}." for reason in [*reasons.values()][:1]),
+        unknown=tuple(f"{assumed}: {reason}." for reason in [*runs.guess_reasons.values()][:1]),
     )
 
 
