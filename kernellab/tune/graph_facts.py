@@ -13,7 +13,7 @@ import numpy as np
 
 from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, reachable
 from kernellab.ir.operations import MEMORY
-from kernellab.ir.programs import CannotFollow, Grid3, Integers, Known, Programs, axis_of, integers, scalars_of
+from kernellab.ir.programs import CannotFollow, Grid3, Integers, Known, Programs, Weight, axis_of, integers, scalars_of
 from kernellab.ir.uses import Uses
 from kernellab.workers.forks_and_interrupts import cached_property
 
@@ -179,6 +179,44 @@ class GraphFacts:
         """Return what a scalar is in each program, or None where that is not known."""
         known = self.known.get(value)
         return None if known is None else np.broadcast_to(known, int(np.prod(self.grid)))
+
+    def in_launch(self, value: int) -> Integers | None:
+        """Return the different numbers that a scalar is in all programs and rounds; None where they are not known."""
+        known = self.over_programs(value)
+        return np.unique(known) if known is not None else self._by_rounds.get(value)
+
+    @cached_property
+    def _by_rounds(self) -> Mapping[int, Integers]:
+        """The different numbers that scalars inside loops are, where each round can be followed."""
+        entering = self.entering_scalars
+        tracked = {term for scalar in entering for term in self.terms(scalar)} | {*entering}
+        numbers: dict[int, set[int]] = {}
+        lost: set[int] = set()
+
+        def visit(operation: Operation, weight: Weight) -> None:
+            for value in tracked & {*operation.results}:
+                known = programs.values.get(value)
+                if known is None or isinstance(weight, str):
+                    lost.add(value)
+                else:
+                    shape = np.broadcast_shapes(known.shape, weight.shape)
+                    active = np.broadcast_to(known, shape)[np.broadcast_to(weight, shape) > 0]
+                    numbers.setdefault(value, set()).update(np.unique(active).tolist())
+
+        programs = Programs(self.graph, self.grid, by_rounds=True, visit=visit)
+        try:
+            programs.call(self.graph.kernel, scalars_of(self.graph, self.arguments), integers(1))
+        except CannotFollow:
+            return {}
+        return {value: np.array(sorted(found)) for value, found in numbers.items() if value not in lost}
+
+    def is_counted(self, value: int) -> bool:
+        """Whether a value changes from round to round of a loop."""
+        return value in self._from_counters
+
+    @cached_property
+    def _from_counters(self) -> frozenset[int]:
+        return self.reached(self.counters)
 
     @cached_property
     def entering_scalars(self) -> list[int]:

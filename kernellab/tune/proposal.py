@@ -24,6 +24,7 @@ MOST_CONFIGS = 48
 _MOST_NUMEL = 1 << 20  # of a tensor of Triton
 _LEAST_PER_THREAD, _MOST_PER_THREAD = 4, 64
 _MOST_THREADS = 1024
+_FEW_WARPS = (1, 2, 4, 8)  # of a kernel in which nothing else varies
 _OF_ONE_SHAPE = 8  # configs of a product whose programs have blocks of one shape
 _OVERHEAD = 64  # of a block's edge, in elements: what it loads counts as that much work
 _LEAST_EXTENT = 1
@@ -158,6 +159,8 @@ class Proposal:
             chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
             with_warps = self._with_warps([launched], least=1)
+            if len(with_warps) < len(_FEW_WARPS) and not generated and self.varies_warps:
+                with_warps = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
             possible = _distinct([launched, *with_warps, *generated, *self._around(generated)])
             chosen = possible[:MOST_CONFIGS]
         return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))

@@ -103,7 +103,7 @@ class _Comparison(Differences):
         if len(kinds) > 1:
             raise _Stays("it is the size of blocks of several kinds")
         ((kind, loop),) = kinds
-        if kind is RoleKind.PROGRAMS and not self.grid_follows:
+        if kind is RoleKind.PROGRAMS and not self.grid_follows and not self._goes_over_tiles():
             raise _Stays(FIXED_GRID if self.grid_follows is None and self._is_side_by_side() else WHOLE)
         self._require_whole_reductions(loop)
         loops = self.facts.graph.operations
@@ -178,9 +178,15 @@ class _Comparison(Differences):
                 raise _Stays("with another value the programs do not cover the same elements")
         return max(ours for ours, _ in extents)
 
+    def _goes_over_tiles(self) -> bool:
+        """Whether each program goes from block to block, so that any number of programs does them all."""
+        return all(
+            self.facts.is_counted(s) for s in self.start_values if s in self.scaled & self.facts.from_any_program
+        )
+
     def _is_side_by_side(self) -> bool:
         """Whether the next program starts where the block ends."""
-        values = [self.facts.over_programs(start) for start in self.start_values if start in self.scaled]
+        values = [self.facts.in_launch(start) for start in self.start_values if start in self.scaled]
         return any(starts is not None and {*np.diff(np.unique(starts))} <= {self.first.value} for starts in values)
 
     def _extents(self, start: int) -> tuple[int, int]:
@@ -191,7 +197,7 @@ class _Comparison(Differences):
         """
         extents = []
         for trial in (self.first, self.second):
-            values = trial.facts.over_programs(start)
+            values = trial.facts.in_launch(start)
             if values is None:
                 raise _Stays("where its blocks start is not known before the launch")
             extents.append(_covered(values, trial.value))
@@ -257,22 +263,23 @@ class _Comparison(Differences):
         bounds = {bound for each in facts.loops for bound in each.operands[:3]}
         own = {start for start in self.start_values if start in self.scaled}
         for scalar in facts.entering_scalars:
-            if scalar not in facts.from_any_program or scalar in bounds or self._feeds(scalar, own):
+            if scalar not in facts.from_any_program or scalar in bounds or own & {*facts.terms(scalar)}:
                 continue
-            ours, theirs = facts.over_programs(scalar), other.over_programs(scalar)
+            ours, theirs = facts.in_launch(scalar), other.in_launch(scalar)
             if ours is None or theirs is None:
-                if scalar in self.changed and loop is None and not self._is_in_loop_of(scalar):
+                if scalar in self.changed and loop is None and not facts.is_counted(scalar):
                     raise _Stays("what the ids of the programs mean is not known before the launch")
-            elif set(np.unique(ours)) != set(np.unique(theirs)):
+            elif not np.array_equal(ours, theirs) and not self._makes_up_for_start(scalar, own):
                 raise _Stays("with another value the ids of the programs mean something else")
 
-    def _feeds(self, scalar: int, own: set[int]) -> bool:
-        """Whether a scalar is one of the starts, in another integer type."""
-        return scalar in own or self.facts.scalar(scalar) in own
-
-    def _is_in_loop_of(self, scalar: int) -> bool:
-        """Whether a scalar changes from round to round of a loop over the block's programs."""
-        return any(scalar in self.facts.reached([self.facts.counter(loop)]) for loop in self.facts.loops)
+    def _makes_up_for_start(self, scalar: int, own: set[int]) -> bool:
+        """Whether a scalar and the start of the block add up to the same, as what is left of a row does."""
+        for start in own:
+            pairs = [(t.facts.over_programs(scalar), t.facts.over_programs(start)) for t in (self.first, self.second)]
+            sums = [np.unique(a + b) for a, b in pairs if a is not None and b is not None]
+            if len(sums) > 1 and np.array_equal(sums[0], sums[1]):
+                return True
+        return False
 
     def _is_masked(self, block: Block) -> bool:
         """Whether each access at indices of the block is masked by them, or its index kept within bounds."""
@@ -316,7 +323,7 @@ class _Comparison(Differences):
         axes = [
             str(axis)
             for axis, values in self.facts.from_programs.items()
-            if any(start in values for start in self.start_values)
+            if any(start in values & self.scaled for start in self.start_values)
         ]
         return f"the programs along axis {' and '.join(axes)}"
 

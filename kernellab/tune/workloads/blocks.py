@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from kernellab.errors import UsageError, choice_message, value_message
-from kernellab.launch import grids
+from kernellab.launch import calls
 from kernellab.launch.verbs import CallRule, is_number, verb
 from kernellab.target import Target, parse_target
 from kernellab.timing.config import Config
@@ -19,7 +19,7 @@ from kernellab.timing.config import Config
 Numel = int | range
 
 MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536, "R1_": 32768}
-MAX_GRID = dict(zip("XYZ", grids.MAX_GRID, strict=True))
+MAX_GRID = dict(zip("XYZ", calls.MAX_GRID, strict=True))
 REDUCED_BLOCKS = ("R0_BLOCK", "RBLOCK")
 """Names of the block of a single reduced extent: Inductor's, and its name in Inductor until PyTorch 2.5."""
 
