@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.listing import listing
-from kernellab.store import Argument, Store
+from kernellab.store import Argument, RecordedLaunch, Store, figures_of
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 TABLES = ("kernels", "launches", "measurements")
@@ -55,6 +55,7 @@ def _launches(store: Store) -> Iterator[Row]:
             "arguments": json.dumps({a.name: _argument_data(a) for a in launch.arguments}, default=str),
             "options": json.dumps(dict(launch.options), sort_keys=True),
             "config": launch.config,
+            **{name: getattr(launch, name) for name in figures_of(launch)},
             **{name: getattr(row, name) for name in ("seconds", "count", "created", "last")},
         }
 
@@ -91,7 +92,7 @@ _COLUMNS = {
     ],
     "launches": [
         *("id", "kernel", "by", "where", "device", "target", "grid", "arguments", "options", "config"),
-        *("seconds", "count", "created", "last"),
+        *(*figures_of(RecordedLaunch), "seconds", "count", "created", "last"),
     ],
     "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
 }

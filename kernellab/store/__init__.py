@@ -13,6 +13,7 @@ from kernellab.store.content import (
     RecordedLaunch,
     Result,
     Version,
+    figures_of,
 )
 from kernellab.store.database import FILE
 from kernellab.store.decoding import measurement_of

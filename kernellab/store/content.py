@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from keyword import iskeyword
 from typing import Any, Literal
 
@@ -12,6 +12,12 @@ from kernellab.source import Binding, Closure, is_name
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
+
+FIGURE = {"figure": True}
+"""The metadata of a field of `RecordedLaunch` that is a figure: equal launches may differ in it.
+
+It is a column of ``lab.frame("launches")``; the JSON of a launch lacks it where it has its default.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,11 @@ class RecordedLaunch:
     def argument(self, name: str) -> Argument:
         """Return the argument of this name, which it has."""
         return next(argument for argument in self.arguments if argument.name == name)
+
+
+def figures_of(launch: RecordedLaunch | type[RecordedLaunch]) -> list[str]:
+    """Return the names of the fields that are figures of a launch."""
+    return [column.name for column in fields(launch) if "figure" in column.metadata]
 
 
 @dataclass(frozen=True, slots=True)

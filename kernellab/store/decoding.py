@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import hashlib
 import json
 import math
 import re
@@ -31,7 +32,7 @@ from kernellab.source import (
     require_type,
 )
 from kernellab.store.columns import ROW_DETAILS, STATUSES
-from kernellab.store.content import Argument, Measurement, RecordedLaunch, Result
+from kernellab.store.content import Argument, Measurement, RecordedLaunch, Result, figures_of
 
 # `torch.dtype`, but those of packed bits
 TORCH_DTYPES = frozenset(
@@ -42,6 +43,7 @@ TORCH_DTYPES = frozenset(
         *("qint8", "qint32", "quint8", "quint4x2", "quint2x4"),
     }
 )
+_ARGUMENT_FIELDS_OUTSIDE_DIGEST = ("low", "high", "values")
 LATEST = 9_000_000_000.0  # seconds since 1970: pandas counts nanoseconds in 64 bits
 _RANK, _VALUES, _ELEMENTS = 64, 4_096, 2**62
 _NOT_IN_CHECKS = frozenset(
@@ -60,9 +62,21 @@ def canonical_json(value: object) -> str:
 def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
     """Return a launch as JSON."""
     fields = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
-    if launch.by == "launch":
-        del fields["by"]  # entries of earlier releases have none
-    return fields
+    late = {"by", *figures_of(launch)}  # entries of earlier releases have none of these
+    defaults = {f.name: f.default for f in dataclasses.fields(launch) if f.name in late}
+    return {name: value for name, value in fields.items() if name not in late or value != defaults[name]}
+
+
+def launch_digest(launch: RecordedLaunch) -> str:
+    """Return the digest that equal launches share, whatever their tensors held and their figures are."""
+
+    def lasting(argument: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in argument.items() if name not in _ARGUMENT_FIELDS_OUTSIDE_DIGEST}
+        return {**kept, "members": [lasting(member) for member in argument["members"]]}
+
+    plain = {name: value for name, value in launch_to_jsonable(launch).items() if name not in figures_of(launch)}
+    plain["arguments"] = [lasting(argument) for argument in plain["arguments"]]
+    return hashlib.sha256(canonical_json(plain).encode()).hexdigest()
 
 
 def result_to_jsonable(result: Result) -> dict[str, Any]:

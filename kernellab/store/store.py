@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import sqlite3
 import time
@@ -17,6 +16,7 @@ from kernellab.store.content import Entry, LaunchRow, Measurement, MeasurementRo
 from kernellab.store.database import Database
 from kernellab.store.decoding import (
     canonical_json,
+    launch_digest,
     launch_from_jsonable,
     launch_to_jsonable,
     measurement_of,
@@ -29,9 +29,6 @@ from kernellab.store.decoding import (
 from kernellab.store.explanations import Explanations
 
 T = TypeVar("T")
-
-# A launch is the same as an earlier one whatever its tensors held: the digest leaves these fields of arguments out.
-_ARGUMENT_FIELDS_OUTSIDE_DIGEST = ("low", "high", "values")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ def insert_launch(
     cursor: sqlite3.Cursor, version_id: int, launch: RecordedLaunch, seconds: float | None, count: int, now: float
 ) -> None:
     """Insert launches of one kind, or add to their count."""
-    text, digest = canonical_json(launch_to_jsonable(launch)), _launch_digest(launch)
+    text, digest = canonical_json(launch_to_jsonable(launch)), launch_digest(launch)
     cursor.execute(
         "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
@@ -214,16 +211,6 @@ def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
     *measured, created = values
     require_moment(created, "created")
     return MeasurementRow(number, owner, measurement_of(*measured), created)
-
-
-def _launch_digest(launch: RecordedLaunch) -> str:
-    def lasting(argument: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in argument.items() if name not in _ARGUMENT_FIELDS_OUTSIDE_DIGEST}
-        return {**kept, "members": [lasting(member) for member in argument["members"]]}
-
-    plain = launch_to_jsonable(launch)
-    plain["arguments"] = [lasting(argument) for argument in plain["arguments"]]
-    return hashlib.sha256(canonical_json(plain).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import pytest
 from kernellab._triton.closure import closure_of
 from kernellab.source import Closure
 from kernellab.store import FILE, SCHEMA, Argument, History, Measurement, RecordedLaunch, Result, Store
+from kernellab.store.content import FIGURE
 from kernellab.store.database import Database, Row
+from kernellab.store.decoding import launch_digest, launch_to_jsonable
 from tests import samples
 
 ADD: Closure = closure_of(samples.add_kernel)[0]
@@ -92,6 +94,21 @@ LAUNCH = RecordedLaunch(
     where="interpreter",
     result="r1",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWithFigure(RecordedLaunch):
+    waited_s: float | None = field(default=None, metadata=FIGURE)
+
+
+def test_a_figure_of_a_launch_makes_it_no_other_launch() -> None:
+    plain = {each.name: getattr(LAUNCH, each.name) for each in fields(LAUNCH)}
+    without, with_figure = LaunchWithFigure(**plain), LaunchWithFigure(**plain, waited_s=0.5)
+    assert launch_to_jsonable(without) == launch_to_jsonable(LAUNCH)
+    assert launch_to_jsonable(with_figure) == {**launch_to_jsonable(LAUNCH), "waited_s": 0.5}
+    assert launch_digest(with_figure) == launch_digest(LAUNCH) != launch_digest(replace(LAUNCH, grid=None))
+
+
 RESULT = Result("r1", "cuda:90", {"num_warps": 4}, {"registers": 10}, ("x_ptr",), (), (), True, 0.5, "3.9.0")
 
 
