@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference, compare, error_text, output_difference
 from kernellab.checking.hints import Mismatch, hints_on
@@ -43,7 +43,11 @@ from kernellab.timing.launches import (
 )
 from kernellab.timing.outcome import reason_of, resource_columns
 from kernellab.timing.stopwatch import Interval, interval, ratio_interval
+from kernellab.tune.predicting import with_prediction
 from kernellab.tune.result import Row
+
+if TYPE_CHECKING:
+    from kernellab.explain.prediction import Prediction
 
 _FIRST_RUNS = 3
 _MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point
@@ -238,13 +242,17 @@ OTHER_TARGET = "compiled only: this machine has no such GPU"
 
 @dataclass(slots=True)
 class Evaluator:
-    """Works points out, one at a time. ``here`` is the target of the GPU, None where there is none."""
+    """Works points out, one at a time. ``here`` is the target of the GPU, None where there is none.
+
+    ``predict`` predicts the time of a point for another target; None of one that would take long.
+    """
 
     compiler: Compiler
     requests: Requests
     history: PointHistory
     here: Target | None
     runner: OnCpu | OnGpu
+    predict: Callable[[Implementation], Prediction | None] = lambda launch: None
 
     def evaluate(self, point: Point, superseded: Event, tell: Callable[[Evaluation], None]) -> Evaluation:
         """Evaluate a point; ``tell`` gets the compiled part as soon as it is there.
@@ -262,7 +270,13 @@ class Evaluator:
         if evaluation.has_failed or superseded.is_set():
             return evaluation
         tell(replace(evaluation, is_partial=True))
-        if self.here not in (None, target):
+        if self.here != target:
+            prediction = self.predict(implementation_of(request.launches, request.config, compiled))
+            if prediction is not None:
+                row = with_prediction(evaluation.row, prediction)
+                evaluation = replace(evaluation, row=row, prediction=prediction)
+                tell(replace(evaluation, is_partial=True))
+        if self.here not in (None, target) or superseded.is_set():
             return evaluation
         best = self.history.best_of(evaluation.sizes, evaluation.target)
         try:

@@ -26,6 +26,8 @@ from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
 if TYPE_CHECKING:
     import pandas
 
+    from kernellab.explain.prediction import Prediction
+
 TAG = "kept-config"
 _KEPT = "kept"
 FAILURES = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.FAULT, Status.TIMEOUT})
@@ -83,8 +85,8 @@ class Evaluation:
 
     ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
     ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
-    point so far, whose number is ``best``. ``run`` is what the interpreter did. ``is_partial`` marks what is known
-    while the rest is being evaluated.
+    point so far, whose number is ``best``. ``run`` is what the interpreter did. ``prediction`` is of a target that this
+    machine has no GPU of. ``is_partial`` marks what is known while the rest is being evaluated.
     """
 
     point: Point
@@ -98,6 +100,7 @@ class Evaluation:
     run: Run | None = None
     against: Interval | None = None
     best: int | None = None
+    prediction: Prediction | None = None
     error: KernellabError | None = None
     notes: tuple[str, ...] = ()
     is_partial: bool = False
@@ -113,6 +116,11 @@ class Evaluation:
     def is_timed(self) -> bool:
         """Whether it has a time that counts."""
         return self.row.time_ms is not None and self.row.status is Status.OK
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether it has a predicted time alone, which counts among such."""
+        return self.row.predicted_ms is not None and self.row.status is Status.NOT_TIMED
 
 
 @dataclass(slots=True)
@@ -146,12 +154,16 @@ class PointHistory:
         return _latest(evaluation for evaluation in self.evaluations if not evaluation.has_failed)
 
     def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Evaluation | None:
-        """Return the fastest right point among those that compute the same on the same device."""
+        """Return the fastest right point among those that compute the same on the same device.
+
+        Where none of them was timed, it is that with the least predicted time.
+        """
+        alike = [each for each in self.evaluations if each.sizes == tuple(sizes) and each.target == target]
         best: Evaluation | None = None
-        for evaluation in self.evaluations:
-            if evaluation.is_timed and evaluation.sizes == tuple(sizes) and evaluation.target == target:
+        for evaluation in alike:
+            if evaluation.is_timed:
                 best = evaluation if best is None or _is_faster(evaluation, best) else best
-        return best
+        return best or min((each for each in alike if each.is_predicted), key=_predicted_ms, default=None)
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
         """Return a row per point: the columns of a tuning's frame, then where it was and whether it was right."""
@@ -184,6 +196,10 @@ class PointHistory:
 
 def _latest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
     return max(evaluations, key=lambda evaluation: (evaluation.job, evaluation.number), default=None)
+
+
+def _predicted_ms(evaluation: Evaluation) -> float:
+    return evaluation.row.predicted_ms or 0.0
 
 
 def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:

@@ -166,7 +166,7 @@ class Workspace:
         """Return the runtime, the registry, a target and its model, for the rooms below the lab."""
         parsed = self._parse_target(target)
         model = self._model if parsed == self.target else ""
-        return Session(self.launches, self.kernels, parsed, model_name(target or "") or model)
+        return Session(self.launches, self.kernels, parsed, model_name(target or "") or model, self.settings.predict)
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
         require_launch(f"lab.{verb}", kernel, grid, args, meta)

@@ -317,12 +317,14 @@ class Session:
     """The runtime with its workers, the registry with its store, and the target of one call to a lab.
 
     ``model`` names the device that times are predicted for (`kernellab.explain.devices`); "" is the target's first.
+    ``predicts`` says whether sliders show predicted times.
     """
 
     runtime: Runtime
     kernels: Registry
     target: Target
     model: str = ""
+    predicts: bool = True
 
     @property
     def compiler(self) -> Compiler:

@@ -44,12 +44,17 @@ class Predictor:
             self.notes.append(exc.message)
             return row
         self.device, self._known[row.config] = prediction.device, prediction
-        return replace(
-            row,
-            predicted_ms=prediction.time_ms,
-            predicted_low_ms=prediction.low_ms,
-            predicted_high_ms=prediction.high_ms,
-        )
+        return with_prediction(row, prediction)
+
+
+def with_prediction(row: Row, prediction: Prediction) -> Row:
+    """Return a row with a predicted time and its interval."""
+    return replace(
+        row,
+        predicted_ms=prediction.time_ms,
+        predicted_low_ms=prediction.low_ms,
+        predicted_high_ms=prediction.high_ms,
+    )
 
 
 def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, *, may_spill: bool) -> PredictRows:

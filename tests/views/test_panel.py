@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.evaluator import bound_grid
-from kernellab.store.columns import OUTCOME_COLUMNS
+from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS
 from kernellab.views.panels import Panel
 from tests import samples
 
@@ -306,3 +307,36 @@ def test_the_block_of_a_descriptor_follows_by_the_hook_of_the_configs(lab: kerne
     assert moved.verdict.equal is True
     assert moved.compiled is not None
     assert "tensordesc<fp32[64]>" in {parameter.type for parameter in moved.compiled.parameters}
+
+
+@pytest.mark.slow
+def test_without_a_gpu_each_point_has_a_predicted_time_and_the_chart_says_so(
+    opened: Callable[..., Panel], lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab, "settings", replace(lab.settings, predict=True))
+    panel = opened(BLOCK=[32, 1024])
+    panel.set(BLOCK=32).wait()
+    slow = panel.set(BLOCK=1024).wait()
+    assert slow.prediction is not None
+    times = panel.frame[list(PREDICTED_COLUMNS)]
+    assert times.notna().all(axis=None)
+    assert (times["predicted_low_ms"] < times["predicted_ms"]).all()
+    assert panel.frame["time_ms"].isna().all()
+    text = panel._repr_mimebundle_()["text/plain"]
+    assert f"on {slow.prediction.device}, limited by {slow.prediction.bound}" in text
+    assert "predicted time, ms, with its interval" in panel._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.slow
+def test_a_point_for_another_target_is_predicted_for_its_device_and_for_amd_has_no_time(
+    opened: Callable[..., Panel], lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab, "settings", replace(lab.settings, predict=True))
+    panel = opened(BLOCK=[64, 128])
+    panel.set(target="cuda:89")
+    assert panel.point is not None
+    assert panel.point.prediction is not None
+    assert panel.point.prediction.device == "L40S"
+    panel.set(target="hip:gfx942")
+    assert panel.point.prediction is None
+    assert panel.point.row.predicted_ms is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kernellab._triton.closure import closure_of
@@ -19,6 +20,9 @@ from kernellab._triton.kernel import (
 )
 from kernellab.checking.reference import Reference, ReferenceFunction, check_of
 from kernellab.errors import UsageError
+from kernellab.explain.devices import device_for
+from kernellab.explain.prediction import Prediction
+from kernellab.explain.prediction_verbs import quick_prediction
 from kernellab.explore.controls import Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
@@ -32,7 +36,7 @@ from kernellab.registry import Session, recorded_version
 from kernellab.source import INTEGER_OPTIONS, Closure
 from kernellab.timing.gpu_bench import bench_of
 from kernellab.timing.hooks import sets_blocks_alone
-from kernellab.timing.launches import Bench, Launches
+from kernellab.timing.launches import Bench, Implementation, Launches
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted
@@ -100,7 +104,8 @@ def _panel(
     parameters, is_called = frozenset(subject.parameters), hook is not None and not sets_blocks_alone(hook)
     hooked = is_called or stated.pre_hook is not None
     requests = Requests(kernel, grid, fixed, parameters, subject.constexprs, has_hooks=hooked, hook=hook)
-    evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, runner)
+    predict = partial(_predict, session)
+    evaluator = Evaluator(session.compiler, requests, PointHistory(closure.name), here, runner, predict)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
     panel = Panel(evaluator, plan, Keeper(session.kernels, kernel, requests), source, str(session.target))
@@ -110,6 +115,14 @@ def _panel(
         panel.close()
         raise Interrupted(f"Opening the sliders of {closure.name} was interrupted.") from None
     return panel
+
+
+def _predict(session: Session, implementation: Implementation) -> Prediction | None:
+    """Return the predicted time of a point, for the session's device if that is of the point's target."""
+    if not session.predicts:
+        return None
+    target = implementation.kernel.target
+    return quick_prediction(implementation, device_for(target, session.model if target == session.target else ""))
 
 
 def _runner(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from math import floor, log10, prod
 
@@ -19,6 +19,7 @@ from kernellab.views.elements import (
     compile_words,
     grid_words,
     minify,
+    seconds_words,
     shorten,
     style_sheet,
 )
@@ -66,7 +67,9 @@ def sentence(shown: PanelView) -> str:
     if evaluation.row.time_ms is not None:
         parts = [_time_words(evaluation), _comparison(evaluation, shown.history)[1]]
     else:
-        parts = [f"compiled for {evaluation.target}", *_resource_words(evaluation), _run_words(evaluation)]
+        predicted = _predicted_fact(evaluation)
+        words = "" if predicted is None else f"predicted {predicted.value} ({predicted.detail})"
+        parts = [f"compiled for {evaluation.target}", words, *_resource_words(evaluation), _run_words(evaluation)]
     parts += [evaluation.verdict.text, "still running" if evaluation.is_partial else ""]
     return f"{evaluation.point.text}: {'; '.join(filter(None, parts))}."
 
@@ -85,6 +88,15 @@ def _time_parts(row: Row) -> tuple[str, str]:
     """Return the time and its interval in words, "" for what is not known."""
     value = "" if row.time_ms is None else f"{row.time_ms:.4g} ms"
     return value, "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
+
+
+def _predicted_fact(evaluation: Evaluation) -> Fact | None:
+    """Return the predicted time with its interval and bound; None where there is none, or the time was measured."""
+    prediction = evaluation.prediction
+    if prediction is None or evaluation.has_failed or evaluation.row.time_ms is not None:
+        return None
+    time, low, high = (seconds_words(ms / 1e3) for ms in (prediction.time_ms, prediction.low_ms, prediction.high_ms))
+    return Fact("predicted time", time, f"{low} to {high} on {prediction.device}, limited by {prediction.bound}")
 
 
 def _comparison(evaluation: Evaluation, history: PointHistory) -> tuple[Fact, str]:
@@ -127,6 +139,8 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
             facts.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
             facts.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
+    if (predicted := _predicted_fact(evaluation)) is not None:
+        facts.append(predicted)
     if evaluation.compiled is not None:
         facts += [fact for fact in resource_facts(evaluation.compiled) if fact.name != "stack"]
     if evaluation.is_partial:
@@ -243,7 +257,9 @@ def _tile(fact: Fact) -> str:
 
 
 def _tip(point: Evaluation) -> str:
-    what = _time_words(point) or (point.row.reason if point.has_failed else f"{point.row.registers} registers")
+    predicted = _predicted_fact(point)
+    compiled = f"{point.row.registers} registers" if predicted is None else f"predicted {predicted.value}"
+    what = _time_words(point) or (point.row.reason if point.has_failed else compiled)
     words = f"{point.number}. {point.point.text}, {point.target}: {_status_words(point)}, {what}"
     return f"<title>{escape(words)}</title>"
 
@@ -256,21 +272,33 @@ _ROW, _CHARACTER, _MOST_NAME = 13.0, 6.3, 10  # of the values below the axis: he
 
 @dataclass(frozen=True, slots=True)
 class _Chart:
-    """Points side by side, above an axis from ``low`` to ``high``: times, or occupancies in percent."""
+    """Points side by side, above an axis from ``low`` to ``high``: times, or occupancies in percent.
+
+    The times are the predicted ones if ``is_predicted``.
+    """
 
     evaluations: Sequence[Evaluation]
     low: float
     high: float
+    is_predicted: bool = False
 
     @classmethod
     def of(cls, evaluations: Sequence[Evaluation]) -> _Chart:
-        """Return the chart of the times; where none was timed, of the occupancies."""
-        rows = [each.row for each in evaluations if each.row.time_ms is not None]
-        if not rows:
-            return cls(evaluations, 0.0, 100.0)
-        low = min(row.low_ms or row.time_ms or 0.0 for row in rows)
-        high = max(row.high_ms or row.time_ms or 0.0 for row in rows)
-        return cls(evaluations, max(low * 0.9, 1e-9), max(high * 1.1, 2e-9))
+        """Return the chart of the times; where none was timed, of the predicted ones, else of the occupancies."""
+        chart = cls(evaluations, 0.0, 100.0, all(each.row.time_ms is None for each in evaluations))
+        times = [*filter(None, map(chart.time, evaluations))]
+        if not times:
+            return chart
+        low, high = min(low for low, _, _ in times), max(high for _, _, high in times)
+        return replace(chart, low=max(low * 0.9, 1e-9), high=max(high * 1.1, 2e-9))
+
+    def time(self, evaluation: Evaluation) -> tuple[float, float, float] | None:
+        """Return the bounds of a point's time with the time in their middle; None of one without a time."""
+        row = evaluation.row
+        low, time, high = row.low_ms, row.time_ms, row.high_ms
+        if self.is_predicted and not evaluation.has_failed:
+            low, time, high = row.predicted_low_ms, row.predicted_ms, row.predicted_high_ms
+        return None if time is None else (low or time, time, high or time)
 
     @property
     def is_timed(self) -> bool:
@@ -315,7 +343,7 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     chart = _Chart.of(history.evaluations[-_MOST:])
     title = "occupancy, % (bars) and registers per thread (numbers)"
     if chart.is_timed:
-        title = "time, ms, with its interval; the best is large"
+        title = f"{'predicted ' * chart.is_predicted}time, ms, with its interval; the best is large"
     parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
     for i, each in enumerate(chart.evaluations):
         if current is not None and each.number == current.number:
@@ -353,17 +381,17 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
     """Return a dot with its interval for each point, and a line through those that are right."""
     places, marks = [], []
     for i, each in enumerate(chart.evaluations):
-        row = each.row
-        if row.time_ms is None:
+        times = chart.time(each)
+        if times is None:
             marks.append(_cross(chart, i))
             continue
-        x, y = f"{chart.x(i):.1f}", f"{chart.y(row.time_ms):.1f}"
+        low, time, high = map(chart.y, times)
+        x, y = f"{chart.x(i):.1f}", f"{time:.1f}"
         style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
         if each.verdict.equal is False:
             style = f"kp-{each.verdict.status}"
         else:
             places.append(f"{x},{y}")
-        low, high = chart.y(row.low_ms or row.time_ms), chart.y(row.high_ms or row.time_ms)
         line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
         marks.append(f'<g class="{style}">{_tip(each)}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
     return f'<polyline class="kp-line" points="{" ".join(places)}"/>{"".join(marks)}'
@@ -393,8 +421,8 @@ def _column(chart: _Chart, index: int, margin: float = 0.0) -> tuple[str, float]
 def _ring(chart: _Chart, index: int) -> str:
     """Return the mark of the current point: a ring, or a frame around its column."""
     evaluation, x = chart.evaluations[index], chart.x(index)
-    if evaluation.row.time_ms is not None:
-        return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(evaluation.row.time_ms):.1f}" r="8"/>'
+    if (times := chart.time(evaluation)) is not None:
+        return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(times[1]):.1f}" r="8"/>'
     if evaluation.has_failed or chart.is_timed:
         return f'<circle class="kp-here" cx="{x:.1f}" cy="{_BASE - 5:.1f}" r="9"/>'
     return f'<rect class="kp-here" {_column(chart, index, 2.5)[0]} rx="2"/>'
