@@ -89,7 +89,6 @@ WRONG = {
     "an unknown peer": ("bench", "add.py", "--versus", "nobody"),
     "nothing to sweep": ("bench", "add.py", "--over", "m=1,2"),
     "no seconds": ("run", "add.py", "--timeout", "-1"),
-    "no configs": ("tune", "add.py"),
     "no constexpr or option": ("run", "add.py", "--meta", "FOO=1"),
     "no constexpr": ("run", "add.py", "--meta", "n=8"),
     "no constexpr or option in a benchmark": ("bench", "add.py", "--meta", "FOO=1"),
