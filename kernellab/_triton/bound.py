@@ -312,7 +312,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return handle
 
     def _tuner_with_options(self, options: Mapping[str, Any]) -> BoundAutotuner:
-        """The tuner of this kernel whose configs have these options; one per set of options."""
+        """The tuner of this kernel for configs with these options; one per set of options."""
         key = tuple(sorted((name, repr(value)) for name, value in options.items()))
         tuner = self._tuners_by_options.get(key)
         if tuner is None or tuner._origin_configs != list(self.configs):

@@ -124,7 +124,7 @@ def parameter_names(kernel: Kernel) -> tuple[str, ...]:
 def pass_by_position(
     kernel: Kernel, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call whose ``reserved`` keywords go by position, since the launch functions use these names themselves.
+    """A call with its ``reserved`` keywords by position, since the launch functions use these names themselves.
 
     Raises:
         LaunchError: the kernel has no such parameter, or a decorator supplies one before it, by name.

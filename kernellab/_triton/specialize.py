@@ -189,7 +189,7 @@ def tensor_problem(kernel: str, arguments: Mapping[str, Any]) -> str | None:
 
 
 def dense_problem(name: str, tensor: Any) -> str | None:
-    """The message for a tensor whose elements lie in no dense memory, or None."""
+    """The message for a tensor without dense memory, or None."""
     if getattr(tensor, "is_nested", False):
         return f"{name} is a nested tensor; a kernel takes dense ones: pass torch.nested.to_padded_tensor({name}, 0.0)."
     layout = str(getattr(tensor, "layout", "torch.strided"))

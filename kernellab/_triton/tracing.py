@@ -220,7 +220,7 @@ def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple
 
 
 def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
-    """A tuner whose configs contain the values of the heuristics under it."""
+    """A tuner with the values of the heuristics under it in its configs."""
     if not isinstance(tuner.fn, Heuristics):
         return tuner
     configs = copy.deepcopy(tuner.configs)

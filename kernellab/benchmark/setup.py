@@ -40,7 +40,7 @@ def benchmark(session: Session, best: Best, spec: BenchmarkSpec) -> Benchmark:
     device, has_gpu = device_here(runtime), can_time(runtime)
     kernel_of = partial(_kernel_of, session.kernels)
     kernel = kernel_of(spec.kernel)[1]
-    version = session.kernels.current(kernel)
+    version = session.kernels.current_version(kernel)
     environment = BenchmarkContext(
         compiler=session.compiler,
         target=device.target,

@@ -228,7 +228,7 @@ def _version(kernels: Registry, scope: Mapping[str, Any], record: RecordedKernel
     """Return the version that was launched; a new one is added with the decorators of the namespace."""
     kernel = record.kernel
     known = kernels.version_of_launch(
-        kernel if kernels.known(record.owner) is None else record.owner, record.owner_closure
+        kernel if kernels.known_version(record.owner) is None else record.owner, record.owner_closure
     )
     if known is not None:
         return known

@@ -93,9 +93,9 @@ class Program(Displayable):
     @property
     def plan(self) -> MemoryPlan:
         """The memory plan: how its buffers share memory, and its peak."""
-        return self.planned()
+        return self.plan_with()
 
-    def planned(self, donated: Collection[str] = ()) -> MemoryPlan:
+    def plan_with(self, donated: Collection[str] = ()) -> MemoryPlan:
         """Return the plan of a program that may overwrite some inputs after their last use."""
         from kernellab.capture.plan import plan_of
 
@@ -204,7 +204,7 @@ class Program(Displayable):
 
         if not isinstance(path, str | Path):
             raise UsageError(value_message("path", path, "the path of a file"))
-        plan = self.planned(donated)
+        plan = self.plan_with(donated)
         if workspace:
             if self.tape.sizes is not None:
                 raise UsageError("The size of a workspace has to be known; capture the program without dynamic=True.")
@@ -258,9 +258,9 @@ def frame_of(tape: Tape) -> Any:
 
 def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
     for index in tape.inputs:
-        yield {"name": tape.values[index].name, "op": "input", **_layout(tape, index)}
+        yield {"name": tape.values[index].name, "op": "input", **_layout_columns(tape, index)}
     for index, _ in tape.constants:
-        yield {"name": tape.values[index].name, "op": "constant", **_layout(tape, index)}
+        yield {"name": tape.values[index].name, "op": "constant", **_layout_columns(tape, index)}
     for step in tape.steps:
         results = [index for index in step.results if index >= 0]
         described = [*results, *step.mutated]
@@ -270,12 +270,12 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
             **({} if step.use is None else {name: getattr(step.use, name) for name in _USE_COLUMNS}),
             "inputs": ", ".join(tape.names(step.operands)),
             "mutated": "" if step.functional else ", ".join(tape.names(step.mutated)),
-            **(_layout(tape, described[0]) if described else {}),
+            **(_layout_columns(tape, described[0]) if described else {}),
             "place": step.place,
             "moved_bytes": None if step.use is None else moved_bytes(tape, step),
         }
 
 
-def _layout(tape: Tape, index: int) -> dict[str, Any]:
+def _layout_columns(tape: Tape, index: int) -> dict[str, Any]:
     layout = tape.values[index].layout
     return {"shape": layout.shape, "dtype": layout.dtype, "bytes": layout.size_bytes, "device": layout.device}

@@ -113,7 +113,7 @@ class _Writer:
             yield f"{name} = {buffer.source}"
             yield from self._contents(step, name, is_there=True)
         elif is_new and name in self.allocations:
-            yield from self._placement(step, name)
+            yield from self._place_lines(step, name)
         elif step.several:
             targets = [self.tape.values[index].name if index >= 0 else "_" for index in step.results]
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
@@ -136,7 +136,7 @@ class _Writer:
         if unused:
             yield f"del {', '.join(dict.fromkeys(unused))}"
 
-    def _placement(self, step: Step, name: str) -> Iterator[str]:
+    def _place_lines(self, step: Step, name: str) -> Iterator[str]:
         allocation = self.allocations[name]
         layout = next(value.layout for value in self.tape.values if value.name == name)
         memory = self.memory[id(allocation)]

@@ -56,7 +56,7 @@ class HintKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaskedLanes:
-    """A load whose masked lanes reach the output: with ``fill`` in them, the output equals its reference.
+    """A load with masked lanes that reach the output: with ``fill`` in them, the output equals its reference.
 
     ``has_other``: the load has an ``other=``.
     """

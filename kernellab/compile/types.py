@@ -311,7 +311,7 @@ class Compiled(Drawable):
 
 @dataclass(frozen=True, slots=True)
 class CompiledDiff(Displayable):
-    """Two compiled kernels, whose difference in resources and in one stage shows."""
+    """Two compiled kernels, shown by their difference in resources and in one stage."""
 
     left: Compiled
     right: Compiled

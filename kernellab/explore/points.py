@@ -300,7 +300,7 @@ class Keeper:
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
             raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
-        version = self.kernels.current(self.kernel)
+        version = self.kernels.current_version(self.kernel)
         request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)
         if callable(self.requests.grid):  # a tuning has the grid that the function gives
@@ -318,7 +318,7 @@ class Keeper:
 
     def earlier(self) -> list[str]:
         """Return the points of this version that were kept before, the latest first, in words."""
-        version = self.kernels.current(self.kernel)
+        version = self.kernels.current_version(self.kernel)
         found = [row.measurement for row in self.kernels.store.history.measurements(version.id)]
         kept = [m for m in reversed(found) if _KEPT in m.details]
         return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))

@@ -282,7 +282,7 @@ def kernel_arguments(
 
 
 def _value(name: str, spec: ArgumentSpec, annotation: str | None, pointers: Mapping[str, MemoryRegion]) -> Any:
-    """Return an argument as the kernel gets it; ``annotation`` is None for a constexpr, whose numbers stay numbers."""
+    """Return an argument as the kernel gets it; ``annotation`` is None for a constexpr: its numbers stay numbers."""
     match spec:
         case TensorSpec():
             return _pointer(spec, pointers[name])

@@ -128,7 +128,7 @@ class Effects(Drawable):
         return f"the address of {lines[0]} cannot be followed to the memory that it is in" if lines else None
 
     def reached_through(self, *kinds: Access) -> frozenset[str]:
-        """Return the arguments whose stored addresses are accessed in one of these ways."""
+        """Return the arguments with stored addresses that are accessed in one of these ways."""
         names = {site.argument for site in self.sites if site.kind in kinds and site.is_reached}
         return frozenset(name.removeprefix(REACHED) for name in names)
 

@@ -93,7 +93,7 @@ def _wrap(value: npt.NDArray[np.int64 | np.bool_], element: str) -> Known:
     return value.astype(np.int64).astype(kinds[element]).astype(np.int64) if element in kinds else None
 
 
-def _quotient(a: Integers, b: Integers) -> Integers:
+def _truncating_division(a: Integers, b: Integers) -> Integers:
     """Divide as C does, towards zero."""
     quotient: Integers = (a - np.fmod(a, b)) // np.where(b == 0, 1, b)
     return quotient
@@ -115,7 +115,7 @@ _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
         "arith.addi": np.add,
         "arith.subi": np.subtract,
         "arith.muli": np.multiply,
-        "arith.divsi": _quotient,
+        "arith.divsi": _truncating_division,
         "arith.floordivsi": np.floor_divide,
         "arith.ceildivsi": lambda a, b: -(-a // b),
         "arith.remsi": np.fmod,

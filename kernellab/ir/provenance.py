@@ -58,7 +58,7 @@ def address_of(argument: int) -> Alternatives:
 
 
 def argument_in(alternative: Alternative) -> int | None:
-    """Return the argument whose memory an address points into, or None."""
+    """Return the argument that an address points into, or None."""
     if isinstance(alternative, tuple) and len(alternative) == 1 and alternative[0][1] == 1:
         return alternative[0][0]
     return None

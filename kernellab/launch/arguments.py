@@ -265,7 +265,7 @@ def tensor_spec(ranges: Ranges, name: str, value: Any) -> TensorSpec:
 
 
 def require_memory(name: str, tensor: Any) -> None:
-    """Refuse a tensor whose storage ends before its last element: an access would crash the process.
+    """Refuse a tensor that is longer than its storage: an access would crash the process.
 
     Raises:
         LaunchError: the storage of the tensor was resized or freed.

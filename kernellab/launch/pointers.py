@@ -129,7 +129,7 @@ def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def annotated_arguments(kernel: JitKernel) -> dict[str, Any] | None:
-    """Arguments for a jit function whose parameters all have Triton type annotations or defaults.
+    """Arguments for a jit function with Triton type annotations or defaults for all parameters.
 
     ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
     """

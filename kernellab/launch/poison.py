@@ -42,7 +42,7 @@ def key_of(tensor: Any) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _PoisonedOutput:
+class _PoisonRecord:
     """An output filled with the pattern, and its earlier contents."""
 
     name: str
@@ -54,7 +54,7 @@ class _PoisonedOutput:
 class Poison:
     """The filled outputs, until `lift`."""
 
-    filled: tuple[_PoisonedOutput, ...] = ()
+    filled: tuple[_PoisonRecord, ...] = ()
     unwritten: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = Fal
         if tensor.numel() and is_alone and is_spread and (copies or _dtype_name(tensor) in _PATTERNS):
             before = tensor.detach().clone()
             fill(tensor)
-            filled.append(_PoisonedOutput(name, tensor, before))
+            filled.append(_PoisonRecord(name, tensor, before))
     return Poison(tuple(filled))
 
 

@@ -112,7 +112,7 @@ class Registry:
         Raises:
             SourceError: the source of the kernel cannot be found any more.
         """
-        before = self.known(kernel)
+        before = self.known_version(kernel)
         if before is not None and self._entries[id(kernel)].epoch != self.store.database.epoch():
             before = self._store_version(before.closure, before.name)
             self._enter(self.owner_of(kernel), before)
@@ -128,7 +128,7 @@ class Registry:
         self._enter(owner, version, is_current=self._current.get(before.name) in (None, before))
         return version
 
-    def current(self, kernel: Kernel) -> Version:
+    def current_version(self, kernel: Kernel) -> Version:
         """The current version of a kernel; a new one is entered.
 
         Raises:
@@ -155,7 +155,7 @@ class Registry:
         Raises:
             UnknownName: it was never entered.
         """
-        if (version := self.known(kernel)) is not None:
+        if (version := self.known_version(kernel)) is not None:
             return version
         name = _name_of(kernel)
         raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
@@ -164,19 +164,19 @@ class Registry:
         """Whether the store has no version under the name of a kernel."""
         return _name_of(kernel) not in self
 
-    def known(self, kernel: Kernel) -> Version | None:
+    def known_version(self, kernel: Kernel) -> Version | None:
         """The version of a kernel of this session, or None if it was never entered."""
         entry = self._entries.get(id(kernel))
         return entry.version if entry is not None and entry.layer() is kernel else None
 
     def label_of(self, kernel: Kernel) -> str:
         """``name@version`` of a kernel, or its bare name if it was never entered."""
-        version = self.known(kernel)
+        version = self.known_version(kernel)
         return _name_of(kernel) if version is None else version.label
 
     def owner_of(self, kernel: Kernel) -> Any:
         """The entered kernel with its decorators, for itself or for its jit function."""
-        owner = None if self.known(kernel) is None else self._entries[id(kernel)].owner()
+        owner = None if self.known_version(kernel) is None else self._entries[id(kernel)].owner()
         return kernel if owner is None else owner
 
     def __getitem__(self, key: str | int) -> Any:
@@ -284,7 +284,9 @@ def _is_of(closure: Closure, version: Version) -> bool:
 
 def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:
     """The version of ``kernel`` that a record launched, or None if it was never entered."""
-    return kernels.version_of_launch(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
+    return kernels.version_of_launch(
+        kernel if kernels.known_version(record.owner) is None else record.owner, record.closure
+    )
 
 
 def remember(
@@ -308,7 +310,7 @@ def remember(
 def keep(kernels: Registry, record: LaunchRecord) -> None:
     """Store an unrecorded launch of an entered kernel; errors are ignored, so that the launch goes on."""
     with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
-        if kernels.known(record.owner) or kernels.known(record.kernel):
+        if kernels.known_version(record.owner) or kernels.known_version(record.kernel):
             remember(kernels, record.kernel, record)
 
 

@@ -278,7 +278,7 @@ def listing_of_version(kernels: Registry, key: str) -> Listing:
 
 
 def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> LoadedVersion:
-    """Define a stored kernel in a namespace, with those of its helpers whose names are free there.
+    """Define a stored kernel in a namespace, with the helpers that have free names there.
 
     Raises:
         UnknownName: there is none.

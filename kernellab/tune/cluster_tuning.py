@@ -147,7 +147,7 @@ def tune_elsewhere(
         queue.close()
         return None
     launches = call.for_target(owner.device.target)
-    version = environment.kernels.current(call.kernel)
+    version = environment.kernels.current_version(call.kernel)
     records = prepare_launches(replace(environment, device=owner.device), launches, options, version)
     before = {} if options.fresh else records.latest_rows()
     known = [measurement_of(row, records.key, records.device) for row in before.values()]
@@ -275,7 +275,7 @@ def cluster_cases(
             f"No process of the executor owns a GPU, so nothing can be measured there.{why} Start one worker per GPU "
             "first, and wait for it: client.wait_for_workers(1) with dask."
         )
-    return ClusterCases(queue, opened, environment, environment.kernels.current(kernel), measurer, owner)
+    return ClusterCases(queue, opened, environment, environment.kernels.current_version(kernel), measurer, owner)
 
 
 def _is_of_kind(measurement: Measurement, owner: GpuOwner) -> bool:

@@ -79,7 +79,7 @@ def prepare_launches(
     """
     _set_configs(launches, configs_of(_requested_configs(launches, options.configs)))
     launches.outputs = _output_names(options.outputs)
-    known = version or environment.kernels.current(launches.kernel)
+    known = version or environment.kernels.current_version(launches.kernel)
     first = next(iter(launches.originals))
     key = key_of(key_fields(launches, first, environment.device, sizes))
     return Records(environment.kernels.store.history, known.id, key, environment.device.name)
@@ -256,7 +256,7 @@ def _predicted_search(
 
 
 def _provenance(environment: Environment, launches: Launches, options: Options, records: Records) -> dict[str, Any]:
-    version = environment.kernels.known(launches.kernel)
+    version = environment.kernels.known_version(launches.kernel)
     return {
         **environment.device.facts,
         "search": options.search,

@@ -236,7 +236,7 @@ class Stop:
         Raises:
             WorkerDied: a stop was requested.
         """
-        if isinstance(threading.current_thread(), _BackgroundThread) and session_is_over():
+        if isinstance(threading.current_thread(), _BackgroundJob) and session_is_over():
             self.ask("ended with the session")
         if self.why:
             raise WorkerDied(f"{subject} {self.why}.")
@@ -306,7 +306,7 @@ def run_uninterrupted_with_progress(
     return work.result()
 
 
-class _BackgroundThread(threading.Thread):
+class _BackgroundJob(threading.Thread):
     """A thread of `in_background`."""
 
 
@@ -323,7 +323,7 @@ def in_background(*steps: Callable[[], object], name: str | None = None) -> thre
                 return
             step()
 
-    thread = _BackgroundThread(target=run, name=name)
+    thread = _BackgroundJob(target=run, name=name)
     thread.start()
     return thread
 

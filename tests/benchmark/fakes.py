@@ -91,7 +91,7 @@ class FakeGpu:
 
     def _environment(self, kernel: Any) -> BenchmarkContext:
         kernels = self.lab.kernels
-        version = kernels.known(kernel) or kernels.add(kernel)
+        version = kernels.known_version(kernel) or kernels.add(kernel)
         return BenchmarkContext(
             compiler=self.lab.compiler,
             target=self.lab.target,

@@ -159,7 +159,7 @@ def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, r
         planned_outputs = executed(each.tape, each.plan, fresh)
         torch.testing.assert_close(next(iter(planned_outputs.values())), result)
         assert each.plan.peak_bytes <= each.plan.unplanned_bytes
-        donated = each.planned(each.inputs)
+        donated = each.plan_with(each.inputs)
         assert donated.peak_bytes <= each.plan.peak_bytes
         fresh = {name: tensor for name, tensor in inputs().items() if name in each.inputs}
         torch.testing.assert_close(next(iter(executed(each.tape, donated, fresh).values())), result)
@@ -289,12 +289,12 @@ def donating(program: Program, *names: str) -> MemoryPlan:
 @pytest.mark.slow
 def test_outputs_lie_in_donated_inputs_of_their_layout(lab: kernellab.Lab, tmp_path: Path) -> None:
     program = chain(lab).functionalise()
-    assert program.planned(["x"]).peak_bytes == 4000
-    assert program.planned(["x"]) == donating(program, "x")
+    assert program.plan_with(["x"]).peak_bytes == 4000
+    assert program.plan_with(["x"]) == donating(program, "x")
     program.export(tmp_path / "donated.py", donated=["x"])
     assert "What x hold is lost" in run_text(tmp_path / "donated.py")
     with pytest.raises(UsageError, match="expected one of x"):
-        program.planned(["z"])
+        program.plan_with(["z"])
 
 
 def test_a_donated_input_is_overwritten_where_it_is_used_no_more(lab: kernellab.Lab) -> None:
@@ -304,7 +304,7 @@ def test_a_donated_input_is_overwritten_where_it_is_used_no_more(lab: kernellab.
         second = first @ y
         out = (second + first) * 2
         program.returns(out)
-    plan = program.planned(["x"])
+    plan = program.plan_with(["x"])
     assert (program.plan.peak_bytes, plan.peak_bytes) == (128, 64)
     assert plan.overwritten == ("x",)
     given: dict[str, Any] = {"x": x.clone(), "y": y}

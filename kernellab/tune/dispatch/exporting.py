@@ -129,7 +129,7 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
         by_device.setdefault(decision.device, decision)
     decisions = tuple(by_device.values())
     names = frozenset(name for decision in decisions for config in decision.configs for name in config)
-    version = session.kernels.current(dispatch.function)
+    version = session.kernels.current_version(dispatch.function)
     samples, compiled = _samples(session, dispatch)
     computed = {name for w in version.closure.wrappers if isinstance(w, Heuristics) for name, _ in w.values}
     samples = _with_sizes_as_arguments(samples, names | computed)

@@ -129,7 +129,7 @@ class LocalCases:
         environment, sizes = self.environment, dict(request.sizes)
         if self._launches is None:
             self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
-            self._version = environment.kernels.current(self.kernel)
+            self._version = environment.kernels.current_version(self.kernel)
         launches = self._launches.with_arguments((), self.spec.arguments(self.kernel, sizes, request.number))
         search = ForecastSearch(request)
         options = self.spec.options(search)

@@ -70,7 +70,7 @@ def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | 
 
 def _last_launch(session: Session, kernel: Kernel) -> Mapping[str, Any]:
     """Return the constexprs and options of the latest recorded launch of a kernel; of one never launched, nothing."""
-    version = session.kernels.known(kernel)
+    version = session.kernels.known_version(kernel)
     launch = None if version is None else recorded_version(session.kernels.store, version).launch
     if launch is None:
         return {}
