@@ -125,7 +125,7 @@ class Lab(Workspace):
         return layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
 
     def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
-        """Return the memory traffic of a launch, by line; without a GPU. Errors are those of `compile`."""
+        """Count the sectors of each memory access: is it coalesced? Needs no GPU; errors are those of `compile`."""
         from kernellab.explain.verbs import traffic_of_call
 
         call = self._user_call("traffic", kernel, grid, args, meta)

@@ -152,14 +152,18 @@ def page_of(word: str) -> HelpPage:
     if sections:
         return HelpPage(Card(sections, WIDTH))
     plain = word.lstrip("%-").lower()
-    names = dict.fromkeys(name for examples in TOPICS.values() for name in examples)
-    close = (
-        get_close_matches(plain, words(), 3, 0.6)
-        or [known for known in words() if plain and plain in known][:3]
-        or [short_name(name) for name in names if plain and plain in summary_of(name).lower()][:3]
-    )
+    named = [known for known in words() if plain and plain in known][:2]
+    close = list(dict.fromkeys([*get_close_matches(plain, words(), 3, 0.75), *named, *_verbs_about(plain)]))[:4]
     advice = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"No help on {word!r}; {advice}%triton lists what there is.")
+
+
+def _verbs_about(word: str) -> Iterator[str]:
+    """Yield the names whose purpose, summary or example has a word."""
+    for purpose, examples in TOPICS.items() if word else ():
+        for name, example in examples.items():
+            if re.search(rf"\b{re.escape(word)}", f"{purpose} {summary_of(name)} {example}", re.IGNORECASE):
+                yield short_name(name)
 
 
 @cache

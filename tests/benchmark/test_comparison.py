@@ -117,6 +117,7 @@ def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) ->
     comparison = lab.compare("scale", lambda x_ptr: 4 * x_ptr)
     assert not comparison.equal
     assert "DIFFERS" in comparison_card(comparison).html()
+    assert "tl.store" not in comparison_card(comparison).text()  # a kernel and an expression have no lines in common
     with pytest.raises(UsageError, match="takes y; scale@1 has x_ptr, out_ptr, n"):
         lab.compare("scale", lambda y: y)
 

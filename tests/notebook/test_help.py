@@ -104,8 +104,14 @@ def test_options_causes_statuses_and_results_have_pages(word: str, meaning: str)
     assert meaning in repr(page_of(word))
 
 
+def test_a_word_that_summaries_use_leads_to_their_verbs(notebook: Notebook) -> None:
+    for word, verb in (("coalesced", "traffic"), ("draw", "plot"), ("sliders", "explore"), ("fastest", "tune")):
+        with pytest.raises(UsageError, match=rf"did you mean .*\b{verb}\b"):
+            page_of(word)
+
+
 def test_an_unknown_word_names_similar_ones(notebook: Notebook) -> None:
-    with pytest.raises(UsageError, match=r"No help on 'tunne'; did you mean tune or .*\? %triton lists what there is"):
+    with pytest.raises(UsageError, match=r"No help on 'tunne'; did you mean tune.*\? %triton lists what there is"):
         page_of("tunne")
     assert "%triton lists what there is" in str(notebook.run("%triton_help zzzz").error)
 

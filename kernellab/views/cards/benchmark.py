@@ -183,7 +183,7 @@ def comparison_card(comparison: Comparison) -> Card:
         names, sources = comparison.names, comparison.sources
         blocks.append(Drawing(lambda: diff_html(left, right, names=names, sources=sources)))
         blocks.append(TextOnly(diff_text(left, right, names=names, sources=sources).split("\n")))
-    else:
+    elif any(comparison.failures):  # a function of torch has no lines in common with a kernel
         blocks.append(PlainText(comparison.source_diff))
     heading = Heading(f"{comparison.names[0]} vs {comparison.names[1]}", in_text=False)
     return Card([Section(heading, blocks)])
