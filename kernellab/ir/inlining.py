@@ -91,7 +91,7 @@ class _Copy:
             inside.append(self._operation(operation, target, blocks))
 
     def _helper(self, operation: Operation) -> Function | None:
-        """Return the function to put in the place of a call, or None. What follows a return is never reached."""
+        """Return the function that replaces a call, or None. What follows a return is never reached."""
         callee = self.graph.callee(operation)
         if callee is None or self.depth >= _DEEPEST:
             return None

@@ -189,7 +189,7 @@ class _Trials:
 
 
 def _no_number(value: Any) -> str:
-    """Return why a constexpr is no size; "" of a positive integer."""
+    """Return why a constexpr is not a size; "" of a positive integer."""
     if isinstance(value, bool):
         return "a flag"
     return "" if type(value) is int and value > 0 else "no positive integer"

@@ -212,7 +212,7 @@ class _Comparison(Differences):
         if loop.operands[2] in self.changed:
             steps = [trial.facts.over_programs(loop.operands[2]) for trial in (self.first, self.second)]
             if not self._are_in_proportion(*steps):
-                raise _Stays("the steps of its loop are no multiple of it")
+                raise _Stays("the steps of its loop are not multiples of it")
             rounds = self._rounds(self.first, loop)
             return None if rounds is None else rounds * self.first.value
         ours, theirs = (self._rounds(trial, loop) for trial in (self.first, self.second))

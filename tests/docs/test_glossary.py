@@ -97,6 +97,14 @@ def notebook_sentences(path: Path) -> Iterator[Sentence]:
             yield from markdown_sentences("".join(cell["source"]), f"{path.relative_to(ROOT)} cell {number}")
 
 
+def printed_sentences(path: Path) -> Iterator[Sentence]:
+    """Yield what the cells of a notebook printed and showed as text, where values stand in the sentences."""
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        for output in cell.get("outputs", []):
+            text = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue", "")
+            yield Sentence(f"{path.relative_to(ROOT)} output of cell {number}", "".join(text))
+
+
 def violations(sentences: Iterator[Sentence]) -> list[str]:
     """Return each retired phrase with its place and what to write."""
     table = rules()
@@ -123,6 +131,7 @@ def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_the_text_of_a_notebook_uses_the_words_of_the_glossary(notebook: Path) -> None:
     assert not violations(notebook_sentences(notebook))
+    assert not violations(printed_sentences(notebook))
 
 
 def test_a_retired_phrase_is_found_with_its_place_and_replacement(tmp_path: Path) -> None:
