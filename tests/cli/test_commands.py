@@ -51,6 +51,18 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
     assert ("imported" in called.err) is (command not in {"ls", "merge", "regressions"})
 
 
+@pytest.mark.slow
+def test_tune_proposes_configs_for_a_kernel_that_has_none_and_takes_a_kept_one(kernellab: Call) -> None:
+    of_file = kernellab("tune", "add.py", "--budget", "1", "--json").json
+    assert of_file["notes"][0].startswith("Proposed for an elementwise kernel: BLOCK ")
+    of_name = kernellab("tune", "add_kernel", "--budget", "1", "--json").json
+    assert of_name["kernel"] == "add_kernel"
+    assert of_name["notes"][0].startswith("Proposed for an elementwise kernel: ")
+    refused = kernellab("tune", "add_kernel", "--size", "n=5")
+    assert refused.status != 0
+    assert "is kept with its recorded launch" in refused.err
+
+
 def keep_times(*times_ms: float, folder: str = "store") -> None:
     """Let a store have a launch that took as long under one Triton after the other."""
     store = Store(Path(folder))

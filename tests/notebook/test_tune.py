@@ -49,6 +49,36 @@ def test_the_line_magic_takes_a_launch(notebook: Notebook) -> None:
     assert tuning.best is notebook.names["shift"].configs[predicted.index(min(predicted))]
 
 
+PLAIN = TUNED.replace(
+    '@triton.autotune(configs=[triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n"])', ""
+)
+
+
+@pytest.mark.slow
+def test_a_launched_kernel_without_configs_is_tuned_by_its_name_alone(notebook: Notebook) -> None:
+    assert notebook.triton(f"{PLAIN}\nshift[grid](x, out, 300, BLOCK=128, num_warps=2)").error is None
+    ran = notebook.run("tuning = %triton_tune --limit 4 shift")
+    assert ran.error is None
+    tuning = notebook.names["tuning"]
+    assert tuning.rows[0].config.text == "BLOCK=128, num_warps=2, num_stages=3"
+    assert sum(row.predicted_ms is not None for row in tuning.rows) == 4
+    assert tuning.notes[0].startswith("Proposed for an elementwise kernel: BLOCK 128 to 512, num_warps 1 to ")
+    assert tuning.provenance["proposed"] == "elementwise"
+    assert tuning.notes[0] in shown_texts(notebook.run("tuning").shown)[0]
+    assert notebook.names["out"].tolist() == [1.0] * 300
+
+
+@pytest.mark.slow
+def test_an_autotuned_kernel_is_tuned_by_its_name_with_its_own_configs(notebook: Notebook) -> None:
+    notebook.triton(f"{TUNED}\nshift[grid](x, out, 300)")
+    assert notebook.run("tuning = %triton_tune shift").error is None
+    assert [row.config.values["BLOCK"] for row in notebook.names["tuning"].rows] == [64, 128]
+
+
+def test_a_name_without_a_launch_is_refused(notebook: Notebook) -> None:
+    assert "'nothing'" in str(notebook.run("%triton_tune nothing").error)
+
+
 @pytest.mark.slow
 def test_the_best_config_shows_as_it_is_written(notebook: Notebook) -> None:
     notebook.triton(TUNED)
