@@ -42,7 +42,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.marking": f"with lab.marking(): {LAUNCH}",
     },
     "Tune it": {
-        "%triton_tune": f"%triton_tune --configs {_CONFIGS} add_kernel[grid](x, y, out, n)",
+        "%triton_tune": "%triton_tune --limit 4 add_kernel",
         "lab.tune": f"lab.tune(add_kernel, grid, x, y, out, n, configs={_CONFIGS[1:-1]}).best",
         "lab.tune_over": "lab.tune_over(add_kernel, grid, x, y, out, n, "
         f'over={{"n": [64, 300]}}, configs={_CONFIGS[1:-1]}).rule',
