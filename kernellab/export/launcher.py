@@ -250,7 +250,7 @@ class Decision:
     """The configs tuned on one model of device, and a function of the sizes that picks one.
 
     ``configs`` are constexprs and options by name, ``shared_bytes`` the shared memory of each, where known. ``words``
-    describes the measurement.
+    describes the measurement; it is a prediction if ``is_predicted``.
     """
 
     device: str
@@ -260,6 +260,7 @@ class Decision:
     shared_bytes: tuple[int | None, ...]
     source: Source
     words: str
+    is_predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +295,11 @@ class Chooser:
     def words(self) -> str:
         """The choice of the config, as a sentence for the module's docstring."""
         names = ", ".join(name for name, _ in self.sizes)
-        where = "; ".join(f"{decision.device} ({decision.words})" for decision in self.decisions)
-        return f"Its config is chosen by {names}, as measured on {where}."
+        places = [
+            f"{'predicted, not measured, for' if each.is_predicted else 'measured on'} {each.device} ({each.words})"
+            for each in self.decisions
+        ]
+        return f"Its config is chosen by {names}, as {'; '.join(places)}."
 
     def sections(self, kernel: str) -> Iterator[str]:
         """Yield the source: functions of the sizes, the table of decisions, and the lookup."""
@@ -309,7 +313,8 @@ class Chooser:
 
 def _decision_rows(decisions: Sequence[Decision]) -> Iterator[str]:
     for number, decision in enumerate(decisions, 1):
-        yield f"    # {' '.join(decision.words.split())}"
+        predicted = "Predicted, not measured: " * decision.is_predicted
+        yield f"    # {predicted}{' '.join(decision.words.split())}"
         yield f"    {literal(decision.device)}: {{"
         yield f'        "target": {literal(decision.target)},'
         yield f'        "multiprocessors": {decision.multiprocessors},'

@@ -62,6 +62,13 @@ class Row(OutcomeRow):
     predicted_high_ms: float | None = None
 
     @property
+    def ranking_ms(self) -> float | None:
+        """The time that ranks the config: the median if it ran well, the predicted time if nothing timed it."""
+        if self.status is Status.NOT_TIMED:
+            return self.predicted_ms
+        return self.time_ms if self.status is Status.OK else None
+
+    @property
     def resources(self) -> tuple[float, ...]:
         """The tie-breakers: spilled bytes, then registers of a block, then its shared memory."""
         warps = self.config.num_warps or 4

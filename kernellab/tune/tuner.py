@@ -178,8 +178,8 @@ class Tuner:
                 is_last = is_counted or self._is_spent()
                 suggested = [] if is_last else [self.suggest(config, self._rows[config]) for config in wanted]
                 wanted = [config for config in dict.fromkeys(suggested) if config and config not in self._rows]
-            for config in asked:
-                self.search.tell(config, self._rows[config].time_ms)
+            for row in map(self._rows.__getitem__, asked):
+                self.search.tell(row.config, row.ranking_ms if self.pool is None else row.time_ms)
             if self._is_spent():
                 break
         self._screen_spilling()

@@ -4,7 +4,9 @@ The file is an object with ``schema`` 1, ``kernel``, ``sizes`` (their names in o
 device, then by version of Triton, an object with ``driver``, ``target``, ``created`` (seconds since
 1970), ``rule``, and ``sizes``. That has, by sizes as ``M=64,N=64``, the ``config`` that is chosen, its
 ``time_ms`` and ``shared_bytes``, the ``best_ms`` of all configs and the ``regret``, each null where it is not known.
-``rule`` is what `Rule.as_json` gives; it decides what is chosen for other sizes.
+``rule`` is what `Rule.as_json` gives; it decides what is chosen for other sizes. Where the times are predicted, the
+device is called ``H100 (predicted)``, ``predicted_for`` names it, and the times are ``predicted_ms`` and
+``predicted_best_ms``.
 
 The folder has a file for all sizes but the first, which are in its name with the device; it has a config by the first
 size. ``N=4096,K=4096,device_name=NVIDIA_H200.json`` holds ``{"triton_version": "3.6.0", "16": {"BLOCK_M": 16, ...}}``,
@@ -18,7 +20,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,28 +65,33 @@ def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
 
 
 def _device_and_triton(dispatch: Dispatch) -> tuple[str, str]:
-    facts = dispatch.provenance
-    return str(facts.get("device") or "no GPU"), str(facts.get("triton") or "unknown")
+    return dispatch.device, str(dispatch.provenance.get("triton") or "unknown")
 
 
 def _entry(dispatch: Dispatch) -> dict[str, Any]:
     facts, sizes = dispatch.provenance, {}
+    time_ms, best_ms = _time_fields(is_predicted=dispatch.is_predicted)
     for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
         if regret.config is not None:
             sizes[",".join(f"{name}={value}" for name, value in case.sizes.items())] = {
                 "config": config_json(regret.config),
-                "time_ms": regret.time_ms,
-                "best_ms": regret.best_ms,
+                time_ms: regret.time_ms,
+                best_ms: regret.best_ms,
                 "regret": regret.regret,
                 "shared_bytes": next((row.shared_bytes for row in case.rows if row.config == regret.config), None),
             }
     return {
+        **({"predicted_for": facts["predicted_for"]} if dispatch.is_predicted else {}),
         "driver": facts.get("driver"),
         "target": facts.get("target"),
         "created": facts.get("created") or time.time(),
         "sizes": sizes,
         "rule": dispatch.rule.as_json,
     }
+
+
+def _time_fields(*, is_predicted: bool) -> tuple[str, str]:
+    return ("predicted_ms", "predicted_best_ms") if is_predicted else ("time_ms", "best_ms")
 
 
 def config_json(config: Config) -> dict[str, Any]:
@@ -117,15 +124,18 @@ def read_table(path: str | Path) -> tuple[Dispatch, ...]:
 def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, entry: Mapping[str, Any]) -> Dispatch:
     rule = Rule.from_json(entry["rule"])
     require(rule.names == names, "the sizes of the rule", rule.names, f"{names}, as in the table")
-    cases, regrets = [], []
+    cases, regrets, predicted_for = [], [], entry.get("predicted_for")
+    time_ms, best_ms = _time_fields(is_predicted=bool(predicted_for))
     for number, (text, stored) in enumerate(entry["sizes"].items()):
         sizes = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(","))}
         require(tuple(sizes) == names, "its sizes", text, ",".join(f"{name}=1" for name in names))
         config = Config.from_stored({"num_ctas": 1, **stored["config"]})
-        row = Row(config, Status.OK, time_ms=stored["time_ms"], shared_bytes=stored["shared_bytes"])
+        status = Status.NOT_TIMED if predicted_for else Status.OK
+        row = replace(Row(config, status, shared_bytes=stored["shared_bytes"]), **{time_ms: stored[time_ms]})
         cases.append(MeasuredCase(number, sizes, (row,)))
-        regrets.append(Regret(sizes, config, None, stored["time_ms"], stored["best_ms"], stored["regret"], None))
-    facts = {"device": device, "triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
+        regrets.append(Regret(sizes, config, None, stored[time_ms], stored[best_ms], stored["regret"], None))
+    facts = {"triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
+    facts |= {"predicted_for": predicted_for} if predicted_for else {"device": device}
     originals = tuple(config.to_triton() for config in rule.configs)
     return Dispatch(kernel, rule, tuple(cases), tuple(regrets), originals, provenance=facts)
 

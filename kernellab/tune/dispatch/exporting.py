@@ -22,7 +22,6 @@ from kernellab.registry.launches_from_store import size_formulas
 from kernellab.registry.versions import key_of
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
-from kernellab.store.columns import Status
 from kernellab.store.decoding import is_reference
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
@@ -73,10 +72,10 @@ def export_dispatch(
 
 
 def _require_decision(dispatch: Dispatch) -> None:
-    """Raise if no case of a dispatch was timed: its rule then picks the first config that compiles.
+    """Raise if no case of a dispatch was timed or predicted: its rule then picks the first config that compiles.
 
     Raises:
-        UsageError: nothing was timed, as without a GPU.
+        UsageError: it has no times, as on a machine without a GPU for an AMD target.
     """
     if not dispatch.rule.known and not any(case.times_ms for case in dispatch.cases):
         raise UsageError(
@@ -146,14 +145,16 @@ def _decision(dispatch: Dispatch) -> Decision:
     for row in (row for case in dispatch.cases for row in case.rows if row.shared_bytes is not None):
         needs[row.config] = max(needs.get(row.config, 0), row.shared_bytes or 0)
     cases = sum(bool(case.times_ms) for case in dispatch.cases) or len(dispatch.rule.known)
+    driver = "" if dispatch.is_predicted else f", driver {facts.get('driver')}"
     return Decision(
-        device=str(facts.get("device") or "no GPU"),
+        device=dispatch.device,
         target=str(facts.get("target") or ""),
         multiprocessors=dispatch.rule.multiprocessors,
         configs=configs,
         shared_bytes=tuple(needs.get(config) for config in dispatch.rule.configs),
         source=dispatch.rule.source,
-        words=f"{plural(cases, 'case')}, Triton {facts.get('triton')}, driver {facts.get('driver')}",
+        words=f"{plural(cases, 'case')}, Triton {facts.get('triton')}{driver}",
+        is_predicted=dispatch.is_predicted,
     )
 
 
@@ -218,7 +219,7 @@ def _sample_cases(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[M
     Raises:
         UsageError: no case worked.
     """
-    good = [case for case in cases if any(row.status is Status.OK for row in case.rows)]
+    good = [case for case in cases if case.times_ms]
     good.sort(key=lambda case: prod(case.sizes.values()))
     if not good:
         raise UsageError("No case of the dispatch was timed with a config that works: there is no decision to export.")

@@ -89,11 +89,15 @@ class CaseSpec:
 
 @dataclass(slots=True)
 class LocalCases:
-    """Measures cases one after the other on this process's GPU; without a GPU, configs are only compiled."""
+    """Measures cases one after the other on this process's GPU; without a GPU, their times are predicted.
+
+    ``multiprocessors`` are those of the device that times are predicted for, 0 for that of this machine.
+    """
 
     environment: Environment
     kernel: Kernel
     spec: CaseSpec
+    multiprocessors: int = 0
     lanes: int = 1
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
@@ -152,7 +156,7 @@ class LocalCases:
             grids={r.config: launches.of(r.config).grid for r in rows if r.status in {Status.OK, Status.NOT_TIMED}},
             resident=_resident_programs(rows, limits_of(environment.device.target)),
             key=records.key,
-            provenance={**facts, "multiprocessors": multiprocessors()},
+            provenance={**facts, "multiprocessors": self.multiprocessors or multiprocessors()},
             known=sum(row.config in search.known for row in rows),
             is_interrupted=tuning.is_interrupted,
         )

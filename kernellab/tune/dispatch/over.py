@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.checking.reference import keyword_names, takes_any_name
 from kernellab.errors import UsageError, WorkerError, plural, value_text
+from kernellab.explain.devices import device_for
 from kernellab.launch.calls import UserCall
 from kernellab.registry import Session
-from kernellab.target import multiprocessors
+from kernellab.target import Target, multiprocessors
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
@@ -68,7 +69,8 @@ def tune_over(
     launches = Launches(kernel, grid, (), arguments, environment.device.target)
     originals = candidates_of(launches, spec.configs)
     spec = replace(spec, given=arguments, configs=list(originals.values()))
-    measurer, remarks = measurer_of(environment, kernel, spec, executor, opened)
+    count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
+    measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     table = CaseTable(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
     reporter = session.runtime.dispatch_reporter
     try:
@@ -80,7 +82,7 @@ def tune_over(
             dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
-    notes = (*dispatch.notes, *remarks, *(() if table.timed_cases else (WITHOUT_GPU,)))
+    notes = (*dispatch.notes, *remarks, *_notes_without_gpu(dispatch, session.target))
     return replace(
         dispatch,
         originals=tuple(originals[config] for config in dispatch.rule.configs),
@@ -92,12 +94,31 @@ def tune_over(
     )
 
 
+def _notes_without_gpu(dispatch: Dispatch, target: Target) -> tuple[str, ...]:
+    """Return what the rule follows from where nothing was timed."""
+    if dispatch.is_predicted:
+        device = dispatch.provenance["predicted_for"]
+        return (f"Predicted for {device}, not measured: tune again where there is a GPU, which measures everything.",)
+    if any(case.times_ms for case in dispatch.cases):
+        return ()
+    refused = (f"Times cannot be predicted for {target}.",) if target.backend != "cuda" else ()
+    return (*refused, WITHOUT_GPU)
+
+
 def measurer_of(
-    environment: Environment, kernel: Kernel, spec: CaseSpec, executor: Any, opened: OpenEnvironment | None
+    environment: Environment,
+    kernel: Kernel,
+    spec: CaseSpec,
+    executor: Any,
+    opened: OpenEnvironment | None,
+    multiprocessors: int = 0,
 ) -> tuple[CaseMeasurer, tuple[str, ...]]:
-    """Return the measurer and its notes: the executor's processes that own a GPU, else this process."""
+    """Return the measurer and its notes: the executor's processes that own a GPU, else this process.
+
+    ``multiprocessors`` are those of the device that this process predicts for, where it has no GPU.
+    """
     if executor is None or opened is None:
-        return LocalCases(environment, kernel, spec), ()
+        return LocalCases(environment, kernel, spec, multiprocessors), ()
     from kernellab.tune.cluster_tuning import cluster_cases  # most need none of it
 
     make = partial(LocalCases, spec=spec)
@@ -240,7 +261,8 @@ def outcome_text(case: MeasuredCase) -> str:
     if not times:
         return f"{size_text(case.sizes)}: nothing was timed"
     best = min(times, key=times.__getitem__)
-    return f"{size_text(case.sizes)}: {times[best]:.4g} ms with {best.text}"
+    predicted = "predicted " * any(row.config == best and row.time_ms is None for row in case.rows)
+    return f"{size_text(case.sizes)}: {predicted}{times[best]:.4g} ms with {best.text}"
 
 
 def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:

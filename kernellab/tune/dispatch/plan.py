@@ -126,7 +126,8 @@ class Plan:
         """Record the result of a case."""
         self._under_way.pop(case.number, None)
         self.table.add_case(case)
-        timed = [row for row in case.rows if row.status not in {Status.NOT_TIMED, Status.PRUNED}]
+        untimed = {Status.NOT_TIMED, Status.PRUNED}
+        timed = [row for row in case.rows if row.status not in untimed or row.ranking_ms is not None]
         self._spent += max(0, len(timed) - case.known)
         if case.rows and not timed and all(row.status is Status.NOT_TIMED for row in case.rows):
             self._is_timed = False

@@ -19,7 +19,7 @@ from kernellab.store.columns import OUTCOME_COLUMNS
 from kernellab.timing.config import Config
 from kernellab.timing.outcome import record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
-from kernellab.tune.result import Row, times_of
+from kernellab.tune.result import PREDICTED, Row
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class MeasuredCase:
 
     @property
     def times_ms(self) -> dict[Config, float]:
-        """The medians of the configs that ran well."""
-        return times_of(self.rows)
+        """The medians of the configs that ran well; without a GPU, the predicted times."""
+        return {row.config: row.ranking_ms for row in self.rows if row.ranking_ms is not None}
 
 
 class CaseMeasurer(Protocol):
@@ -145,7 +145,7 @@ class Dispatch(Drawable):
     `triton.Config`s of the rule's configs, hooks included. ``provenance`` has device, driver and versions, ``cover``
     the losses with fewer configs. ``function`` and ``grid`` are the user's, None for a dispatch from a file;
     ``arguments`` returns the arguments of a launch by name for some sizes, ``check`` is the reference of their outputs,
-    and ``exporter`` is `Lab.export` of the lab that tuned.
+    and ``exporter`` is `Lab.export` of the lab that tuned. Without a GPU, all times are predicted (`is_predicted`).
     """
 
     kernel: str
@@ -170,7 +170,20 @@ class Dispatch(Drawable):
         worst = f", at most {max(known):.3f} x the best" if known else ""
         cases, configs = len(self.cases), len(self.rule.costs)
         counts = f"{plural(cases, 'case')}, {plural(configs, 'config')}"
-        return f"<Dispatch of {self.kernel}: {counts}{worst}>"
+        predicted = f", predicted for {self.provenance['predicted_for']}" if self.is_predicted else ""
+        return f"<Dispatch of {self.kernel}: {counts}{predicted}{worst}>"
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the rule follows from predicted times, since there was no GPU."""
+        return bool(self.provenance.get("predicted_for"))
+
+    @property
+    def device(self) -> str:
+        """The model of the device that was measured, or ``H100 (predicted)``; "no GPU" where it is neither."""
+        if self.is_predicted:
+            return f"{self.provenance['predicted_for']} (predicted)"
+        return str(self.provenance.get("device") or "no GPU")
 
     @property
     def configs(self) -> tuple[Any, ...]:
@@ -233,7 +246,12 @@ class Dispatch(Drawable):
         outcomes = [name for name in OUTCOME_COLUMNS if name not in {"status", "rank"}]
         chosen = [each.config for each in self.regrets]
         records = [
-            {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
+            {
+                **case.sizes,
+                **record_of(row, row.config, own),
+                **{name: getattr(row, name) for name in PREDICTED},
+                "chosen": row.config == chosen[place],
+            }
             for place, case, row in rows
         ]
         records += [
@@ -241,26 +259,31 @@ class Dispatch(Drawable):
             for case in self.cases
             if case.failure and not case.rows
         ]
-        return with_types(self._table(records, [*names, *own, *options, "status", *outcomes, "chosen"]), own)
+        columns = [*names, *own, *options, "status", *outcomes, *PREDICTED, "chosen"]
+        return with_types(self._table(records, columns), own, numbers=PREDICTED)
 
     @cached_property
     def regret(self) -> pandas.DataFrame:
         """A row per case: sizes, the config that is picked, ``time_ms``, ``best_ms``, ``regret``, ``estimated``.
 
         ``regret`` is the time of what is picked over that of the fastest config that was measured there;
-        ``estimated`` is that of a rule that knows nothing of the case.
+        ``estimated`` is that of a rule that knows nothing of the case. Where the times are predicted, the columns are
+        ``predicted_ms`` and ``predicted_best_ms``.
         """
-        columns = [*self.rule.names, "config", "best", "time_ms", "best_ms", "regret", "estimated", "reason"]
+        time, best = ("predicted_ms", "predicted_best_ms") if self.is_predicted else ("time_ms", "best_ms")
+        columns = [*self.rule.names, "config", "best", time, best, "regret", "estimated", "reason"]
         records = [
             {
                 **each.sizes,
                 "config": "" if each.config is None else each.config.text,
                 "best": "" if each.best is None else each.best.text,
-                **{name: getattr(each, name) for name in ("time_ms", "best_ms", "regret", "estimated", "reason")},
+                time: each.time_ms,
+                best: each.best_ms,
+                **{name: getattr(each, name) for name in ("regret", "estimated", "reason")},
             }
             for each in self.regrets
         ]
-        numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
+        numbers = dict.fromkeys((time, best, "regret", "estimated"), "float64")
         return self._table(records, columns).astype(numbers)
 
     def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:

@@ -120,8 +120,8 @@ class CaseTable:
             if before.status in self._faults.get(place, ()):
                 self._faults[place].remove(before.status)
         self.rows[case, place] = row
-        if row.status is Status.OK and row.time_ms is not None:
-            self._times_ms.setdefault(case, {})[place] = row.time_ms
+        if row.ranking_ms is not None:
+            self._times_ms.setdefault(case, {})[place] = row.ranking_ms
             self._new_times += 1
         elif row.status not in {Status.OK, Status.NOT_TIMED}:
             self._faults.setdefault(place, []).append(row.status)
@@ -143,7 +143,7 @@ class CaseTable:
     def is_hopeless(self, case: int, config: int) -> bool:
         """Whether to skip a config on a case: it failed there, does not compile, or fails often."""
         row = self.rows.get((case, config))
-        if row is not None and row.status is not Status.OK:
+        if row is not None and row.status is not Status.OK and row.ranking_ms is None:
             return True
         failed = self._faults.get(config, ())
         return any(status in _BROKEN for status in failed) or len(failed) >= _MOST_FAULTS

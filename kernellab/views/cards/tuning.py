@@ -271,13 +271,15 @@ def dispatch_summary(dispatch: Dispatch) -> str:
         no_gpu = "" if dispatch.provenance.get("device") else " (no GPU)"
         return f"{head}, not timed{no_gpu}"
     estimated = [regret.estimated for regret in dispatch.regrets if regret.estimated is not None]
-    loss = f"at most {max(known):.3f}x the best measured time"
+    predicted = dispatch.provenance.get("predicted_for")
+    kind, how = ("predicted", f"predicted for {predicted} (no GPU)") if predicted else ("measured", "measured")
+    loss = f"at most {max(known):.3f}x the best {kind} time"
     guess = ""
     if estimated:
         guess = f"; on other sizes, about {median(estimated):.3f}x"
         guess += f" (worst, leaving one case out: {max(estimated):.3f}x)"
     configs, rule = plural(measured, "config"), plural(len(dispatch.rule.costs), "config")
-    return f"{head}, {configs} measured; a rule of {rule}, {loss}{guess}"
+    return f"{head}, {configs} {how}; a rule of {rule}, {loss}{guess}"
 
 
 def _configs(dispatch: Dispatch) -> Table:
@@ -290,12 +292,13 @@ def _configs(dispatch: Dispatch) -> Table:
 
 
 def _regrets(dispatch: Dispatch, regrets: Sequence[Regret]) -> Table:
+    predicted = "predicted " * dispatch.is_predicted
     columns: dict[str, Callable[[Regret], str]] = {
         **{name: partial(_size_words, name) for name in dispatch.rule.names},
         "config": lambda regret: "" if regret.config is None else regret.config.text,
-        "ms": lambda regret: number(regret.time_ms, ".4g"),
+        f"{predicted}ms": lambda regret: number(regret.time_ms, ".4g"),
         "best": lambda regret: "" if regret.best in (None, regret.config) else regret.best.text,
-        "best ms": lambda regret: number(regret.best_ms, ".4g"),
+        f"best {predicted}ms": lambda regret: number(regret.best_ms, ".4g"),
         "x best": lambda regret: number(regret.regret, ".3f"),
         "if unknown": lambda regret: number(regret.estimated, ".3f"),
         "reason": lambda regret: regret.reason,

@@ -77,7 +77,7 @@ def plane_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: 
     middle = {name: int(median(regret.sizes[name] for regret in timed)) for name in others}
     for place, value in enumerate(values):
         axes = new_axes(figure, theme, (1, len(values), place + 1))
-        fixed, near, title = middle, timed, "config of the rule"
+        fixed, near, title = middle, timed, f"config of the rule{_predicted_words(dispatch)}"
         if value is not None:
             fixed, title = {**middle, others[0]: value}, f"{others[0]} = {value}"
             near = [regret for regret in timed if _nearest(regret.sizes[others[0]], values) == value]
@@ -98,9 +98,10 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     theme = theme_of(dark)
     figure, axes = single_axes(7.2, 3.0, theme)
     work = [prod(regret.sizes.values()) for regret in timed]
+    kind = "predicted" if dispatch.is_predicted else "measured"
     for name, values, marker, colour in (
-        ("not measured (estimated)", [regret.estimated for regret in timed], "x", theme.other),
-        ("as measured", [regret.regret for regret in timed], "o", theme.winner),
+        (f"not {kind} (estimated)", [regret.estimated for regret in timed], "x", theme.other),
+        (f"as {kind}", [regret.regret for regret in timed], "o", theme.winner),
     ):
         points = np.array([(x, y) for x, y in zip(work, values, strict=True) if y is not None]).reshape(-1, 2)
         axes.scatter(points[:, 0], points[:, 1], s=22, marker=marker, color=colour, label=name)
@@ -108,7 +109,13 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     use_logarithm(axes, "x", theme)
     if max(work) > _MANY * min(work):
         axes.xaxis.set_minor_formatter("")
-    label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="loss of the rule")
+    label(
+        axes,
+        theme,
+        x=" x ".join(dispatch.rule.names),
+        y="x the best",
+        title=f"loss of the rule{_predicted_words(dispatch)}",
+    )
     add_legend(axes, theme)
     return figure
 
@@ -129,9 +136,13 @@ def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
         colour, marker = series_style(theme, place)
         axes.plot(counts, values, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
     axes.set_xticks(counts)
-    label(axes, theme, x="configs", y="x the best", title="loss by number of configs")
+    label(axes, theme, x="configs", y="x the best", title=f"loss by number of configs{_predicted_words(dispatch)}")
     add_legend(axes, theme)
     return figure
+
+
+def _predicted_words(dispatch: Dispatch) -> str:
+    return f", predicted for {dispatch.provenance['predicted_for']}" if dispatch.is_predicted else ""
 
 
 def _nearest(value: int, values: Sequence[int | None]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-import kernellab
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
@@ -98,18 +96,15 @@ def test_a_config_that_does_not_compile_is_a_row() -> None:
     assert [row.status for row in found.rows] == [Status.COMPILE_ERROR, Status.OK]
 
 
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
-
-
-def test_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks(lab: kernellab.Lab) -> None:
+def test_for_amd_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks() -> None:
     grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731
-    found = lab.tune_over(scale, grid, over={"n": [600, 700]}, inputs=inputs, configs=CONFIGS[:2])
+    with shared_lab("hip:gfx942", ":memory:") as lab:
+        found = lab.tune_over(scale, grid, over={"n": [600, 700]}, inputs=inputs, configs=CONFIGS[:2])
+    assert not found.is_predicted
     assert found.frame.status.unique().tolist() == ["not_timed"]
     assert len(found.frame) == 4
     assert found.choose(n=1000) is CONFIGS[0]
+    assert "Times cannot be predicted for hip:gfx942." in found.notes
     assert "Without times, the rule picks the first config" in found.notes[-1]
     assert found.regret.reason.tolist() == ["not measured: there is no GPU"] * 2
 
