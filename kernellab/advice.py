@@ -188,7 +188,7 @@ RULES: Mapping[str, tuple[str, str]] = {
         "A launch gives nothing back: pass an output tensor and write to it with tl.store.",
     ),
     r"invalid function identifier: (\w+)": (
-        r"Triton takes no \1 for a name.",
+        r"Triton accepts no \1 in a name.",
         "Name kernels and helpers with ASCII letters, digits and underscores.",
     ),
     r"Insufficient registers": ("", "Raise maxnreg, or use smaller blocks."),

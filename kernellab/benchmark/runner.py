@@ -397,4 +397,4 @@ def difference_words(problem: str, compiled: Compiled | None) -> str:
     name = problem.partition(" differs")[0]
     if compiled is None or name not in compiled.effects.mutated & (compiled.effects.reads | compiled.effects.atomics):
         return problem
-    return f"{problem}; the kernel goes on from what {name} holds: let inputs= fill it, or the other start from it too"
+    return f"{problem}; the kernel updates {name} in place: fill it in inputs=, or let the other start from it, too"

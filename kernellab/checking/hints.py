@@ -134,7 +134,7 @@ def _hint_no_store(facts: Mismatch) -> Iterator[str]:
     if sites and all(site.masked and not site.conditional for site in sites):
         yield f"No lane stored to {facts.argument}: the mask of its store{where} was off in all of them."
     elif sites and all(site.conditional and not site.masked for site in sites):
-        yield f"No program stored to {facts.argument}: none came to its store{where}."
+        yield f"No program stored to {facts.argument}: none reached its store{where}."
 
 
 def _hint_accumulation(facts: Mismatch) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _hint_shift(facts: Mismatch) -> Iterator[str]:
 def _hint_factor(facts: Mismatch) -> Iterator[str]:
     factor = _factor_of(facts.got, facts.want) if _is_fully_written(facts) else None
     if factor == "-1":
-        yield f"{facts.argument} is {facts.expression} with the other sign, in each element."
+        yield f"{facts.argument} is {facts.expression} with the opposite sign, in each element."
     elif factor is not None:
         yield f"{facts.argument} is {factor} times {facts.expression}, in each element."
 

@@ -75,9 +75,7 @@ def _version_of(name: str) -> str:
 
 def _add_measuring(commands: Any) -> None:
     _of_file(commands, "traffic", "count sectors and wavefronts of each memory access; needs no GPU")
-    explain = _of_file(
-        commands, "explain", "explain what limits a launch, and what a fix would gain", f"{_ONE}; or a kept NAME"
-    )
+    explain = _of_file(commands, "explain", "say what limits a launch and what to change", f"{_ONE}; or a kept NAME")
     explain.add_argument("--fresh", action="store_true", help="explain again what was explained before")
     explain.add_argument("--samples", action="store_true", help="add a profile of stall reasons by line; needs a GPU")
     _add_timeout(explain, 60.0, "of a launch")
@@ -123,7 +121,7 @@ def _add_keeping(commands: Any) -> None:
     listing.add_argument("--name", metavar="PATTERN", help="names such as 'softmax*'")
     listing.add_argument("--status", help="launched, run, compiled, 'failed to compile', helper or 'never launched'")
     listing.add_argument("--notebook", metavar="PART", help="a part of the name of the notebook that defined them")
-    listing.add_argument("--since", help="from when on they were used: a date, or how long ago, such as 7d")
+    listing.add_argument("--since", help="used since then: a date, or how long ago, such as 7d")
     listing.add_argument("--all", dest="every", action="store_true", help="show all, not the latest 20")
     merged = _command(commands, "merge", "import kernels and measurements of another store, and list conflicts")
     merged.add_argument("path", metavar="PATH", help="the folder of a store, its file, or exported measurements")

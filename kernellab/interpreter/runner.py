@@ -25,8 +25,8 @@ INTERPRET_WORKER = WorkerKind(
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 
 _NO_GLUON = (
-    "which Triton's interpreter does not run: launch it on a GPU; to compile it, and to see its stages, effects, graph "
-    "and resources, takes none."
+    "which Triton's interpreter does not run: launch it on a GPU. Compiling it, and its stages, effects, graph and "
+    "resources, need none."
 )
 
 Progress = Callable[[tuple[int, int]], None]

@@ -207,7 +207,7 @@ class WorkerTransport(Transport):
         self.trials.wait_ready(device, with_torch=self._uses_torch_worker)
         readiness = Readiness(device, self.options.dtypes, self._needs_torch)
         worker = self.trials.worker(device, with_torch=self._uses_torch_worker)
-        worker.prepare(Job(bench_worker.get_ready, readiness, "Getting the bench ready"), _START_S)
+        worker.prepare(Job(bench_worker.get_ready, readiness, "Preparing the measurement"), _START_S)
 
     @property
     def _needs_torch(self) -> bool:

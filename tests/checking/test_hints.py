@@ -84,7 +84,7 @@ def test_a_factor_of_all_elements_has_its_name(factor: float, name: str) -> None
 
 
 def test_the_other_sign_is_called_so() -> None:
-    assert "with the other sign" in hinted(-X, X)[HintKind.SCALED]
+    assert "with the opposite sign" in hinted(-X, X)[HintKind.SCALED]
 
 
 def test_a_factor_of_nearly_all_elements_is_none() -> None:
