@@ -199,8 +199,9 @@ def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(reductions, key=lambda each: each.trips)
     lines = {each.line for each in reductions}
+    alike = [each.line for each in reductions if (each.trips, each.knows_trips) == (worst.trips, worst.knows_trips)]
     text = (
-        f"{sentence(iterations_text(worst))} reduces over all threads in {lines_text(lines)}, with a barrier each "
+        f"{sentence(iterations_text(worst))} reduces over all threads in {lines_text(alike)}, with a barrier each "
         "time. Accumulate the tile in the loop (acc += x), and reduce once after it."
     )
     kept = tuple(each for each in facts.reductions if each not in reductions)

@@ -331,7 +331,7 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
         return None
     worst = max(waiting, key=lambda each: (each.tile_bytes, each.trips, -(each.line or 0)))
-    figures_of = attrgetter("tile_bytes", "trips", "width_bytes")
+    figures_of = attrgetter("tile_bytes", "trips", "knows_trips", "width_bytes")
     alike = [each for each in waiting if figures_of(each) == figures_of(worst)]
     in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
     hidden = f"; about {bytes_text(needed)} needed to hide latency" if in_flight < needed else ""
