@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kernellab.checking.comparison import Check, ExpectedValue, compare
@@ -13,6 +13,9 @@ from kernellab.checking.reference import THE_FUNCTION, Reference, ReferenceFunct
 from kernellab.compile.types import Compiled
 from kernellab.display import HOOK, Drawable
 from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.explain.prediction import Prediction
+from kernellab.explain.prediction_verbs import predict_implementation
+from kernellab.explain.verbs import device_of
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments
 from kernellab.launch.poison import Poison, pattern_mask
@@ -52,12 +55,31 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictedTimes:
+    """The predicted times of both sides on one device, where there was no GPU to time them."""
+
+    left: Prediction
+    right: Prediction
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer the right one takes."""
+        return self.right.time_ms / self.left.time_ms
+
+    @property
+    def may_tie(self) -> bool:
+        """Whether the intervals overlap."""
+        return self.left.low_ms <= self.right.high_ms and self.right.low_ms <= self.left.high_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison(Drawable):
     """A comparison of two sides. ``sources`` are their texts, ``effects`` the differences of their effects, in words.
 
     ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not
     compile. ``failures`` are the errors of a side. ``outputs`` compares the right side's outputs with the left
-    one's; ``timing`` is None for the reason in ``why_no_timing``. Without ``same_inputs``, each side ran on inputs of
+    one's; ``timing`` is None for the reason in ``why_no_timing``, and without a GPU ``predicted`` has predicted times,
+    if the model has some for both. Without ``same_inputs``, each side ran on inputs of
     its own. ``notes`` say which side ran on a grid that it was never launched with; it may fail for that alone.
     """
 
@@ -71,6 +93,7 @@ class Comparison(Drawable):
     failures: tuple[KernellabError | None, KernellabError | None] = (None, None)
     same_inputs: bool = True
     notes: tuple[str, ...] = ()
+    predicted: PredictedTimes | None = None
 
     def __str__(self) -> str:
         """Return the card as text, at most `_LINES` lines of it."""
@@ -150,7 +173,8 @@ def compare_kernels(session: Session, left: str | int, right: str | int | Callab
         )
     one = _kernel_side(session, first, launch, is_edited=is_edited)
     two = _function_side(right, one) if other is None else _kernel_side(session, other, launch, is_edited=is_edited)
-    return _compare_sides(one, two, arguments, runtime)
+    comparison = _compare_sides(one, two, arguments, runtime)
+    return replace(comparison, predicted=_predict_sides(session, comparison, (one, two), arguments))
 
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
@@ -294,6 +318,18 @@ def _compare_sides(
     failures = outcomes[0].failure, outcomes[1].failure
     changes, notes = tuple(_effect_changes(pair)), tuple(side.note for side in (left, right) if side.note)
     return Comparison(names, sources, pair, changes, tuple(checks), timing, why, failures, same_inputs, notes)
+
+
+def _predict_sides(
+    session: Session, comparison: Comparison, sides: tuple[ComparedSide, ComparedSide], arguments: Mapping[str, Any]
+) -> PredictedTimes | None:
+    """Predict the times of two kernels that ran on the same inputs; None with a GPU, and for a function or AMD."""
+    ran = comparison.same_inputs and not any(comparison.failures) and None not in comparison.compiled
+    if not ran or session.runtime.device != "cpu" or session.target.backend != "cuda":
+        return None
+    device = device_of(session)
+    left, right = (predict_implementation(side.implementation(arguments), device) for side in sides)
+    return PredictedTimes(left, right)
 
 
 def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _SideOutcome:

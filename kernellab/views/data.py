@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernellab.benchmark.comparison import Comparison
+    from kernellab.benchmark.comparison import Comparison, PredictedTimes
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
     from kernellab.explain.explanation import Explanation
@@ -212,24 +212,35 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     return {
         **selected_fields(comparison, "names", "equal", "same_inputs", "effects", "outputs", "timing", "notes"),
         "why_no_timing": comparison.why_no_timing,
+        "predicted": None if comparison.predicted is None else _predicted_data(comparison.predicted),
         "failures": [None if failure is None else str(failure) for failure in comparison.failures],
         "resources": [None if side is None else plain(side.resources) for side in comparison.compiled],
         "source_diff": comparison.source_diff,
     }
 
 
+def _predicted_data(predicted: PredictedTimes) -> dict[str, Any]:
+    sides = {"left": prediction_data(predicted.left), "right": prediction_data(predicted.right)}
+    return {"ratio": predicted.ratio, "may_tie": predicted.may_tie, **sides}
+
+
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Return a row per side of a comparison: its name, its time, and its resources where it compiled."""
     timing = comparison.timing
     times = (None, None) if timing is None else (timing.left_ms, timing.right_ms)
+    predicted = comparison.predicted
+    predicted_ms = (None, None) if predicted is None else (predicted.left.time_ms, predicted.right.time_ms)
     names = [field.name for side in comparison.compiled if side for field in dataclasses.fields(side.resources)]
     return [
         {
             "name": name,
             "time_ms": time_ms,
+            "predicted_ms": guess_ms,
             **{field: plain(getattr(side.resources, field)) if side else None for field in dict.fromkeys(names)},
         }
-        for name, time_ms, side in zip(comparison.names, times, comparison.compiled, strict=True)
+        for name, time_ms, guess_ms, side in zip(
+            comparison.names, times, predicted_ms, comparison.compiled, strict=True
+        )
     ]
 
 

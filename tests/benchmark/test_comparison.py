@@ -13,6 +13,7 @@ from kernellab.benchmark.comparison import Timing
 from kernellab.errors import UnknownName, UsageError
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.views.cards.benchmark import comparison_card, timing_words
+from kernellab.views.data import comparison_data, comparison_rows
 from tests.labs import shared_lab
 
 SCALE = """
@@ -244,3 +245,45 @@ def test_a_verdict_comes_with_its_interval(lab: kernellab.Lab) -> None:
         "scale@1 is faster than scale@1 (200 us and 100 us; "
         "ratio 0.480 to 0.520, 99 % interval of 60 interleaved rounds)."
     )
+
+
+COPY = """
+@triton.jit
+def copy(x_ptr, out_ptr, n, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets * STRIDE, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+copy[(16,)](torch.zeros(1 << 20), torch.zeros(1 << 20), 16384, STRIDE=1, BLOCK=1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU times both")
+def test_without_a_gpu_the_ratio_of_two_versions_is_predicted_and_said_to_be(lab: kernellab.Lab) -> None:
+    lab.use_target("l4")
+    launch(lab, COPY)
+    launch(lab, COPY.replace("offsets * STRIDE", "offsets * STRIDE * 16"))
+    comparison = lab.compare("copy@1", "copy@2")
+    assert comparison.timing is None
+    predicted = comparison.predicted
+    assert predicted is not None
+    assert predicted.ratio == predicted.right.time_ms / predicted.left.time_ms > 1
+    words = timing_words(comparison)
+    assert words.startswith("Not timed: there is no GPU. Predicted for L4: copy@2 takes ")
+    assert words in comparison_card(comparison).text().replace("\n", " ")
+    assert comparison_data(comparison)["predicted"]["left"]["device"] == "L4"
+    assert [row["predicted_ms"] for row in comparison_rows(comparison)] == [
+        predicted.left.time_ms,
+        predicted.right.time_ms,
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU times both")
+def test_neither_amd_nor_a_function_has_a_predicted_ratio(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 *", "1 * 3 *"))
+    assert lab.compare("scale@1", lambda x_ptr: 3 * x_ptr).predicted is None
+    lab.use_target("hip:gfx942")
+    comparison = lab.compare("scale@1", "scale@2")
+    assert comparison.predicted is None
+    assert timing_words(comparison) == "Not timed: there is no GPU."

@@ -11,6 +11,7 @@ from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import KernellabError, RunError, plural
+from kernellab.explain.prediction import Prediction
 from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
 from kernellab.views import elements
@@ -194,13 +195,31 @@ def timing_words(comparison: Comparison) -> str:
     one, two = comparison.names
     timing = comparison.timing
     if timing is None:
-        return f"Not timed: {comparison.why_no_timing}."
+        return f"Not timed: {comparison.why_no_timing}.{_predicted_words(comparison)}"
     times = f"{elements.seconds_words(timing.left_ms / 1e3)} and {elements.seconds_words(timing.right_ms / 1e3)}"
     bounds = f"ratio {timing.low:.3f} to {timing.high:.3f}, 99 % interval of {timing.rounds} interleaved rounds"
     note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":
         return f"{two} and {one} take the same time ({times}; {bounds}).{note}"
     return f"{two} is {timing.verdict} than {one} ({times}; {bounds}).{note}"
+
+
+def _predicted_words(comparison: Comparison) -> str:
+    """Return the predicted ratio of two versions as a sentence, "" where nothing was predicted."""
+    predicted, (one, two) = comparison.predicted, comparison.names
+    if predicted is None:
+        return ""
+    left, right = predicted.left, predicted.right
+    factor = f"{two} takes {predicted.ratio:.3g}x the time of {one}"
+    times = " vs ".join(map(_predicted_time, (right, left)))
+    overlap = "; the intervals overlap" if predicted.may_tie else ""
+    return f" Predicted for {left.device}: {factor}, {times}{overlap}."
+
+
+def _predicted_time(prediction: Prediction) -> str:
+    ms = (prediction.time_ms, prediction.low_ms, prediction.high_ms)
+    time, low, high = (elements.seconds_words(each / 1e3) for each in ms)
+    return f"{time} ({low} to {high})"
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
