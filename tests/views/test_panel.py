@@ -324,7 +324,7 @@ def test_without_a_gpu_each_point_has_a_predicted_time_and_the_chart_says_so(
     assert panel.frame["time_ms"].isna().all()
     text = panel._repr_mimebundle_()["text/plain"]
     assert f"on {slow.prediction.device}, limited by {slow.prediction.bound}" in text
-    assert "predicted time, ms, with its interval" in panel._repr_mimebundle_()["text/html"]
+    assert "predicted ms with interval" in panel._repr_mimebundle_()["text/html"]
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def _remarks(shown: PanelView) -> list[str]:
     if evaluation is not None:
         reason = evaluation.row.reason
         if evaluation.run is not None:
-            sentences.append(f"Without a GPU nothing is timed: {_run_words(evaluation)}.")
+            sentences.append(f"{_run_words(evaluation).capitalize()}.")
             sentences += [finding_words(finding) for finding in evaluation.run.findings]
             sentences += evaluation.run.notes
         elif reason and evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
@@ -341,9 +341,9 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     values that changed from point to point.
     """
     chart = _Chart.of(history.evaluations[-_MOST:])
-    title = "occupancy, % (bars) and registers per thread (numbers)"
+    title = "occupancy, % (bars), registers (numbers)"
     if chart.is_timed:
-        title = f"{'predicted ' * chart.is_predicted}time, ms, with its interval; the best is large"
+        title = f"{'predicted ' * chart.is_predicted}ms with interval; the best is large"
     parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
     for i, each in enumerate(chart.evaluations):
         if current is not None and each.number == current.number:
