@@ -107,10 +107,12 @@ class Differences:
         facts = self.facts
         indices = [block.index for block in self.blocks if block.index is not None]
         counted = facts.reached([*indices, *facts.counters]) | facts.from_any_program
+        same_grid = facts.grid == self.second.facts.grid
+        counts = frozenset[int]() if same_grid else facts.from_grid - facts.from_any_program - counted
         for a, b in self.pairs:
             if a.attributes != b.attributes and (a.name not in _SIZED or integer_of(a.attribute("value", "0")) is None):
                 return True
-            if a.name in _TO_FLOAT and a.operands[0] in self.scaled - counted:
+            if a.name in _TO_FLOAT and a.operands[0] in (self.scaled - counted) | counts:
                 return True
         return False
 

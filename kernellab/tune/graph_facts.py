@@ -112,6 +112,12 @@ class GraphFacts:
         """The values that derive from any id of the program."""
         return frozenset().union(*self.from_programs.values())
 
+    @cached_property
+    def from_grid(self) -> frozenset[int]:
+        """The values that derive from the ids or from the number of the programs."""
+        counts = [operation.results[0] for operation in self.named("tt.get_num_programs")]
+        return self.from_any_program | self.reached(counts)
+
     def index_chain(self, value: int) -> frozenset[int]:
         """Return the values that are ``value`` plus something, in any shape."""
         graph, uses = self.graph, self.uses

@@ -19,6 +19,7 @@ from kernellab.ir.operations import MEMORY, Access
 from kernellab.ir.programs import Integers
 from kernellab.tune.differences import Block, Differences, Trial
 from kernellab.tune.graph_facts import CLAMPS, GraphFacts
+from kernellab.workers.forks_and_interrupts import cached_property
 
 
 class RoleKind(StrEnum):
@@ -108,6 +109,7 @@ class _Comparison(Differences):
         self._require_whole_reductions(loop)
         loops = self.facts.graph.operations
         extent = self._covered_by_programs() if loop is None else self._covered_by_loop(loops[loop])
+        self._require_own_accesses(loop)
         self._require_same_scalars(loop)
         size, limit = self._limit()
         masked = all(self._is_masked(block) for block in self.blocks)
@@ -213,6 +215,7 @@ class _Comparison(Differences):
             steps = [trial.facts.over_programs(loop.operands[2]) for trial in (self.first, self.second)]
             if not self._are_in_proportion(*steps):
                 raise _Stays("the steps of its loop are not multiples of it")
+            self._require_moved_together(loop)
             rounds = self._rounds(self.first, loop)
             return None if rounds is None else rounds * self.first.value
         ours, theirs = (self._rounds(trial, loop) for trial in (self.first, self.second))
@@ -240,16 +243,8 @@ class _Comparison(Differences):
         return int(np.max(np.maximum(0, -((start - stop) // step)), initial=0))  # type: ignore[operator]
 
     def _require_moved_together(self, loop: Operation) -> None:
-        """Refuse a loop that goes to memory by the number of the round, or moves a pointer by something else."""
+        """Refuse a loop that carries an index or a pointer forward by something else than the block."""
         facts = self.facts
-        counted = facts.reached([facts.counter(loop)], carried=False, without=frozenset(MEMORY))
-        for access in facts.accesses:
-            if (
-                facts.is_inside(access, loop)
-                and access.operands[0] in counted
-                and access.operands[0] not in self.scaled
-            ):
-                raise _Stays("its loop accesses memory by the number of the round")
         body = facts.graph.bodies(loop)[0]
         for argument, end in zip(body.arguments[1:], facts.graph.end(body).operands, strict=True):
             carried = facts.graph.values[argument]
@@ -257,13 +252,28 @@ class _Comparison(Differences):
             if is_index and end != argument and end not in self.scaled:
                 raise _Stays("its loop moves an index by something else than the block")
 
+    def _require_own_accesses(self, loop: int | None) -> None:
+        """Refuse a block whose start says where something else lies, too, such as a factor for each block."""
+        facts, memory = self.facts, frozenset(MEMORY)
+        counters = [] if loop is None else [facts.counter(facts.graph.operations[loop])]
+        from_start = facts.reached([*self.own_starts, *counters], counted=False, carried=False, without=memory)
+        indices = [block.index for block in self.blocks if block.index is not None]
+        from_index = facts.reached(indices, without=memory)
+        if any(access.operands[0] in from_start - from_index for access in facts.accesses):
+            raise _Stays("the start of a block says where something else lies, too")
+
+    @cached_property
+    def own_starts(self) -> frozenset[int]:
+        """The scalars at which blocks start, as far as they follow from the size."""
+        return frozenset(s for s in self.start_values if s in self.scaled or s in self.facts.counters)
+
     def _require_same_scalars(self, loop: int | None) -> None:
         """Refuse a value with which the ids of the programs mean something else."""
         facts, other = self.facts, self.second.facts
         bounds = {bound for each in facts.loops for bound in each.operands[:3]}
-        own = {start for start in self.start_values if start in self.scaled}
+        own = self.own_starts
         for scalar in facts.entering_scalars:
-            if scalar not in facts.from_any_program or scalar in bounds or own & {*facts.terms(scalar)}:
+            if scalar not in facts.from_grid or scalar in bounds or own & {*facts.terms(scalar)}:
                 continue
             ours, theirs = facts.in_launch(scalar), other.in_launch(scalar)
             if ours is None or theirs is None:
@@ -272,7 +282,7 @@ class _Comparison(Differences):
             elif not np.array_equal(ours, theirs) and not self._makes_up_for_start(scalar, own):
                 raise _Stays("with another value the ids of the programs mean something else")
 
-    def _makes_up_for_start(self, scalar: int, own: set[int]) -> bool:
+    def _makes_up_for_start(self, scalar: int, own: frozenset[int]) -> bool:
         """Whether a scalar and the start of the block add up to the same, as what is left of a row does."""
         for start in own:
             pairs = [(t.facts.over_programs(scalar), t.facts.over_programs(start)) for t in (self.first, self.second)]

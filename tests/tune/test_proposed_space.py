@@ -206,12 +206,49 @@ def heads(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + batch, tl.load(x_ptr + head))
 
 
+@triton.jit
+def factor_of_groups(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Scale the elements of each group of 128, of which a block holds a part."""
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + i, mask=i < n, other=0.0) * tl.load(out_ptr + start // 128)
+    tl.store(out_ptr, tl.sum(total))
+
+
+@triton.jit
+def factor_of_programs(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    i = first + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) * tl.load(out_ptr + first // 128), mask=i < n)
+
+
+@triton.jit
+def pointer_of_rounds(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + i, mask=i < n, other=0.0) * tl.load(out_ptr)
+        out_ptr += 1
+    tl.store(x_ptr, tl.sum(total))
+
+
+@triton.jit
+def share_of_programs(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n) / tl.num_programs(0), mask=i < n)
+
+
 UNREADABLE = {
     sum_of_blocks: "what is stored is a result for each block",
     scan_of_blocks: "each program scans its own block",
     scale_of_blocks: "what is stored is a result for each block",
     factor_of_blocks: "with another value the ids of the programs mean something else",
-    factor_of_rounds: "its loop accesses memory by the number of the round",
+    factor_of_rounds: "the start of a block says where something else lies, too",
+    factor_of_groups: "the start of a block says where something else lies, too",
+    factor_of_programs: "the start of a block says where something else lies, too",
+    pointer_of_rounds: "its loop moves an index by something else than the block",
+    share_of_programs: "a number that the kernel computes with",
     mean_of_block: "a number that the kernel computes with",
     pages: "where its blocks start is not known before the launch",
     interleaved: "a program holds that many elements at once",
