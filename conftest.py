@@ -29,8 +29,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep all that tests persist, also in the kernels and servers they start, out of the user's store.
 
     Live progress shows on slow machines only, so cells whose output is compared go without it. Predicted times of cards
-    and sliders take most of a second each, so tests ask for them.
+    and sliders take most of a second each, so tests ask for them. Garbage is collected less often than Python does:
+    imports, syntax trees and compiled kernels are many objects that stay.
     """
+    gc.disable()
     _hear_interrupts()
     if _runs_notebooks(config):
         os.environ.setdefault("KERNELLAB_PROGRESS", "0")
@@ -46,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Spare what was imported and collected, three quarters of a million objects, in every collection of garbage."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -100,6 +100,7 @@ def test_a_kernel_compiles_with_its_helper_from_ttgir_on(lab: kernellab.Lab) -> 
         _ = compiled.ttir
 
 
+@pytest.mark.slow
 def test_effects_and_graph_are_those_of_its_ttgir(lab: kernellab.Lab) -> None:
     call: Any = (add, X, X.clone(), OUT, N, 256)
     effects = lab.effects(*call)
@@ -151,6 +152,7 @@ def test_what_the_interpreter_cannot_run_is_said_in_a_sentence(lab: kernellab.La
     assert not OUT.any()
 
 
+@pytest.mark.slow
 def test_configs_are_compiled_by_a_tuning(lab: kernellab.Lab) -> None:
     configs = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((256, 4), (512, 8))]
     tuning = lab.tune(add, (4,), X, X, OUT, N, configs=configs)

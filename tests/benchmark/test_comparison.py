@@ -210,6 +210,7 @@ def test_another_kernel_without_a_grid_for_the_sizes_is_refused(lab: kernellab.L
         lab.compare("scale", "halve")
 
 
+@pytest.mark.slow
 def test_a_comparison_records_no_launch(lab: kernellab.Lab) -> None:
     before = lab.kernels.store.history.launches()
     lab.compare("scale", "scale")

@@ -40,6 +40,7 @@ def test_a_launch_of_wrap_triton_is_recorded(lab: kernellab.Lab) -> None:
     assert out.shape == x.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_launch_takes_a_named_tuple_of_tensors(lab: kernellab.Lab, dynamic: bool) -> None:
     kernel, x = lab.bind(add_pair), torch.arange(8.0)

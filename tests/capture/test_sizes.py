@@ -323,6 +323,7 @@ BRANCHES: list[tuple[str, Body]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_power_of_two_above_a_size_of_a_long_name_is_a_guard_that_a_run_can_ask(lab: kernellab.Lab) -> None:
     input_of_a_name_that_is_long = torch.arange(100.0)
     with lab.capture(dynamic=True) as program:

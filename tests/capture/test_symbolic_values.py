@@ -9,7 +9,6 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
@@ -69,6 +68,8 @@ class OfSymbolicSize(torch.Tensor):
 
 
 def symbol(value: int) -> Any:
+    from torch._dynamo.source import ConstantSource  # dynamo takes a second, in each process of tests
+
     env = ShapeEnv()
     named = env.create_symbol(value, source=ConstantSource("n"), dynamic_dim=DimDynamic.DYNAMIC)
     return env.create_symintnode(named, hint=value)
@@ -86,6 +87,7 @@ def test_launches_on_tensors_with_contents_take_the_values_of_symbols(lab: kerne
     assert not found
 
 
+@pytest.mark.slow
 def test_a_symbol_without_a_value_is_refused_on_tensors_with_contents(lab: kernellab.Lab) -> None:
     kernel, x = lab.bind(store_choice), torch.zeros(8)
     with pytest.raises(LaunchError, match="cannot trace this launch of store_choice"):

@@ -82,6 +82,7 @@ def test_a_bound_kernel_is_traced_to_the_node_of_wrap_triton(lab: kernellab.Lab,
     torch.testing.assert_close(module(x), wanted)
 
 
+@pytest.mark.slow
 def test_functionalisation_sees_what_a_launch_changes_and_nothing_else(lab: kernellab.Lab) -> None:
     kernel, x = lab.bind(samples.scale_kernel), torch.arange(100.0)
     module = make_fx(torch.func.functionalize(scaled_by(kernel)))(x)

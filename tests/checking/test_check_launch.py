@@ -121,6 +121,7 @@ def test_no_more_than_two_hints_are_given_and_none_where_nothing_explains(lab: k
     assert said.count(". ") == said.split("differs from", 1)[0].count(". ") + 4  # the differences alone
 
 
+@pytest.mark.slow
 def test_a_failed_check_leaves_the_tensors_as_the_launch_made_them(lab: kernellab.Lab) -> None:
     x, out = X.clone(), torch.zeros(1000)
     failure(lab, kernels.move, (4,), x, out, 1000, 0, 2.0, check=same, BLOCK=256)

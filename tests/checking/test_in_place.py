@@ -106,6 +106,7 @@ def test_comparisons_start_both_sides_from_the_same_values(lab: kernellab.Lab) -
     assert not lab.compare("add_eight", "clear").outputs[0].equal
 
 
+@pytest.mark.slow
 def test_hooks_of_configs_are_called_before_launches_on_the_cpu(lab: kernellab.Lab) -> None:
     def to_one(arguments: dict[str, Any]) -> None:
         arguments["x_ptr"].fill_(1)
@@ -212,6 +213,7 @@ def test_recorded_values_of_an_alias_are_those_from_before(lab: kernellab.Lab) -
     assert recorded(lab, "add_to", "out_ptr").alias == "x_ptr"
 
 
+@pytest.mark.slow
 def test_recorded_values_are_those_from_before_later_launches_of_a_cell(lab: kernellab.Lab) -> None:
     kernels = [lab.bind(copy), lab.bind(count_up)]
     x, out = torch.arange(16), torch.zeros(16, dtype=torch.int64)

@@ -74,6 +74,7 @@ def test_a_config_that_differs_from_the_reference_is_wrong_however_fast(lab: ker
     assert tuning.frame.attrs["check"] == "double"
 
 
+@pytest.mark.slow
 def test_no_config_that_agrees_is_said_clearly(lab: kernellab.Lab) -> None:
     tuning = tune(lab, double, dict.fromkeys(TIMES, SAYS))
     assert tuning.winner is None

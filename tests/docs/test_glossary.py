@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,18 +45,31 @@ class Rule:
         return match[0] if match else None
 
 
+@cache
 def rules() -> list[Rule]:
     """Return the rows of the table of avoided words."""
+    rows = table_rows()
+    return [Rule(phrases(avoided), but, phrases(allowed) if allowed else None) for avoided, but, allowed in rows]
+
+
+@cache
+def any_phrase() -> re.Pattern[str]:
+    """Return a pattern for any avoided phrase; most sentences have none, and need no look at the rules one by one."""
+    return phrases(",".join(row[0] for row in table_rows()))
+
+
+def table_rows() -> list[list[str]]:
+    """Return the cells of the table of avoided words, without its head."""
     table = GLOSSARY.read_text(encoding="utf-8").partition(AVOIDED)[2]
     rows = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in table.splitlines() if line[:1] == "|"]
-    return [Rule(phrases(avoided), but, phrases(allowed) if allowed else None) for avoided, but, allowed in rows[2:]]
+    return rows[2:]
 
 
 def phrases(words: str) -> re.Pattern[str]:
     """Return a pattern for any of some phrases, in which ``...`` is up to 50 characters of one clause."""
     parts = words.split(",")
     patterns = [re.escape(part.strip()).replace(r"\.\.\.", r"[^.;:]{1,50}?").replace(r"\ ", r"\s+") for part in parts]
-    return re.compile("|".join(rf"(?<!\w){pattern}(?!\w)" for pattern in patterns), re.IGNORECASE)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)", re.IGNORECASE)
 
 
 def python_sentences(path: Path) -> Iterator[Sentence]:
@@ -107,11 +121,11 @@ def printed_sentences(path: Path) -> Iterator[Sentence]:
 
 def violations(sentences: Iterator[Sentence]) -> list[str]:
     """Return each retired phrase with its place and what to write."""
-    table = rules()
     return [
         f"{sentence.place}: {found!r}; write: {rule.instead}"
         for sentence in sentences
-        for rule in table
+        if any_phrase().search(sentence.text)
+        for rule in rules()
         if (found := rule.hit(sentence.text)) is not None
     ]
 

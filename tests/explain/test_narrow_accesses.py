@@ -33,6 +33,7 @@ def compile_rows(lab: kernellab.Lab, stride: int, n: int, dtype: torch.dtype, bl
     return lab.compile(rows, x, x.clone(), stride, n, BLOCK=block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "width"), [(torch.float16, 2), (torch.float32, 4)])
 def test_an_undivided_stride_or_bound_narrows_what_it_takes_part_in(
     lab: kernellab.Lab, dtype: torch.dtype, width: int

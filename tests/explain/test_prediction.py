@@ -43,6 +43,7 @@ def predict(lab: kernellab.Lab, **options: str) -> kernellab.Prediction:
     return lab.predict(double, grid, X, OUT, N, BLOCK=1024, **options)
 
 
+@pytest.mark.slow
 def test_a_copy_takes_about_its_bytes_over_the_bandwidth(lab: kernellab.Lab) -> None:
     prediction = predict(lab, device="h100")
     assert prediction.device == "H100"
@@ -54,6 +55,7 @@ def test_a_copy_takes_about_its_bytes_over_the_bandwidth(lab: kernellab.Lab) -> 
     assert prediction.unknown == ()
 
 
+@pytest.mark.slow
 def test_a_slower_device_takes_longer(lab: kernellab.Lab) -> None:
     slow, quick = predict(lab, device="l4"), predict(lab, device="h200")
     assert (slow.target, quick.target) == ("cuda:89", "cuda:90")

@@ -96,6 +96,7 @@ def test_where_the_numbers_are_lost_the_lines_are_sampled(implementation: Implem
     assert profile.instructions == ()
 
 
+@pytest.mark.slow
 def test_a_refusal_is_a_sentence_and_no_error(implementation: Implementation) -> None:
     profile = profile_of(implementation, RecordedSampler(ProfilerRefusal("Not here.")), "GPU")
     assert (profile.refused, profile.samples) == ("Not here.", 0)

@@ -65,6 +65,7 @@ def test_a_tuning_without_a_gpu_leaves_the_launched_config_the_default(
     assert '"BLOCK": 32' not in text
 
 
+@pytest.mark.slow
 def test_the_report_compiles_the_launched_config(lab: kernellab.Lab, tmp_path: Path) -> None:
     scope = names()
     run(lab, SCALE + LAUNCH, scope)

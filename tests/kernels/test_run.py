@@ -27,6 +27,7 @@ def test_run_leaves_what_torch_computes_and_counts_what_changed(lab: kernellab.L
         assert run.changed[argument] == int((after.cpu() != before).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW_IF_NARROW)
 def test_a_bound_kernel_launches_like_a_plain_one(lab: kernellab.Lab, name: str) -> None:
     case = CASES[name]

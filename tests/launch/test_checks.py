@@ -87,6 +87,7 @@ def test_only_the_named_kernels_are_checked_and_programs_are_too(lab: kernellab.
         program.run(X=X, out=out)
 
 
+@pytest.mark.slow
 def test_a_named_kernel_that_was_not_launched_is_told(lab: kernellab.Lab) -> None:
     said = "no log_kerne, unknown through the lab; it launched root_in_place"
     with pytest.warns(UserWarning, match=said) as told, lab.checking(kernels=["unknown", "log_kerne", "root_in_place"]):

@@ -66,6 +66,7 @@ def test_inputs_formulas_and_conditions_are_expressions(shifting: Notebook) -> N
     assert frame.bytes.tolist() == [1000, 1000]
 
 
+@pytest.mark.slow
 def test_it_shows_as_text_and_html(shifting: Notebook) -> None:
     found = bench(shifting, 'plus_one --over "n=[100, 200]"')
     shown, _ = shifting.shell.display_formatter.format(found)

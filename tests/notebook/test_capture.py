@@ -25,6 +25,7 @@ def test_a_cell_becomes_a_program_of_its_name(notebook: Notebook) -> None:
     assert any("kl-card" in data.get("text/html", "") for data in ran.shown), "the card is still shown"
 
 
+@pytest.mark.slow
 def test_a_program_shows_as_picture_and_text(notebook: Notebook) -> None:
     notebook.double("double", launch=LAUNCH, options="--capture program")
     data = notebook.shell.display_formatter.format(notebook.names["program"])[0]

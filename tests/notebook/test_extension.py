@@ -117,6 +117,7 @@ def test_a_later_cell_launches_the_kernel_as_usual(shell: InteractiveShell, run:
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
 
 
+@pytest.mark.slow
 def test_a_compile_error_is_a_message_and_three_lines_that_point_into_the_cell(
     shell: InteractiveShell, shown: Callable[[str], Any]
 ) -> None:

@@ -41,6 +41,7 @@ def listed(line: str, shell: InteractiveShell) -> list[str]:
     return [row.label.partition("@")[0] for row in shell.run_line_magic("triton_ls", line).rows]
 
 
+@pytest.mark.slow
 def test_the_latest_comes_first_with_status_notebook_cell_and_last_config(shell: InteractiveShell) -> None:
     listing = shell.run_line_magic("triton_ls", "")
     assert [(row.label, str(row.status)) for row in listing.rows] == [

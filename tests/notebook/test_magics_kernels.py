@@ -101,6 +101,7 @@ def test_a_listing_has_version_launch_config_and_tags(value: Callable[[str], Any
     assert row.tags == ("fp32",)
 
 
+@pytest.mark.slow
 def test_a_listing_shows_as_text_and_html(value: Callable[[str], Any]) -> None:
     listing = value("%triton_ls")
     text, html = listing_card(listing).text(), listing_card(listing).html()

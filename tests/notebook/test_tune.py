@@ -124,6 +124,7 @@ def test_a_cell_without_configs_says_what_to_do(notebook: Notebook) -> None:
     assert "decorate one with @triton.autotune" in ran.error_lines[0]
 
 
+@pytest.mark.slow
 def test_a_number_of_configs_is_a_budget_and_a_search_has_its_own_option(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     ran = notebook.run("tuning = %triton_tune --configs 1 --search descent shift[grid](x, out, 300)")
@@ -131,6 +132,7 @@ def test_a_number_of_configs_is_a_budget_and_a_search_has_its_own_option(noteboo
     assert notebook.names["tuning"].frame.attrs["search"] == "descent"
 
 
+@pytest.mark.slow
 def test_without_a_gpu_a_check_is_made_on_the_cpu(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run('tuning = %triton_tune --check "x + 1" shift[grid](x, out, 300)')
@@ -208,6 +210,7 @@ def test_the_line_magic_tunes_over_sizes(notebook: Notebook) -> None:
     assert "predicted for H100 (no GPU)" in shown["text/html"]
 
 
+@pytest.mark.slow
 def test_tuning_over_sizes_makes_its_inputs_by_a_function(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run("def inputs(n):\n    return {'x_ptr': torch.ones(n), 'out_ptr': torch.empty(n), 'n': n}")

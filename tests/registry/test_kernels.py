@@ -160,6 +160,7 @@ def test_a_kernel_of_a_module_that_was_entered_launches_through_the_lab(lab: ker
     assert [check.equal for check in lab.compare("add_kernel", "add_kernel").outputs] == [True]
 
 
+@pytest.mark.slow
 def test_a_frame_without_rows_has_the_columns_of_one_with_rows() -> None:
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
         empty = {table: list(lab.frame(table).columns) for table in ("kernels", "launches")}

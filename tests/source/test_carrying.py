@@ -178,6 +178,7 @@ def test_a_named_tuple_of_tensors_whose_class_a_cell_defines_is_launched(lab: La
     assert lab.effects(names["of_pair"], out, given).reads == {"given[0]"}
 
 
+@pytest.mark.slow
 def test_configs_of_enum_members_are_tuned_and_known_again(lab: Lab, out: torch.Tensor) -> None:
     names = cell(KINDS["enum"], "Mode.A")
     configs = [triton.Config({"C": member}) for member in names["Mode"]]

@@ -74,6 +74,7 @@ def of_factor(factor: int) -> Any:
     return triton.heuristics({"FEW": lambda a, factor=factor: a["n"] * factor})(decorated_kernel.fn.fn)
 
 
+@pytest.mark.slow
 def test_a_heuristic_comes_back_with_the_default_that_it_was_made_with() -> None:
     small, large = of_factor(2), of_factor(3)
     assert [revived(kernel).values["FEW"]({"n": 5}) for kernel in (small, large)] == [10, 15]

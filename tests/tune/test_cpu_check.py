@@ -96,6 +96,7 @@ def test_the_reference_and_each_config_start_from_what_the_arguments_held(lab: k
     assert bool((out == 7).all())
 
 
+@pytest.mark.slow
 def test_accumulators_that_are_declared_start_from_zero(lab: kernellab.Lab, tensors: Any) -> None:
     x, out = tensors
     kernel = triton.autotune(blocks(64, 128), key=["n"], reset_to_zero=["out_ptr"])(add_up)
@@ -111,6 +112,7 @@ def test_a_config_that_leaves_its_arguments_is_a_fault(lab: kernellab.Lab, tenso
     assert tuning.best.kwargs == {"BLOCK": 4}
 
 
+@pytest.mark.slow
 def test_arguments_without_data_are_refused_with_a_check_and_tuned_without(lab: kernellab.Lab) -> None:
     x, out = torch.empty(COUNT, device="meta"), torch.empty(COUNT, device="meta")
     assert lab.tune(scale, grid, x, out, COUNT, configs=blocks(64, 128)).is_predicted

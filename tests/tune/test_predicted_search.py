@@ -66,6 +66,7 @@ def run(search: PredictedSearch) -> dict[Config, float]:
     return times
 
 
+@pytest.mark.slow
 def test_of_two_thousand_configs_one_in_twenty_is_compiled_and_a_best_one_found() -> None:
     compiler = Compiler()
     search = PredictedSearch(SPACE, compiler)
@@ -109,6 +110,7 @@ def test_estimates_follow_the_parameters() -> None:
     assert estimates[configs[0]] < estimates[configs[1]] < estimates[configs[-1]]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_compiles_and_predicts(lab: kernellab.Lab) -> None:
     x, out = torch.zeros(300_000), torch.empty(300_000)
     space = Space(BLOCK=[32, 64, 128, 256, 512, 1024, 2048], num_warps=[1, 2, 4, 8], num_stages=[1, 2, 3])

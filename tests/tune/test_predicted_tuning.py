@@ -46,6 +46,7 @@ def tuning(lab: kernellab.Lab) -> kernellab.Tuning:
     return lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024, 128))
 
 
+@pytest.mark.slow
 def test_each_config_has_a_predicted_time_in_its_interval(tuning: kernellab.Tuning) -> None:
     times = tuning.frame[list(PREDICTED_COLUMNS)]
     assert times.notna().all(axis=None)
@@ -70,6 +71,7 @@ def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
     assert [row.predicted_ms for row in again.rows] == [row.predicted_ms for row in tuning.rows]
 
 
+@pytest.mark.slow
 def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.Tuning) -> None:
     text = tuning._repr_mimebundle_()["text/plain"]
     assert "3 configs compiled in " in text
@@ -82,6 +84,7 @@ def test_the_store_keeps_no_prediction(lab: kernellab.Lab, tuning: kernellab.Tun
     assert lab.kernels.store.history.measurements(key=tuning.provenance["key"]) == []
 
 
+@pytest.mark.slow
 def test_for_amd_the_first_config_that_fits_wins_and_one_note_says_why() -> None:
     with shared_lab("hip:gfx942", ":memory:") as amd:
         tuning = amd.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024))
@@ -108,6 +111,7 @@ def test_configs_that_agree_with_the_reference_come_before_quicker_ones() -> Non
     assert predicted_final({each.config: each for each in rows}).winner == rows[1].config
 
 
+@pytest.mark.slow
 def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernellab.explain import prediction_verbs
 

@@ -119,6 +119,7 @@ def test_a_hook_of_a_config_never_touches_the_tensors_while_configs_compile() ->
     assert held.tolist() == [1.0] * N
 
 
+@pytest.mark.slow
 def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> None:
     def early(configs: list[Any], named: dict[str, Any], **meta: Any) -> list[Any]:
         assert named["n"] == N
@@ -138,6 +139,7 @@ def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_config_that_needs_too_much_has_its_reason_and_is_not_the_best(lab: kernellab.Lab) -> None:
     tuning = lab.tune(scale, grid, X, OUT, N, configs=[*blocks(63), *blocks(64, num_warps=64), *blocks(128)])
     assert list(tuning.frame.status) == ["compile_error", "cannot_run", "not_timed"]
@@ -166,6 +168,7 @@ def test_a_check_that_cannot_be_computed_is_refused_without_a_gpu_too(lab: kerne
         lab.tune(scale, grid, X, OUT, N, configs=blocks(64), check=check)
 
 
+@pytest.mark.slow
 def test_equal_configs_are_one_row_and_counted(lab: kernellab.Lab) -> None:
     tuning = lab.tune(scale, grid, X, OUT, N, configs=[*blocks(64, 128), *blocks(64), *blocks(128)])
     assert len(tuning.rows) == 2
@@ -228,6 +231,7 @@ def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> No
     assert moved_bytes({"x_ptr": X, "out_ptr": OUT, "n": N}, compiled) == 2 * 4 * N
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_launch_that_would_have_been_is_kept_as_one_that_was_not(lab: kernellab.Lab) -> None:
     best = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128)).best
     version = lab.kernels.version("scale")

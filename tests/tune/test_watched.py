@@ -104,6 +104,7 @@ def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
     assert bench.closed
 
 
+@pytest.mark.slow
 def test_an_interrupt_without_a_gpu_tells_what_was_not_compiled_and_of_no_best() -> None:
     @contextmanager
     def progress(kernel: str) -> Iterator[Watch]:

@@ -38,6 +38,7 @@ def compile_product(
     return lab.compile(product, a, a.T.contiguous(), torch.zeros(64, 64), 256, precision, stages, **TILE, **meta)
 
 
+@pytest.mark.slow
 def test_stages_show_where_a_loop_is_pipelined(lab: kernellab.Lab) -> None:
     compiled = compile_product(lab, num_stages=4)
     assert is_pipelined(compiled)
@@ -48,11 +49,13 @@ def test_stages_show_where_a_loop_is_pipelined(lab: kernellab.Lab) -> None:
     assert option_words(plain) == ["4 warps"]
 
 
+@pytest.mark.slow
 def test_stages_of_a_loop_are_said_to_override_the_config(lab: kernellab.Lab) -> None:
     words = option_words(compile_product(lab, stages=2, num_stages=4))
     assert words == ["4 warps", f"2 stages by tl.range in line {LINE_OF_LOOP} (not 4)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "words"),
     [("tf32", "TF32 on cuda:90"), ("tf32x3", "TF32x3 on cuda:90"), ("ieee", "full fp32 on cuda:90")],
@@ -62,10 +65,12 @@ def test_the_precision_of_single_precision_products_is_said(lab: kernellab.Lab, 
     assert sentence.startswith(f"tl.dot of fp32 in line {LINE_OF_LOOP + 3}: {words}")
 
 
+@pytest.mark.slow
 def test_products_of_half_precision_need_no_sentence(lab: kernellab.Lab) -> None:
     assert precision_words(compile_product(lab, dtype=torch.float16)) == []
 
 
+@pytest.mark.slow
 def test_a_target_without_tensor_cores_for_it_multiplies_in_full(lab: kernellab.Lab) -> None:
     (sentence,) = precision_words(compile_product(lab, target="cuda:75"))
     assert "full fp32 on cuda:75" in sentence

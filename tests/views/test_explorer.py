@@ -176,6 +176,7 @@ def test_the_source_of_a_cell_is_shown_as_it_was_given(matmul: Compile) -> None:
     assert html.index("def matmul_kernel(") < html.index("def grouped_tile(")
 
 
+@pytest.mark.slow
 def test_the_named_stage_is_open(matmul: Compile) -> None:
     html = explorer_html(matmul(), opened="ttgir", sass=False)
     opened = re.findall(r'<input[^>]*-tab"[^>]* checked[^>]*><b>(\w+)</b>', html)

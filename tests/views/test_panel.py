@@ -292,6 +292,7 @@ def copy_by_descriptor(a, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + first + tl.arange(0, BLOCK), a.load([first]))
 
 
+@pytest.mark.slow
 def test_the_block_of_a_descriptor_follows_by_the_hook_of_the_configs(lab: kernellab.Lab) -> None:
     values, out = torch.randn(128), torch.zeros(128)
     panel = lab.explore(

@@ -115,6 +115,7 @@ def test_a_reference_over_parameters_is_what_the_module_checks_with(lab: kernell
     assert "outputs match those at export" in (tmp_path / "add.py").read_text()
 
 
+@pytest.mark.slow
 def test_what_tuning_over_sizes_returns_is_exported(lab: kernellab.Lab, tmp_path: Path) -> None:
     def inputs(n: int) -> dict[str, Any]:
         return added({"n": n})

@@ -96,6 +96,7 @@ def test_a_config_that_does_not_compile_is_a_row() -> None:
     assert [row.status for row in found.rows] == [Status.COMPILE_ERROR, Status.OK]
 
 
+@pytest.mark.slow
 def test_for_amd_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks() -> None:
     grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731
     with shared_lab("hip:gfx942", ":memory:") as lab:
