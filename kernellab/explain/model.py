@@ -367,9 +367,8 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     now, then = times_of(facts), times_of(fixed)
     shown, factor = with_measured_time(facts, now), _overestimate(facts, now)
     shortest = shown.total / _MOST_GAIN
-    ratios, least = [now.total / then.total], max(floor_seconds(fixed), shortest)
-    if facts.time_s is None:
-        least = min(least, then.total)
+    roofline = roofline_seconds(facts, shown) + floor_seconds(fixed) - floor_seconds(facts)
+    ratios, least = [now.total / then.total], max(roofline, shortest)
     lowered = {term for term, seconds in now.terms.items() if then.terms[term] < seconds}
     if facts.time_s is not None:
         after = then.total
