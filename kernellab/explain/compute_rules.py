@@ -42,8 +42,11 @@ def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
         text = f"tl.dot in {lines} does not use the tensor cores: it multiplies {worst.kind} exactly. {_TF32}"
         if worst.kind != "fp32":
             text = f"tl.dot in {lines} multiplies {worst.kind} without the tensor cores. {_LARGER_TILE}"
-        kind = "tf32" if worst.kind == "fp32" else worst.kind
-        on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
+        kinds = {"fp32": "tf32"}  # others stay
+        on_cores = tuple(
+            replace(dot, kind=kinds.get(dot.kind, dot.kind), on_tensor_cores=True) if dot in dots else dot
+            for dot in facts.dots
+        )
         shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
         fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
         return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
 from kernellab.explain.causes import UNDERSTATED, Cause, PerformanceFinding, bytes_text, count_text, time_text
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.facts import AccessFacts, Facts
-from kernellab.explain.model import Bottleneck, floor_seconds, leaves_idle, needed_bytes_in_flight, times_of
+from kernellab.explain.model import Bottleneck, leaves_idle, needed_bytes_in_flight, roofline_seconds, times_of
 
 MOSTLY_OVERHEAD = 2 / 3
 ROUNDED = 0.95  # of the time that a unit is shown with, which it may take at least in a measured launch
@@ -30,8 +31,8 @@ def headline(why: Explanation) -> Iterator[str]:
         yield f"the headline does not name {why.bound}: {why.summary}"
     if why.facts.time_s is not None and abs(total / why.facts.time_s - 1) > 1e-6:
         yield f"the terms make {total}, {why.facts.time_s} was measured"
-    if f"roofline bound {time_text(min(total, floor_seconds(why.facts)))}" not in why.summary:
-        yield f"the roofline bound is {floor_seconds(why.facts)} of {total}: {why.summary}"
+    if f"roofline bound {time_text(roofline_seconds(why.facts, why.times))}" not in why.summary:
+        yield f"the roofline bound is not that of the facts: {why.summary}"
     if min(terms.values()) < 0:
         yield f"a negative term: {terms}"
 
@@ -44,7 +45,10 @@ def gains(why: Explanation) -> Iterator[str]:
         left = why.times.without_terms(lowered_terms(why, finding))
         by_terms = left.total if why.facts.time_s is None else left.launch + ROUNDED * left.longest
         overhead = why.facts.device.launch_s if finding.cause is Cause.LAUNCH else 0.0
-        for least, name in ((by_terms, "its terms"), (floor_seconds(why.facts) - overhead, "the roofline bound")):
+        for least, name in (
+            (by_terms, "its terms"),
+            (roofline_seconds(why.facts, why.times) - overhead, "the roofline bound"),
+        ):
             if high > 1 and high * least > why.times.total * (1 + 1e-6):
                 yield f"{finding.cause}: {high} promised, {name} allow {why.times.total / least}"
 
@@ -102,11 +106,12 @@ def sentences(why: Explanation) -> Iterator[str]:
             if int(warps) == facts.warps or int(warps) > 32:
                 yield f"num_warps={warps} advised where it is {facts.warps}: {text}"
         for stages in re.findall(r"Prefetch with .*?num_stages=(\d+)", text):
-            if int(stages) <= facts.loop_stages or (
-                facts.dots and not facts.loop_stages and int(stages) <= facts.stages
-            ):
+            has_dots = any(dot.in_loop for dot in facts.dots)
+            if int(stages) <= (facts.loop_stages or (facts.stages if has_dots else 1)):
                 yield f"num_stages={stages} advised where it is {facts.stages}, {facts.loop_stages}: {text}"
-    if len(set(why.unknown)) < len(why.unknown):
+    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "Addresses are unknown" in each]
+    reasons = [each.partition(": ")[2] or each for each in about_traffic]
+    if len(set(why.unknown)) < len(why.unknown) or len(set(reasons)) < len(reasons):
         yield f"something is unknown twice: {why.unknown}"
 
 
@@ -147,15 +152,17 @@ def named_lines(text: str) -> set[int]:
 def joined(why: Explanation) -> Iterator[str]:
     """Accesses as bad as the one that a finding is about are named with it."""
     for finding in why.findings:
+        places = Counter((each.line, each.argument) for each in why.facts.accesses)
         own = [each for each in why.facts.accesses if is_like(finding.cause, each)]
+        own = [each for each in own if each.line is not None and places[each.line, each.argument] == 1]
+        named = {id(each) for each in own if names(finding.text, each)}
         for first, other in combinations(own, 2):
-            if finding.line in {first.line, other.line} and figures_of(first) == figures_of(other):
-                named = [
-                    each.argument in finding.text and each.line in named_lines(finding.text) for each in (first, other)
-                ]
-                lines = {first.line, other.line}
-                if sum(named) == 1 and None not in lines:
-                    yield f"one of two equal accesses is named: {first}, {other}: {finding.text}"
+            if figures_of(first) == figures_of(other) and (id(first) in named) != (id(other) in named):
+                yield f"one of two equal accesses is named: {first}, {other}: {finding.text}"
+
+
+def names(text: str, access: AccessFacts) -> bool:
+    return access.line in named_lines(text) and re.search(rf"\b{access.argument}\b", text) is not None
 
 
 def is_like(cause: Cause, access: AccessFacts) -> bool:

@@ -1,12 +1,11 @@
-"""Random facts of launches, each possible by itself, whatever kernel they would be of."""
+"""Random facts of launches from a seed, each possible by itself, whatever kernel they would be of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-
-from hypothesis import strategies as st
+from random import Random
+from typing import TypeVar
 
 from kernellab.explain.devices import named_device
 from kernellab.explain.facts import (
@@ -25,75 +24,84 @@ DEVICES = ("h100", "h200", "a100-80", "l4", "rtx4090", "b200", "t4")
 KINDS = ("fp16", "bf16", "tf32", "fp32", "fp8", "int8", "fp64", "tf32x3")
 WORDS = ("fp64", "division", "division64", "pow", "precise", "exp", "libdevice erf")
 SLOW = ("fp64", "special", "spill", "barrier", "shuffle", "conversion")
-LINES = st.sampled_from([None, 3, 4, 5, 6, 7])
-ARGUMENTS = st.sampled_from(["x", "y", "out"])
-Draw = Callable[..., Any]
+LINES = (None, 3, 4, 5, 6, 7)
+ARGUMENTS = ("x", "y", "out")
+LIMITS = (None, (), (WidthLimit("mask", "n", 1001),), (WidthLimit("base", "x"),))
+Drawn = TypeVar("Drawn")
 
 
-def one_of_powers(low: int, high: int) -> st.SearchStrategy[int]:
-    return st.sampled_from([1 << power for power in range(low, high + 1)])
+def power(draw: Random, low: int, high: int) -> int:
+    return 1 << draw.randint(low, high)
 
 
-def counts(most: float) -> st.SearchStrategy[float]:
-    """Draw a count from 1 on, of any magnitude."""
-    return st.floats(0.0, 1.0).map(lambda share: float(round(most**share)))
+def count(draw: Random, most: float) -> float:
+    """Draw a count from 1 to ``most``, of any magnitude."""
+    return float(round(most ** draw.random()))
 
 
-@st.composite
-def accesses(draw: Draw, programs: int, warps: int, guessed: frozenset[int | None]) -> AccessFacts:
+def some(draw: Random, most: int, one: Callable[[], Drawn]) -> tuple[Drawn, ...]:
+    return tuple(one() for _ in range(draw.randint(0, most)))
+
+
+def is_true(draw: Random, share: float = 0.5) -> bool:
+    return draw.random() < share
+
+
+def access(draw: Random, programs: int, warps: int, guessed: int | None) -> AccessFacts:
     """Draw an access whose bytes, sectors and requests fit its tile and the number of its runs."""
-    element, elements, trips = (
-        draw(one_of_powers(0, 3)),
-        draw(one_of_powers(0, 14)),
-        draw(st.sampled_from([1, 4, 63.5, 512])),
-    )
-    operation, in_loop = draw(st.sampled_from(["load", "load", "store", "atomic"])), trips > 1 or draw(st.booleans())
-    line, tile, off = draw(LINES), float(element * elements), draw(st.sampled_from([0.0, 0.0, 0.3, 0.9]))
+    element, elements, trips = power(draw, 0, 3), power(draw, 0, 14), draw.choice([1, 1, 4, 63.5, 512])
+    operation, line = draw.choice(["load", "load", "store", "atomic"]), draw.choice(LINES)
+    in_loop, off = trips > 1 or is_true(draw), draw.choice([0.0, 0.0, 0.3, 0.9])
+    tile = float(element * elements)
     moved = tile * trips * programs * (1 - off)
-    ideal = max(1.0, moved / 32)
-    owned = max(element, int(tile) // (32 * warps))
-    width = max(element, min(16, owned) >> draw(st.sampled_from([0, 0, 2, 4])))
-    touched = moved / draw(st.sampled_from([1, 1, 3, programs]))
-    touched_sectors = touched * draw(st.sampled_from([1, 1.5, 8]))
+    ideal, owned = max(1.0, moved / 32), max(element, int(tile) // (32 * warps))
+    width = max(element, min(16, owned) >> draw.choice([0, 0, 2, 4]))
+    touched = moved / draw.choice([1, 1, 3, programs])
+    in_sectors = touched * draw.choice([1, 1.5, 8])
     return AccessFacts(
         line=line,
-        operation=operation,
-        argument=draw(ARGUMENTS),
+        operation=operation,  # type: ignore[arg-type]
+        argument=draw.choice(ARGUMENTS),
         bytes=moved,
-        sectors=ideal * draw(st.sampled_from([1, 1, 1.1, 2, 8, 32])),
+        sectors=ideal * draw.choice([1, 1, 1.1, 2, 8, 32]),
         ideal_sectors=ideal,
         requests=max(1.0, moved / (32 * width)),
-        touched_bytes=draw(st.sampled_from([touched, None])),
+        touched_bytes=draw.choice([touched, touched, None]),
         width_bytes=width,
         owned_bytes=owned,
         lanes_off=off,
         trips=float(trips),
-        knows_trips=line not in guessed,
-        is_async=operation == "load" and in_loop and draw(st.booleans()),
+        knows_trips=line != guessed,
+        is_async=operation == "load" and in_loop and is_true(draw),
         is_replicated=elements < 32 * warps,
         element_bytes=element,
         tile_bytes=tile,
         in_loop=in_loop,
-        lane_step_bytes=draw(st.sampled_from([None, 0.0, float(element), float(owned), 4096.0])),
-        axes=frozenset(draw(st.sets(st.integers(0, 2)))),
-        argument_bytes=draw(st.sampled_from([touched_sectors, None])),
-        sector_bytes=draw(st.sampled_from([touched_sectors, None])),
-        limits=draw(st.sampled_from([None, (), (WidthLimit("mask", "n", 1001),), (WidthLimit("base", "x"),)])),
+        lane_step_bytes=draw.choice([None, 0.0, float(element), float(owned), 4096.0]),
+        axes=frozenset(draw.sample(range(3), draw.randint(0, 3))),
+        argument_bytes=draw.choice([in_sectors, in_sectors, None]),
+        sector_bytes=draw.choice([in_sectors, in_sectors, None]),
+        limits=draw.choice(LIMITS),
     )
 
 
-@st.composite
-def dots(draw: Draw) -> DotFacts:
-    kind = draw(st.sampled_from(KINDS))
+def with_twin(draw: Random, accesses: Sequence[AccessFacts]) -> tuple[AccessFacts, ...]:
+    """Return accesses, at times with one more like the first: by another line, to another argument."""
+    twins = [replace(each, line=8, argument="twin") for each in accesses[:1] if is_true(draw)]
+    return (*accesses, *twins)
+
+
+def product(draw: Random) -> DotFacts:
+    kind = draw.choice(KINDS)
     return DotFacts(
-        line=draw(LINES),
+        line=draw.choice(LINES),
         kind=kind,
-        flops=1e6 * draw(counts(1e7)),
-        on_tensor_cores=kind not in {"fp32", "fp64"} and draw(st.sampled_from([True, True, False])),
-        tile=(draw(one_of_powers(4, 8)), draw(one_of_powers(4, 8)), draw(one_of_powers(4, 7))),
-        was_narrower=draw(st.sampled_from(["", "", "fp16", "fp8"])) if kind in {"fp32", "tf32"} else "",
-        in_loop=draw(st.booleans()),
-        unit=draw(st.sampled_from(["wgmma", "mma"])),
+        flops=1e6 * count(draw, 1e7),
+        on_tensor_cores=kind not in {"fp32", "fp64"} and is_true(draw, 0.7),
+        tile=(power(draw, 4, 8), power(draw, 4, 8), power(draw, 4, 7)),
+        was_narrower=draw.choice(["", "", "fp16", "fp8"]) if kind in {"fp32", "tf32"} else "",
+        in_loop=is_true(draw),
+        unit=draw.choice(["wgmma", "mma"]),
     )
 
 
@@ -102,86 +110,61 @@ def multiplications(dot: DotFacts) -> LineFacts:
     return LineFacts(dot.line, 100.0 if dot.on_tensor_cores else dot.flops / 64)
 
 
-@st.composite
-def lines(draw: Draw, programs: int, warps: int) -> tuple[LineFacts, ...]:
-    """Draw the instructions of some lines, each once."""
-    found = []
-    for line in draw(st.sets(LINES, max_size=4)):
-        instructions = programs * warps * draw(counts(1e4))
-        shares = {
-            kind: draw(st.sampled_from([0.0, 0.1, 0.5])) for kind in draw(st.sets(st.sampled_from(SLOW), max_size=2))
-        }
-        slow = {kind: instructions * share for kind, share in shares.items()}
-        words = frozenset(draw(st.sets(st.sampled_from(WORDS), max_size=2)))
-        found.append(LineFacts(line, instructions, slow, words, draw(counts(512)), draw(st.booleans())))
-    return tuple(found)
+def line_facts(draw: Random, line: int | None, programs: int, warps: int) -> LineFacts:
+    instructions = programs * warps * count(draw, 1e4)
+    slow = {kind: instructions * draw.choice([0.1, 0.5]) for kind in draw.sample(SLOW, draw.randint(0, 2))}
+    words = frozenset(draw.sample(WORDS, draw.randint(0, 2)))
+    return LineFacts(line, instructions, slow, words, count(draw, 512), is_true(draw))
 
 
-@st.composite
-def shared(draw: Draw) -> SharedFacts:
-    ideal = draw(counts(1e7))
-    return SharedFacts(draw(LINES), "load", ideal * draw(st.sampled_from([1, 1.2, 2, 8, 32])), ideal)
+def shared_access(draw: Random) -> SharedFacts:
+    ideal = count(draw, 1e7)
+    return SharedFacts(draw.choice(LINES), "load", ideal * draw.choice([1, 1.2, 2, 8, 32]), ideal)
 
 
-@st.composite
-def reductions(draw: Draw, guessed: frozenset[int | None]) -> ReductionFacts:
-    trips, flops = draw(st.sampled_from([1.0, 8.0, 512.0])), draw(counts(1e11))
-    line, flags = draw(LINES), {name: draw(st.booleans()) for name in ("as_product", "accumulates")}
-    return ReductionFacts(line, trips, trips > 1, flops=flops, knows_trips=line not in guessed, **flags)
+def reduction(draw: Random, guessed: int | None) -> ReductionFacts:
+    line, trips, flops = draw.choice(LINES), draw.choice([1.0, 8.0, 512.0]), count(draw, 1e11)
+    return ReductionFacts(line, trips, trips > 1, is_true(draw, 0.3), flops, is_true(draw), line != guessed)
 
 
-@st.composite
-def atomics(draw: Draw, programs: int) -> AtomicFacts:
-    updates = programs * draw(counts(4096))
-    addresses = draw(st.sampled_from([None, 1.0, 64.0, updates]))
-    return AtomicFacts(draw(LINES), draw(ARGUMENTS), updates, addresses)
+def atomic(draw: Random, programs: int) -> AtomicFacts:
+    updates = programs * count(draw, 4096)
+    return AtomicFacts(draw.choice(LINES), draw.choice(ARGUMENTS), updates, draw.choice([None, 1.0, 64.0, updates]))
 
 
-def some(strategy: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(strategy, max_size=most).map(tuple)
-
-
-def with_twins(accesses: Sequence[AccessFacts], draw: Draw) -> tuple[AccessFacts, ...]:
-    """Return accesses, some of them twice: by another line, of another argument."""
-    twins = [replace(each, line=8, argument="twin") for each in accesses if draw(st.booleans())]
-    return (*accesses, *twins[:1])
-
-
-@st.composite
-def launches(draw: Draw) -> Facts:
-    """Draw the facts of a launch, with or without counted traffic and a measured time."""
-    programs, warps = int(draw(counts(1e6))), draw(one_of_powers(0, 5))
-    guessed = draw(st.sampled_from([frozenset[int | None](), frozenset({5})]))
-    own = with_twins(draw(st.lists(accesses(programs, warps, guessed), max_size=4)), draw)
-    products = draw(some(dots(), 2))
-    own_lines = (*draw(lines(programs, warps)), *map(multiplications, products))
-    spills = any("spill" in each.slow for each in own_lines)
-    touched = sum(each.touched_bytes if each.touched_bytes is not None else each.bytes for each in own)
-    unknown = ("Trip counts are assumed to be 8 in line 5: a bound is loaded.",) if guessed else ()
-    found = Facts(
+def random_facts(seed: int) -> Facts:
+    """Return the facts of a launch, with or without counted traffic and a measured time."""
+    draw = Random(seed)
+    programs, warps, guessed = int(count(draw, 1e6)), power(draw, 0, 5), draw.choice([9, 9, 5])
+    accesses = with_twin(draw, some(draw, 4, lambda: access(draw, programs, warps, guessed)))
+    products = some(draw, draw.choice([0, 0, 2]), lambda: product(draw))
+    lines = [line_facts(draw, line, programs, warps) for line in draw.sample(LINES, draw.randint(0, 4))]
+    touched = sum(each.bytes if each.touched_bytes is None else each.touched_bytes for each in accesses)
+    is_guess = any(not each.knows_trips for each in accesses)
+    facts = Facts(
         kernel="k",
         target="cuda:90",
-        device=named_device(draw(st.sampled_from(DEVICES))).rates,
+        device=named_device(draw.choice(DEVICES)).rates,
         programs=programs,
         warps=warps,
-        resident=draw(st.integers(1, 64 // warps)),
+        resident=draw.randint(1, 64 // warps),
         grid=(programs, 1, 1),
-        limiter=draw(st.sampled_from(["", "registers", "shared memory"])),
-        stages=draw(st.integers(1, 5)),
-        loop_stages=draw(st.sampled_from([0, 0, 1, 2, 4, 6])),
-        registers=draw(st.sampled_from([None, 32, 64, 128, 255])),
-        spill_bytes=256 if spills else 0,
-        accesses=own,
-        shared=draw(some(shared(), 2)),
+        limiter=draw.choice(["", "registers", "shared memory"]),
+        stages=draw.randint(1, 5),
+        loop_stages=draw.choice([0, 0, 1, 2, 4, 6]),
+        registers=draw.choice([None, 32, 64, 128, 255]),
+        spill_bytes=256 * any("spill" in each.slow for each in lines),
+        accesses=accesses,
+        shared=some(draw, 2, lambda: shared_access(draw)),
         dots=products,
-        lines=own_lines,
-        reductions=draw(some(reductions(guessed), 2)),
-        atomics=draw(some(atomics(programs), 2)),
+        lines=(*lines, *map(multiplications, products)),
+        reductions=some(draw, 2, lambda: reduction(draw, guessed)),
+        atomics=some(draw, draw.choice([0, 2]), lambda: atomic(draw, programs)),
         footprint_bytes=touched,
-        dram_bytes=draw(st.sampled_from([None, touched, 2.5 * touched])),
-        loop_trips=draw(st.sampled_from([0.0, 0.0, 16.0, 512.0])),
-        has_traffic=draw(st.booleans()),
-        unknown=unknown,
+        dram_bytes=draw.choice([None, touched, 2.5 * touched]),
+        loop_trips=draw.choice([0.0, 0.0, 16.0, 512.0]),
+        has_traffic=is_true(draw, 0.8),
+        unknown=("Trip counts are assumed to be 8 in line 5: a bound is loaded.",) if is_guess else (),
     )
-    factor = draw(st.sampled_from([None, None, 0.95, 1.1, 2.0, 30.0]))
-    return found if factor is None else replace(found, time_s=factor * floor_seconds(found))
+    factor = draw.choice([None, None, 0.95, 1.1, 2.0, 30.0])
+    return facts if factor is None else replace(facts, time_s=factor * floor_seconds(facts))

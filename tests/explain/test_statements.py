@@ -1,110 +1,102 @@
-"""What explanations say follows from their own table of times, whatever they explain."""
+"""What explanations say agrees with their own table, figures and sentences, whatever they explain."""
 
 from __future__ import annotations
 
-import re
+import math
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import kernellab
-from kernellab.explain.causes import Cause
-from kernellab.explain.explanation import RULES, Explanation, explain_facts
-from kernellab.explain.model import Bottleneck, Times, times_of
+from benchmarks.traffic_launch import TrafficLaunch
+from benchmarks.traffic_launches import traffic_launches
+from benchmarks.truth_recipes import RECIPES
+from kernellab.explain.explanation import Explanation, explain_facts
+from kernellab.explain.model import Bottleneck, floor_seconds
+from tests.explain.invariants import violations
 from tests.explain.planted import KernelCall
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS
+from tests.explain.random_facts import random_facts
+from tests.explain.random_launches import random_launch
 from tests.explain.traffic import kernels
+from tests.explain.well_tuned import WELL_TUNED
 from tests.kernels.cases import all_cases
 from tests.tables import every
 
 PAIRS = (*MEMORY_PAIRS, *COMPUTE_PAIRS)
+MEASURED = (0.6, 1.0, 3.0, 50.0)  # times of the estimate
 pytestmark = pytest.mark.slow
 
 
-def require_consistent(why: Explanation) -> None:
-    require_largest_term(why)
-    require_gains_within_terms(why)
-    require_unknown_once(why)
-    require_iterations_known(why)
-    require_possible_advice(why)
+def require_agreement(why: Explanation) -> None:
+    """Require an explanation to agree with itself, and those of the launch had it been measured."""
+    assert violations(why) == []
+    for factor in MEASURED:
+        time_s = max(factor * why.times.total, 0.95 * floor_seconds(why.facts))
+        assert violations(explain_facts(replace(why.facts, time_s=time_s))) == []
 
 
-def require_largest_term(why: Explanation) -> None:
-    terms = why.times.terms
-    largest = max(terms, key=lambda term: terms[term])
-    assert why.bound is largest, why.summary
-    assert why.summary.startswith(f"Limited by {why.bound}"), why.summary
+def explained_call(lab: kernellab.Lab, call: KernelCall, inputs: Mapping[str, Any]) -> Explanation:
+    grid, arguments = call.of(inputs)
+    return lab.explain(call.kernel, grid, **arguments)
 
 
-def require_gains_within_terms(why: Explanation) -> None:
-    now = times_of(why.facts)
-    left: dict[str, float] = {}
-    for rule in RULES:
-        proposal = rule(why.facts)
-        if proposal is not None:
-            left[proposal.cause] = without_lowered(now, times_of(proposal.fixed)).total
-    for finding in why.findings:
-        low, high = finding.gain
-        assert 1 <= low <= high
-        if why.facts.time_s is None:
-            assert high <= now.total / left[finding.cause] + 1e-9, finding
-
-
-def require_iterations_known(why: Explanation) -> None:
-    """A number of iterations in one sentence is not assumed in another."""
-    if any(each.startswith("Trip counts are assumed") for each in why.unknown):
-        lines = {each.line for each in why.facts.accesses if not each.knows_trips}
-        assert not any(re.search(r"each of \S+ iterations", each.text) for each in why.findings if each.line in lines)
-
-
-def require_possible_advice(why: Explanation) -> None:
-    """What is advised is not what the launch does already; equal accesses of a line are named together."""
-    for finding in why.findings:
-        stages = re.search(r"num_stages=(\d+) or more \(now (\d+)\)", finding.text)
-        assert stages is None or int(stages[2]) < int(stages[1])
-        if finding.cause is Cause.UNCOALESCED:
-            own = [each for each in why.facts.accesses if each.line == finding.line and each.efficiency < 0.6]
-            worst = max(own, key=lambda each: each.sectors - each.ideal_sectors)
-            same = [each for each in own if not each.is_split and each.operation != "atomic"]
-            assert all(each.argument in finding.text for each in same if each.sectors == worst.sectors)
-
-
-def without_lowered(now: Times, then: Times) -> Times:
-    after = then.terms
-    return now.without_terms([term for term, seconds in now.terms.items() if after[term] < seconds])
-
-
-def require_unknown_once(why: Explanation) -> None:
-    assert len(set(why.unknown)) == len(why.unknown)
-    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "Addresses are unknown" in each]
-    reasons = [each.partition(": ")[2] or each for each in about_traffic]
-    assert len(set(reasons)) == len(reasons), why.unknown
+@pytest.mark.parametrize("seeds", every(10, range(10)))
+def test_explanations_of_random_facts_agree_with_themselves(seeds: int) -> None:
+    for seed in range(1000 * seeds, 1000 * seeds + 1000):
+        assert violations(explain_facts(random_facts(seed))) == [], seed
 
 
 @pytest.mark.parametrize("name", every(5, all_cases()))
-def test_statements_about_kernels_follow_from_their_table(lab: kernellab.Lab, name: str) -> None:
+def test_explanations_of_kernels_agree_with_themselves(lab: kernellab.Lab, name: str) -> None:
     case = all_cases()[name]
-    require_consistent(lab.explain(case.kernel, case.grid, **case.fresh_arguments(), **case.meta))
+    require_agreement(lab.explain(case.kernel, case.grid, **case.fresh_arguments(), **case.meta))
 
 
 @pytest.mark.parametrize("pair", every(5, PAIRS), ids=lambda pair: pair.name)
-def test_statements_about_slow_kernels_follow_from_their_table(lab: kernellab.Lab, pair: Any) -> None:
-    require_consistent(explained_call(lab, pair.slow, pair.inputs(False, "cpu")))
+def test_explanations_of_planted_faults_agree_with_themselves(lab: kernellab.Lab, pair: Any) -> None:
+    for call in (pair.slow, pair.fixed):
+        require_agreement(explained_call(lab, call, pair.inputs(False, "cpu")))
 
 
-def explained_call(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> Explanation:
-    grid, arguments = call.of(inputs)
-    return lab.explain(call.kernel, grid, **arguments)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("planted", [*PAIRS, *WELL_TUNED], ids=lambda planted: planted.name)
+def test_explanations_of_large_launches_agree_with_themselves(lab: kernellab.Lab, planted: Any) -> None:
+    call = planted.call if planted in WELL_TUNED else planted.slow
+    require_agreement(explained_call(lab, call, planted.inputs(True, "cpu")))
+
+
+@pytest.mark.parametrize("launch", every(60, traffic_launches()), ids=lambda launch: launch.name)
+def test_explanations_of_recorded_launches_agree_with_themselves(lab: kernellab.Lab, launch: TrafficLaunch) -> None:
+    require_agreement(lab.explain(launch.kernel, launch.grid, *launch.arguments, **launch.meta))
+
+
+@pytest.mark.parametrize("name", every(15, RECIPES))
+def test_explanations_of_tuned_kernels_agree_with_themselves(lab: kernellab.Lab, name: str) -> None:
+    recipe = RECIPES[name]
+    inputs = recipe.inputs("cpu", **min(recipe.sizes, key=lambda sizes: math.prod(sizes.values())))
+    for config in (recipe.configs[0], recipe.configs[-1]):
+        arguments = {**inputs, **config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        if config.pre_hook is not None:
+            config.pre_hook(arguments)
+        require_agreement(lab.explain(recipe.kernel, recipe.grid, **arguments))
+
+
+@pytest.mark.parametrize("seed", every(16, range(48)))
+def test_explanations_of_random_kernels_agree_with_themselves(lab: kernellab.Lab, tmp_path: Path, seed: int) -> None:
+    require_agreement(explained_call(lab, *random_launch(seed, tmp_path)))
 
 
 @pytest.mark.parametrize("target", ["hip:gfx942", "cuda:80", "cuda:120"])
 def test_what_is_not_known_of_a_target_is_said_once(lab: kernellab.Lab, target: str) -> None:
     case = all_cases()["softmax-float32"]
     why = lab.explain(case.kernel, case.grid, **case.fresh_arguments(), target=target, **case.meta)
-    require_consistent(why)
+    require_agreement(why)
     assert sum("is not followed" in each for each in why.unknown) == (target == "hip:gfx942")
 
 
@@ -113,12 +105,12 @@ def test_time_that_no_unit_accounts_for_is_latency_in_the_table(lab: kernellab.L
     facts = lab.explain(case.kernel, case.grid, **case.fresh_arguments(), **case.meta).facts
     for time_s in (1e-6, 1e-5, 1e-3):
         why = explain_facts(replace(facts, time_s=time_s))
-        require_largest_term(why)
+        assert why.times.total == pytest.approx(time_s)
         assert (why.times.largest is Bottleneck.LATENCY) == (time_s > 1e-6)
 
 
 def test_a_reason_that_holds_for_several_lines_is_one_sentence(lab: kernellab.Lab) -> None:
     x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
     why = lab.explain(kernels.branches_on_a_product, (1,), x, y, N=32)
-    require_unknown_once(why)
+    require_agreement(why)
     assert any(each.startswith("Traffic, line") for each in why.unknown)
