@@ -155,7 +155,8 @@ class CannotFollow(Exception):
 class Programs:
     """All programs of a launch, evaluated over scalars.
 
-    ``visit`` is called for each operation with how often each program runs it. ``by_rounds`` follows loops round by
+    ``visit`` is called for each operation with how often each program runs it. The ids of more than ``most_programs``
+    programs are not known. ``by_rounds`` follows loops round by
     round, so that what changes from one to the next is known; else the body of a loop is run once for all rounds.
     """
 
@@ -164,6 +165,7 @@ class Programs:
     by_rounds: bool
     visit: Callable[[Operation, Weight], None]
     values: dict[int, Known] = field(default_factory=dict)
+    most_programs: int = _MOST_PROGRAMS
     steps: float = 0.0
     depth: int = 0
 
@@ -227,7 +229,7 @@ class Programs:
         axis = axis_of(operation)
         if operation.name == "tt.get_num_programs" or self.grid[axis] == 1:
             return integers(self.grid[axis] if operation.name == "tt.get_num_programs" else 0)
-        if self.programs > _MOST_PROGRAMS:
+        if self.programs > self.most_programs:
             return None
         return np.arange(self.programs, dtype=np.int64) // math.prod(self.grid[:axis]) % self.grid[axis]
 

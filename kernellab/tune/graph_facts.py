@@ -28,6 +28,7 @@ CLAMPS = frozenset(
     {"arith.remsi", "arith.remui", "arith.minsi", "arith.minui", "arith.maxsi", "arith.maxui", "arith.select"}
 )
 """Operations that keep an index within bounds."""
+_MOST_PROGRAMS = 1 << 20
 LOOPS = frozenset({"scf.for", "scf.while"})
 DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
@@ -174,7 +175,7 @@ class GraphFacts:
     @cached_property
     def known(self) -> Mapping[int, Known]:
         """The integer scalars of all programs, by value; None, or absent, where they are not known."""
-        programs = Programs(self.graph, self.grid, by_rounds=False, visit=lambda operation, weight: None)
+        programs = Programs(self.graph, self.grid, by_rounds=False, visit=_ignore, most_programs=_MOST_PROGRAMS)
         try:
             programs.call(self.graph.kernel, scalars_of(self.graph, self.arguments), integers(1))
         except CannotFollow:
@@ -266,3 +267,7 @@ class GraphFacts:
     def is_inside(self, operation: Operation, loop: Operation) -> bool:
         """Whether an operation is in the body of a loop."""
         return any(owner.index == loop.index for owner in self.graph.owners(operation.block))
+
+
+def _ignore(operation: Operation, weight: Weight) -> None:
+    """Look at nothing on the way: what is known of all programs is looked up afterwards."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby, product
-from math import prod
+from math import log2, prod
 from typing import Any
 
 from kernellab.target import Target
@@ -22,9 +22,13 @@ from kernellab.tune.workloads.blocks import power_of_two
 
 MOST_CONFIGS = 48
 _MOST_NUMEL = 1 << 20  # of a tensor of Triton
-_LEAST_PER_THREAD, _MOST_PER_THREAD = 4, 64
+_MOST_PER_THREAD = 128
+_LIKELY_PER_THREAD = (8, 32)
+_USUAL_NUMEL = 2048
 _MOST_THREADS = 1024
 _FEW_WARPS = (1, 2, 4, 8)  # of a kernel in which nothing else varies
+_LINE_BYTES = 128
+_USUAL_STAGES = (3, 4)
 _OF_ONE_SHAPE = 8  # configs of a product whose programs have blocks of one shape
 _OVERHEAD = 64  # of a block's edge, in elements: what it loads counts as that much work
 _LEAST_EXTENT = 1
@@ -158,10 +162,12 @@ class Proposal:
             possible = _distinct([*first, *generated])
             chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
-            with_warps = self._with_warps([launched], least=1)
-            if len(with_warps) < len(_FEW_WARPS) and not generated and self.varies_warps:
-                with_warps = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
-            possible = _distinct([launched, *with_warps, *generated, *self._around(generated)])
+            others = self._with_warps([launched])
+            if len(others) < len(_FEW_WARPS) and not generated and self.varies_warps:
+                others = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
+            around = self._around(generated)
+            likely = [config for config in around if self._is_likely(config)]
+            possible = _distinct([launched, *others, *generated, *likely, *around])
             chosen = possible[:MOST_CONFIGS]
         return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))
 
@@ -255,20 +261,24 @@ class Proposal:
         divide = all(role.masked or _divides(values[role.name], role) for role in self._blocks)
         return divide and threads <= _MOST_THREADS and self._numel_of(config) <= _MOST_NUMEL
 
-    def _with_warps(self, configs: Iterable[Config], least: int = _LEAST_PER_THREAD) -> list[Config]:
-        """Return configs with the numbers of warps that give a thread ``least`` to 64 elements."""
+    def _with_warps(self, configs: Iterable[Config]) -> list[Config]:
+        """Return configs with the numbers of warps that give a thread 1 to 128 elements."""
         if not self.varies_warps:
             return list(configs)
         choices = [1 << power for power in range(6)]
         varied = (replace(config, num_warps=warps) for config in configs for warps in choices)
-        return [config for config in varied if self._is_allowed(config) and self._is_filled(config, least)]
+        return [c for c in varied if self._is_allowed(c) and 1 <= self._per_thread(c) <= _MOST_PER_THREAD]
 
-    def _is_filled(self, config: Config, least: int) -> bool:
-        threads = (config.num_warps or 4) * self.target.warp_size
-        return least * threads <= self._numel_of(config) <= _MOST_PER_THREAD * threads
+    def _per_thread(self, config: Config) -> float:
+        """Return the elements of the largest tensor for a thread."""
+        return self._numel_of(config) / ((config.num_warps or 4) * self.target.warp_size)
+
+    def _is_likely(self, config: Config) -> bool:
+        low, high = _LIKELY_PER_THREAD
+        return low <= self._per_thread(config) <= high
 
     def _around(self, generated: Sequence[Config]) -> list[Config]:
-        """Return configs with blocks half to four times as large as others, and the numbers of warps that fit."""
+        """Return configs with blocks half to four times as large as others, the nearest first, with all warps."""
         names = [role.name for role in self._blocks]
         known = [self._launched, *generated]
         tops = {role.name: max(power_of_two(_extent(role)), role.value) for role in self._blocks}
@@ -280,10 +290,9 @@ class Proposal:
             for name in names
         ]
         blocks = [dict(zip(names, values, strict=True)) for values in product(*choices)] if names else []
-        near = sorted(blocks, key=lambda values: _steps_between(values, known))
-        same = [c.with_values({name: c.values[name] for name in names}) for c in generated]
-        wanted = [*same, *(self._launched.with_values(values) for values in near)]
-        return self._with_warps(config for config in wanted if self._is_allowed(config))
+        shapes = [self._launched.with_values(values) for values in blocks]
+        shapes.sort(key=lambda c: (_steps_between(c, names, known), abs(log2(self._numel_of(c) / _USUAL_NUMEL))))
+        return self._with_warps(config for config in shapes if self._is_allowed(config))
 
     def _near(self, launched: Config) -> list[Config]:
         """Return the launched config with other numbers of warps and stages."""
@@ -302,7 +311,8 @@ class Proposal:
         What a shape costs is the number of waves of programs, times a block's elements and the edges that it loads.
         """
         programs = self._of_kind(RoleKind.PROGRAMS)
-        total = prod(self.facts.grid) * prod(role.value for role in programs)
+        planes = prod(self.facts.grid) * prod(role.value for role in programs)
+        total = max(planes, prod(map(_extent, programs)))  # programs may go from tile to tile
 
         def shape(config: Config) -> tuple[int, ...]:
             return tuple(config.values[role.name] for role in programs)
@@ -314,8 +324,12 @@ class Proposal:
         ordered = sorted(configs, key=lambda config: (cost(shape(config)), shape(config)))
         shapes = [list(group) for _, group in groupby(ordered, key=shape)]
         most = max(_OF_ONE_SHAPE, MOST_CONFIGS // max(len(shapes), 1))
-        # an odd step comes by all values of all names
-        return [config for members in shapes for config in members[:: -(-len(members) // most) | 1]]
+        return [config for members in shapes for config in sorted(members, key=self._distance_from_usual)[:most]]
+
+    def _distance_from_usual(self, config: Config) -> float:
+        """Return how far a config is from lines of 128 bytes along the loop, and from 3 or 4 stages."""
+        lines = [config.values[role.name] * self._dot_bytes / _LINE_BYTES for role in self._of_kind(RoleKind.LOOP)]
+        return sum(abs(log2(line)) for line in lines) + ((config.num_stages or 3) not in _USUAL_STAGES)
 
 
 def _extent(role: Role) -> int:
@@ -352,8 +366,7 @@ def _sizes_up_to(top: int) -> set[int]:
     return {1 << power for power in range(top.bit_length())}
 
 
-def _steps_between(values: Mapping[str, int], known: Sequence[Config]) -> int:
-    """Return the doublings between blocks and the nearest of some configs."""
-    exponents = {name: value.bit_length() for name, value in values.items()}
-    steps = (sum(abs(e - int(c.values[name]).bit_length()) for name, e in exponents.items()) for c in known)
+def _steps_between(config: Config, names: Sequence[str], known: Sequence[Config]) -> float:
+    """Return the doublings between the blocks of a config and those of the nearest of some others."""
+    steps = (sum(abs(log2(config.values[name] / other.values[name])) for name in names) for other in known)
     return min(steps)
