@@ -7,7 +7,6 @@ import ast
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import metadata
 from typing import Any, NoReturn, TypeVar
 
 from kernellab import __version__
@@ -67,6 +66,8 @@ def version_text() -> str:
 
 
 def _version_of(name: str) -> str:
+    from importlib import metadata  # takes a third of the start
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -165,7 +166,9 @@ def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse
         metavar="NAME=V",
         help="a constexpr or option (num_warps), instead of that of arguments(); repeatable",
     )
-    added.add_argument("--target", help="compile for this: cuda:90, hip:gfx942; the GPU if there is one, else cuda:90")
+    added.add_argument(
+        "--target", help="compile for this: cuda:90, hip:gfx942, or a model such as h100; else the GPU, or cuda:90"
+    )
     return added
 
 

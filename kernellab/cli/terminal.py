@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 import warnings
@@ -19,7 +18,7 @@ _STYLES = (
     (re.compile(r"^\s*(?:error|wrong|fault|timeout|cannot run|compile_error|cannot_run|\w+Error):"), _RED),
     (re.compile(r"^\s*(?:OutOfBounds|CheckFailed|CannotRun|Unknown\w+|Worker\w+):"), _RED),
     (re.compile(r"^\s*(?:warning|unknown|differs):"), _YELLOW),
-    (re.compile(r"^\s*equals "), _GREEN),
+    (re.compile(r"^\s*(?:[\w, .]+ )?match(?:es)? "), _GREEN),
 )
 _LEAST_WIDTH = 40
 
@@ -28,6 +27,8 @@ def style_for(text: str, stream: TextIO) -> str:
     """Return a text as a stream shows it: as it is, or on a terminal in its width, and in colour where wanted."""
     if not stream.isatty():
         return text
+    import shutil  # loads bz2 and lzma
+
     lines = wrap_lines(text, shutil.get_terminal_size().columns).splitlines()
     if wants_colour():
         lines = [_style_line(line, is_first=not at) for at, line in enumerate(lines)]

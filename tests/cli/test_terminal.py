@@ -12,7 +12,7 @@ import pytest
 from kernellab.cli.terminal import style_for, wrap_lines
 from kernellab.settings import wants_colour
 
-TEXT = "add_kernel  cuda:90\n  warning: " + "word " * 30
+TEXT = "add_kernel  cuda:90\n  warning: " + "word " * 30 + "\n  out_ptr matches x + y; max error 0"
 
 
 class Terminal(io.StringIO):
@@ -24,7 +24,7 @@ def test_lines_are_broken_between_words_and_keep_their_indent() -> None:
     lines = wrap_lines(TEXT, 60).splitlines()
     assert lines[0] == "add_kernel  cuda:90"
     assert all(len(line) <= 60 for line in lines)
-    assert all(line.startswith("      word") for line in lines[2:])
+    assert all(line.startswith("      word") for line in lines[2:-1])
     assert " ".join(wrap_lines(TEXT, 60).split()) == " ".join(TEXT.split())
 
 
@@ -36,6 +36,7 @@ def test_colours_and_breaks_are_for_terminals_alone(monkeypatch: pytest.MonkeyPa
     on_terminal = style_for(TEXT, Terminal())
     assert on_terminal.startswith("\x1b[1madd_kernel")
     assert "\x1b[33m  warning:" in on_terminal
+    assert "\x1b[32m  out_ptr matches" in on_terminal
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in style_for(TEXT, Terminal())
 
